@@ -1,0 +1,3 @@
+"""covey: private clustered federated learning."""
+
+__version__ = "0.1.0"

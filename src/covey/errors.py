@@ -1,0 +1,13 @@
+"""The one exception that means "you can fix this": the command line prints its message and no traceback."""
+
+
+class CoveyError(Exception):
+    """Bad input: says what was found, what was expected, and what to change."""
+
+
+def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:
+    """`", did you mean 'x'?"`, or the list of what there is: the tail of an unknown-name message."""
+    import difflib
+
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f", did you mean '{close[0]}'?" if close else f"; known: {', '.join(known)}"

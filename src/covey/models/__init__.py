@@ -1,0 +1,2 @@
+"""The networks, as plain torch modules, and the registry with their parameter counts. No training code.
+"""
