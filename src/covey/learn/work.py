@@ -1,0 +1,153 @@
+"""Work: what a client asks its machine to compute. Plain data; `machine.py` decides how it is computed.
+
+Models are flat float32 vectors `[d]`, stacks of them `[k, d]`. `on` restricts work to some of the asking client's samples
+(positions in its own data, not rows of the dataset).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from covey.errors import CoveyError
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to train locally. One epoch visits every sample once in a keyed random order; the last batch may be smaller.
+
+    The gradient of a step is the mean over its batch of (clipped) per-sample gradients, plus noise, weight decay, the proximal
+    pull towards the anchor and the correction of the request; then momentum, then the step.
+    """
+
+    lr: float = 0.01
+    epochs: int = 1
+    steps: int = 0  # > 0: this many mini-batch steps (running through reshuffled epochs) instead of epochs
+    batch_size: int = 50  # 0: the whole of the client's data
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    proximal: float = 0.0  # μ of μ/2 ‖θ − anchor‖²
+    clip: float = 0.0  # bound C on the norm of each sample's gradient; 0: no clipping
+    noise: float = 0.0  # σ: N(0, (σ C)²) on the *sum* of a batch's clipped gradients
+    dropout: float = 0.0  # on the inputs of the last layer, masks keyed per client and step
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "momentum", "weight_decay", "proximal", "clip", "noise", "dropout"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise CoveyError(f"training.{name} is {value}: it must be a finite number that is not negative")
+        for name in ("epochs", "steps", "batch_size"):
+            if getattr(self, name) < 0:
+                raise CoveyError(f"training.{name} is {getattr(self, name)}: it must not be negative")
+        if self.noise > 0 and self.clip == 0:
+            raise CoveyError("training.noise needs training.clip > 0: noise is measured in units of the clipping bound")
+        if not self.dropout < 1:
+            raise CoveyError(f"training.dropout is {self.dropout}: it must be below 1")
+
+    def batches(self, samples: int) -> int:
+        """Steps in one epoch."""
+        return 1 if self.batch_size == 0 else -(-samples // self.batch_size)
+
+    def steps_for(self, samples: int) -> int:
+        """Steps that a client with this many samples takes."""
+        return self.steps or self.epochs * self.batches(samples)
+
+
+@dataclass(frozen=True)
+class Train:
+    """Local training from `start`; gives the trained model [d]."""
+
+    start: Tensor  # [d]
+    plan: Plan
+    anchor: Tensor | None = None  # [d] centre of the proximal term; None: start
+    correction: Tensor | None = None  # [d] added to the gradient of every step
+    weights: Tensor | None = None  # [n] weight of each sample's loss; None: all 1
+    on: Tensor | None = None
+    head: Head | None = None
+    purpose: str = "train"  # part of the randomness key: two trainings in one round need two names
+
+
+@dataclass(frozen=True)
+class Head:
+    """A second output beside the model's own, on its last hidden layer: loss = share · main + (1 − share) · head.
+
+    With it `start`, `anchor`, `correction` and the result are `[d + head_size]`: the model, then the head's weight and bias.
+    """
+
+    labels: Tensor  # [n] of the asking client's samples
+    classes: int = 2
+    share: float = 0.5  # α
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Mean loss of each model on the client's samples, [k]."""
+
+    models: Tensor  # [k, d]
+    on: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class SampleLosses:
+    """Loss of each model on each sample, [k, n]."""
+
+    models: Tensor  # [k, d]
+    on: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Logits:
+    """Outputs of each model on each sample, [k, n, classes]."""
+
+    models: Tensor  # [k, d]
+    on: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Mean gradient of the loss over the samples, [d]."""
+
+    at: Tensor  # [d]
+    on: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class GradientNorms:
+    """Norm of each sample's gradient, [n]."""
+
+    at: Tensor  # [d]
+    on: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Fisher:
+    """Diagonal Fisher information: mean over samples of the squared gradient of the log-likelihood, [d]."""
+
+    at: Tensor  # [d]
+    on: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Any other computation, timed under `phase`. `shared`: equal for all clients of a host, so done once per broadcast."""
+
+    phase: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+    shared: bool = False
+
+
+Work = Train | Losses | SampleLosses | Logits | Gradient | GradientNorms | Fisher | Compute
+
+
+@dataclass(frozen=True)
+class Job:
+    """One client's request as a machine gets it: whose samples, which stream of randomness, what to compute."""
+
+    rows: Tensor  # [n] int64, rows of the machine's dataset
+    key: int
+    work: Work

@@ -1,0 +1,68 @@
+"""Keyed randomness for experiments: a stream per (seed, round, client, purpose), the same on every device and engine.
+
+The streams are counter-based (SplitMix64 over torch integers), so a thousand clients draw theirs in one vectorised call, a
+GPU draws the same numbers as a CPU, and no generator has a state that could depend on the order of the work. This is for
+experiments only: keys, nonces and the noise of a real deployment come from the operating system.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
+_MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
+_MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
+
+
+def key(*parts: int | str) -> int:
+    """The 63-bit key of a stream, e.g. `key(seed, round, client, "train")`."""
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "big") >> 1
+
+
+def generator(*parts: int | str) -> np.random.Generator:
+    """A numpy generator on the stream of these parts, for work that is not vectorised over clients."""
+    return np.random.Generator(np.random.Philox(key=key(*parts)))
+
+
+def bits(keys: Sequence[int], count: int, device: torch.device | str = "cpu") -> Tensor:
+    """63 random bits for every key and position, int64 [len(keys), count]."""
+    start = torch.tensor(list(keys), dtype=torch.int64, device=device)[:, None]
+    z = start + torch.arange(1, count + 1, dtype=torch.int64, device=device) * _GOLDEN
+    z = (z ^ _shift(z, 30)) * _MIX_1
+    z = (z ^ _shift(z, 27)) * _MIX_2
+    return _shift(z ^ _shift(z, 31), 1)
+
+
+def permutations(keys: Sequence[int], sizes: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
+    """For row i a random order of 0 … sizes[i]-1, then the rest of the columns in order; int64 [n, max(sizes)]."""
+    widest = max(sizes)
+    drawn = bits(keys, widest, device)
+    if min(sizes) < widest:
+        padding = torch.arange(widest, device=device) >= torch.tensor(list(sizes), device=device)[:, None]
+        drawn = drawn.masked_fill(padding, torch.iinfo(torch.int64).max)
+    return drawn.argsort(dim=1, stable=True)
+
+
+def uniforms(keys: Sequence[int], count: int, device: torch.device | str = "cpu") -> Tensor:
+    """Uniform in (0, 1), float32 [len(keys), count]: never 0, so that its logarithm is finite."""
+    return ((bits(keys, count, device) >> 39).to(torch.float32) + 0.5) * 2.0**-24
+
+
+def normals(keys: Sequence[int], count: int, device: torch.device | str = "cpu") -> Tensor:
+    """Standard normals by Box and Muller, float32 [len(keys), count]."""
+    half = (count + 1) // 2
+    u = uniforms(keys, 2 * half, device)
+    radius = torch.sqrt(-2.0 * torch.log(u[:, :half]))
+    angle = (2.0 * math.pi) * u[:, half:]
+    return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], dim=1)[:, :count]
+
+
+def _shift(z: Tensor, by: int) -> Tensor:
+    """Logical right shift: torch's >> carries the sign."""
+    return (z >> by) & ((1 << (64 - by)) - 1)
