@@ -1,0 +1,118 @@
+"""What an algorithm is: four functions and a description of how its clients use what they get.
+
+    start(setting)                      -> the server's first state
+    broadcast(state, client)            -> the message that this client gets (return the same object to all where it is the same)
+    client(me, message)                 -> coroutine of one client: yields Work, returns its reply
+    aggregate(server, state, replies)   -> the next state; replies arrive lazily, as (client, reply), in order of client
+    use(me, message)                    -> coroutine: which model this client would predict with, for evaluation only
+
+Algorithms are frozen dataclasses (fields = hyper-parameters, all with defaults, checked in `__post_init__`) without state of
+their own. States and messages are frozen dataclasses registered with `@message`, so that they can be stored and sent. What is
+private to a client goes in `me.memory`; what is needed to score a run but that no server may see goes in `me.note`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from covey.learn.work import Plan, Work
+from covey.randomness import generator
+
+Coroutine = Generator[Work | list[Work], Any, Any]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What everyone agrees on before the first round."""
+
+    seed: int
+    clients: int
+    clusters: int
+    rounds: int
+    plan: Plan
+    start: Tensor  # [k, d] initial cluster models
+    personal: Tensor  # [d] bool: parameters averaged per cluster; the others are averaged over all clients
+    encryption: str = "none"
+
+
+@dataclass
+class Client:
+    """One client, as its own code sees it. Lives on its host; never crosses the wire."""
+
+    id: int
+    round: int
+    seed: int
+    samples: int
+    plan: Plan  # this client's in this round: schedules and device heterogeneity are already in it
+    setting: Setting
+    memory: dict[str, Any]  # survives rounds, checkpoints and restarts; codec types only
+    keys: dict[str, Any]  # this client's key material
+    data: Callable[[], tuple[Tensor, Tensor]]  # its own samples and labels, for algorithms that look at them
+    notes: dict[str, Any] = field(default_factory=dict)
+    events: list[Any] = field(default_factory=list)
+
+    def random(self, purpose: str) -> np.random.Generator:
+        return generator(self.seed, self.round, self.id, purpose)
+
+    def note(self, name: str, value: Any) -> None:
+        """A fact for the record and the scoring of attacks; no party of the protocol sees it."""
+        self.notes[name] = value
+
+    def spend(self, event: Any) -> None:
+        """A privacy event for the ledger."""
+        self.events.append(event)
+
+
+@dataclass
+class Server:
+    """The server's desk during one aggregation: keys, randomness, notes and the wire to further parties."""
+
+    round: int
+    seed: int
+    setting: Setting
+    keys: dict[str, dict[str, Any]]  # party -> its key material; a party's code takes only its own
+    send: Callable[[str, str, Any], Any]  # send(sender, receiver, message) -> message as received; seen by views
+    phase: Callable[[str], AbstractContextManager[None]]  # with server.phase("cluster"): ...
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    def random(self, purpose: str) -> np.random.Generator:
+        return generator(self.seed, self.round, "server", purpose)
+
+    def note(self, name: str, value: Any) -> None:
+        self.notes[name] = value
+
+
+@dataclass(frozen=True)
+class Use:
+    """The model(s) a client predicts with: row `index` of `models`, or the mixture of all rows by `weights`."""
+
+    models: Tensor  # [m, d]
+    index: int | None = 0
+    weights: Tensor | None = None  # [m], of the mixture of predicted probabilities
+
+
+class Algorithm(Protocol):
+    """See the module's docstring. `encryptions` names the schemes it can run under."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def encryptions(self) -> tuple[str, ...]: ...
+
+    def start(self, setting: Setting) -> Any: ...
+    def broadcast(self, state: Any, client: int) -> Any: ...
+    def client(self, me: Client, message: Any) -> Coroutine: ...
+    def aggregate(self, server: Server, state: Any, replies: Iterator[tuple[int, Any]]) -> Any: ...
+    def use(self, me: Client, message: Any) -> Coroutine: ...
+
+
+def make_keys(algorithm: Algorithm, setting: Setting) -> dict[str, dict[str, Any]]:
+    """Key material by party ('clients', 'server', 'csp', …), from the operating system; {} for algorithms without keys."""
+    make = getattr(algorithm, "keys", None)
+    return make(setting) if make else {}

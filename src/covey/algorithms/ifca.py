@@ -1,0 +1,76 @@
+"""IFCA: Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS 2020.
+
+Each round every client takes the cluster model with the lowest loss on its own data, trains it and returns it with its
+choice. Averages are per client by default, as the papers that build on IFCA have it. A cluster that nobody chose keeps its
+model. With *shared layers* (`Setting.personal` false there) those parameters are averaged over all clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from covey.algorithms.averaging import Averages, weight_of
+from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
+from covey.errors import CoveyError
+from covey.learn.work import Losses, Train
+from covey.messages import message
+
+
+@message
+@dataclass(frozen=True)
+class ClusterModels:
+    models: Tensor  # [k, d]
+
+
+@message
+@dataclass(frozen=True)
+class ClusterUpdate:
+    model: Tensor  # [d]
+    cluster: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class IFCA:
+    name: ClassVar[str] = "ifca"
+    title: ClassVar[str] = "each client joins the cluster whose model fits it best (Ghosh et al. 2020)"
+    encryptions: ClassVar[tuple[str, ...]] = ("none",)
+
+    weighting: str = "clients"  # or "samples"
+
+    def __post_init__(self) -> None:
+        if self.weighting not in ("samples", "clients"):
+            raise CoveyError(f"algorithm.weighting is {self.weighting!r}: choose 'samples' or 'clients'")
+
+    def start(self, setting: Setting) -> ClusterModels:
+        return ClusterModels(setting.start)
+
+    def broadcast(self, state: ClusterModels, client: int) -> ClusterModels:
+        return state
+
+    def client(self, me: Client, message: ClusterModels) -> Coroutine:
+        losses = yield Losses(message.models)  # [k]
+        choice = int(losses.argmin())
+        me.note("cluster", choice)
+        model = yield Train(message.models[choice], me.plan)
+        return ClusterUpdate(model, choice, me.samples)
+
+    def aggregate(
+        self, server: Server, state: ClusterModels, replies: Iterator[tuple[int, Any]]
+    ) -> ClusterModels:
+        average = Averages(len(state.models), like=state.models)
+        for _, reply in replies:
+            average.add(reply.cluster, reply.model, weight_of(reply, self.weighting))
+        personal = server.setting.personal.to(state.models.device)
+        models = average.means(state.models)
+        shared = average.overall(state.models[0])
+        return ClusterModels(torch.where(personal, models, shared))
+
+    def use(self, me: Client, message: ClusterModels) -> Coroutine:
+        losses = yield Losses(message.models)
+        return Use(message.models, index=int(losses.argmin()))

@@ -1,0 +1,57 @@
+"""Local only: every client trains alone and sends nothing. The yardstick beside every personalised accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
+from covey.learn.work import Train
+from covey.messages import message
+
+
+@message
+@dataclass(frozen=True)
+class Begin:
+    """The common start, sent in the first round; afterwards an empty signal that a round has begun."""
+
+    model: Tensor | None  # [d]
+
+
+@message
+@dataclass(frozen=True)
+class Done:
+    pass
+
+
+@dataclass(frozen=True)
+class LocalOnly:
+    name: ClassVar[str] = "local"
+    title: ClassVar[str] = "every client trains alone: the yardstick"
+    encryptions: ClassVar[tuple[str, ...]] = ("none",)
+
+    def start(self, setting: Setting) -> Begin:
+        return Begin(setting.start.mean(0))
+
+    def broadcast(self, state: Begin, client: int) -> Begin:
+        return state
+
+    def client(self, me: Client, message: Begin) -> Coroutine:
+        me.memory["model"] = yield Train(self._model(me, message), me.plan)
+        return Done()
+
+    def aggregate(self, server: Server, state: Begin, replies: Iterator[tuple[int, Any]]) -> Begin:
+        for _ in replies:
+            pass
+        return state
+
+    def use(self, me: Client, message: Begin) -> Coroutine:
+        return Use(self._model(me, message)[None], index=None)
+        yield
+
+    def _model(self, me: Client, message: Begin) -> Tensor:
+        model: Tensor = me.memory.get("model", message.model)
+        return model

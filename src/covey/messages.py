@@ -1,0 +1,154 @@
+"""The wire: what one party sends another, and the one codec for it.
+
+Messages are frozen dataclasses of tensors, arrays, bytes, scalars and containers of these, registered with `@message`. The
+codec serves deployment, byte accounting, checkpoints and the pipes between processes. It never executes anything that it
+reads: a name outside the registry, a size that does not fit the bytes at hand or a nesting too deep is refused before any
+memory is taken for it.
+
+Layout: `CVY1`, header length (u32), header (JSON tree), then the buffers that the tree refers to, one after the other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from covey.errors import CoveyError
+
+MAGIC = b"CVY1"
+MAX_DEPTH = 24
+_REGISTRY: dict[str, type] = {}
+_DTYPES = ("float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64", "bool")
+T = TypeVar("T")
+
+
+def message(cls: type[T]) -> type[T]:
+    """Class decorator: this frozen dataclass may cross the wire, under its class name."""
+    known = _REGISTRY.get(cls.__name__)
+    if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise CoveyError(f"two messages are called {cls.__name__} ({known.__module__} and {cls.__module__}): rename one")
+    _REGISTRY[cls.__name__] = cls
+    return cls
+
+
+def encode(value: Any) -> bytes:
+    """The bytes of a message or of any tree of the admitted types."""
+    header, buffers = _split(value)
+    return b"".join([MAGIC, struct.pack("<I", len(header)), header, *buffers])
+
+
+def size(value: Any) -> int:
+    """`len(encode(value))` without copying the buffers."""
+    header, buffers = _split(value)
+    return 8 + len(header) + sum(len(b) for b in buffers)
+
+
+def decode(data: bytes | bytearray | memoryview) -> Any:
+    """The value that `encode` was given; CoveyError on anything that `encode` cannot have written."""
+    view = memoryview(data)
+    if len(view) < 8 or bytes(view[:4]) != MAGIC:
+        raise CoveyError("these bytes are not a covey message: they do not begin with CVY1")
+    (length,) = struct.unpack("<I", view[4:8])
+    if 8 + length > len(view):
+        raise CoveyError(f"a message of {len(view)} bytes is cut off: its header alone claims {length}")
+    try:
+        tree = json.loads(bytes(view[8 : 8 + length]))
+        reader = _Reader(view[8 + length :])
+        value = reader.value(tree, 0)
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError, UnicodeDecodeError, OverflowError) as e:
+        raise CoveyError(f"a message could not be read: {e}") from e
+    if reader.used != len(reader.body):
+        raise CoveyError(f"a message carries {len(reader.body) - reader.used} bytes that its header does not mention")
+    return value
+
+
+def _split(value: Any) -> tuple[bytes, list[memoryview]]:
+    buffers: list[memoryview] = []
+    tree = _tree(value, buffers)
+    return json.dumps(tree, separators=(",", ":")).encode(), buffers
+
+
+def _tree(value: Any, buffers: list[memoryview]) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Tensor):
+        return _array("t", value.detach().cpu().contiguous().numpy(), buffers)
+    if isinstance(value, np.ndarray):
+        return _array("a", np.ascontiguousarray(value), buffers)
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, bytes | bytearray | memoryview):
+        raw = memoryview(value).cast("B")
+        buffers.append(raw)
+        return {"b": len(raw)}
+    if isinstance(value, list):
+        return {"l": [_tree(v, buffers) for v in value]}
+    if isinstance(value, tuple):
+        return {"u": [_tree(v, buffers) for v in value]}
+    if isinstance(value, dict):
+        return {"d": [[_tree(k, buffers), _tree(v, buffers)] for k, v in value.items()]}
+    name = type(value).__name__
+    if _REGISTRY.get(name) is type(value):
+        fields = {f.name: _tree(getattr(value, f.name), buffers) for f in dataclasses.fields(value)}
+        return {"m": name, "f": fields}
+    raise CoveyError(f"a {name} cannot cross the wire: use tensors, bytes and scalars, or register it with @message")
+
+
+def _array(kind: str, array: np.ndarray[Any, Any], buffers: list[memoryview]) -> dict[str, Any]:
+    if array.dtype.name not in _DTYPES:
+        raise CoveyError(f"arrays of {array.dtype.name} cannot cross the wire; use one of {', '.join(_DTYPES)}")
+    buffers.append(memoryview(array.reshape(-1).view(np.uint8)))
+    return {kind: array.dtype.name, "s": list(array.shape)}
+
+
+class _Reader:
+    """Walks the header's tree and takes the buffers in order."""
+
+    def __init__(self, body: memoryview) -> None:
+        self.body = body
+        self.used = 0
+
+    def take(self, count: int) -> memoryview:
+        if not isinstance(count, int) or count < 0 or self.used + count > len(self.body):
+            raise ValueError(f"a buffer of {count} bytes is announced, {len(self.body) - self.used} are left")
+        self.used += count
+        return self.body[self.used - count : self.used]
+
+    def value(self, node: Any, depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            raise ValueError("it is nested too deeply")
+        if not isinstance(node, dict):
+            if isinstance(node, list):
+                raise ValueError("a bare list stands where a value should be")
+            return node
+        if "t" in node or "a" in node:
+            return self.array(node)
+        if "b" in node:
+            return bytes(self.take(node["b"]))
+        if "l" in node:
+            return [self.value(v, depth + 1) for v in node["l"]]
+        if "u" in node:
+            return tuple(self.value(v, depth + 1) for v in node["u"])
+        if "d" in node:
+            return {self.value(k, depth + 1): self.value(v, depth + 1) for k, v in node["d"]}
+        cls = _REGISTRY.get(node["m"])
+        if cls is None:
+            raise ValueError(f"it is of the unknown kind {node['m']!r}")
+        return cls(**{name: self.value(v, depth + 1) for name, v in node["f"].items()})
+
+    def array(self, node: dict[str, Any]) -> Tensor | np.ndarray[Any, Any]:
+        name, shape = node.get("t") or node["a"], node["s"]
+        if name not in _DTYPES or len(shape) > 8 or not all(isinstance(n, int) and n >= 0 for n in shape):
+            raise ValueError(f"an array of {name} with shape {shape} is not admitted")
+        dtype = np.dtype(name)
+        count = 1
+        for n in shape:
+            count *= n
+        array = np.frombuffer(self.take(count * dtype.itemsize), dtype).reshape(shape).copy()
+        return torch.from_numpy(array) if "t" in node else array
