@@ -24,7 +24,20 @@ from covey.errors import CoveyError
 MAGIC = b"CVY1"
 MAX_DEPTH = 24
 _REGISTRY: dict[str, type] = {}
-_DTYPES = ("float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64", "bool")
+_DTYPES = (
+    "float32",
+    "float64",
+    "float16",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "bool",
+)
 T = TypeVar("T")
 
 
@@ -32,7 +45,9 @@ def message(cls: type[T]) -> type[T]:
     """Class decorator: this frozen dataclass may cross the wire, under its class name."""
     known = _REGISTRY.get(cls.__name__)
     if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-        raise CoveyError(f"two messages are called {cls.__name__} ({known.__module__} and {cls.__module__}): rename one")
+        raise CoveyError(
+            f"two messages are called {cls.__name__} ({known.__module__} and {cls.__module__}): rename one"
+        )
     _REGISTRY[cls.__name__] = cls
     return cls
 
@@ -61,10 +76,20 @@ def decode(data: bytes | bytearray | memoryview) -> Any:
         tree = json.loads(bytes(view[8 : 8 + length]))
         reader = _Reader(view[8 + length :])
         value = reader.value(tree, 0)
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError, UnicodeDecodeError, OverflowError) as e:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        RecursionError,
+        UnicodeDecodeError,
+        OverflowError,
+    ) as e:
         raise CoveyError(f"a message could not be read: {e}") from e
     if reader.used != len(reader.body):
-        raise CoveyError(f"a message carries {len(reader.body) - reader.used} bytes that its header does not mention")
+        raise CoveyError(
+            f"a message carries {len(reader.body) - reader.used} bytes that its header does not mention"
+        )
     return value
 
 
@@ -97,12 +122,16 @@ def _tree(value: Any, buffers: list[memoryview]) -> Any:
     if _REGISTRY.get(name) is type(value):
         fields = {f.name: _tree(getattr(value, f.name), buffers) for f in dataclasses.fields(value)}
         return {"m": name, "f": fields}
-    raise CoveyError(f"a {name} cannot cross the wire: use tensors, bytes and scalars, or register it with @message")
+    raise CoveyError(
+        f"a {name} cannot cross the wire: use tensors, bytes and scalars, or register it with @message"
+    )
 
 
 def _array(kind: str, array: np.ndarray[Any, Any], buffers: list[memoryview]) -> dict[str, Any]:
     if array.dtype.name not in _DTYPES:
-        raise CoveyError(f"arrays of {array.dtype.name} cannot cross the wire; use one of {', '.join(_DTYPES)}")
+        raise CoveyError(
+            f"arrays of {array.dtype.name} cannot cross the wire; use one of {', '.join(_DTYPES)}"
+        )
     buffers.append(memoryview(array.reshape(-1).view(np.uint8)))
     return {kind: array.dtype.name, "s": list(array.shape)}
 

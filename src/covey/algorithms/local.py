@@ -16,9 +16,7 @@ from covey.messages import message
 @message
 @dataclass(frozen=True)
 class Begin:
-    """The common start, sent in the first round; afterwards an empty signal that a round has begun."""
-
-    model: Tensor | None  # [d]
+    """A round has begun. Nothing else crosses the wire: the common start is part of the setting."""
 
 
 @message
@@ -34,13 +32,13 @@ class LocalOnly:
     encryptions: ClassVar[tuple[str, ...]] = ("none",)
 
     def start(self, setting: Setting) -> Begin:
-        return Begin(setting.start.mean(0))
+        return Begin()
 
     def broadcast(self, state: Begin, client: int) -> Begin:
         return state
 
     def client(self, me: Client, message: Begin) -> Coroutine:
-        me.memory["model"] = yield Train(self._model(me, message), me.plan)
+        me.memory["model"] = yield Train(self._model(me), me.plan)
         return Done()
 
     def aggregate(self, server: Server, state: Begin, replies: Iterator[tuple[int, Any]]) -> Begin:
@@ -49,9 +47,9 @@ class LocalOnly:
         return state
 
     def use(self, me: Client, message: Begin) -> Coroutine:
-        return Use(self._model(me, message)[None], index=None)
+        return Use(self._model(me)[None], index=None)
         yield
 
-    def _model(self, me: Client, message: Begin) -> Tensor:
-        model: Tensor = me.memory.get("model", message.model)
-        return model
+    def _model(self, me: Client) -> Tensor:
+        model: Tensor | None = me.memory.get("model")
+        return me.setting.start.mean(0) if model is None else model

@@ -1,0 +1,112 @@
+"""What an attack is: an observer with a vantage point, and the finding it ends with.
+
+    begin(knowledge)   what this adversary has before the first round: its parties' keys, auxiliary data, a machine
+    observe(view)      one message that one of its parties sent or received, as the rounds pass
+    end_round(round)   all of a round's messages have passed
+    finding(truth)     the score, against a truth that the attack sees only here
+
+`observe` and `end_round` may be coroutines that yield work (on the auxiliary data), like a client's. What an attack keeps
+between rounds goes in `self.memory` (codec types), so that an interrupted run resumes with it. A vantage is 'server', 'csp',
+'client:3', 'eavesdropper' or a coalition such as 'server+client:0'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from covey.algorithms.contract import Setting
+from covey.data.federation import Federation
+from covey.learn.work import Work
+from covey.messages import message
+
+
+@message
+@dataclass(frozen=True)
+class View:
+    """One message as a party saw it: ciphertexts are bytes in it, never what is inside."""
+
+    round: int
+    sender: str  # "server", "client:7", …
+    receiver: str
+    message: Any
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What an adversary has before the first round."""
+
+    setting: Setting
+    keys: Mapping[str, Any]  # key material of the parties in its vantage, by party
+    federation: Federation  # the *public* side only: test arrays and rows that no client holds
+    seed: int
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What really happened, for scoring."""
+
+    federation: Federation
+    notes: list[dict[int, dict[str, Any]]]  # per round: client -> what it noted (e.g. its true cluster)
+
+
+@message
+@dataclass(frozen=True)
+class Finding:
+    """A score beside what it must be compared with. A score that its controls also reach is not a leak."""
+
+    attack: str
+    vantage: str
+    metric: str
+    value: float
+    chance: float
+    low: float
+    high: float
+    controls: dict[str, float] = field(default_factory=dict)
+    used: str = ""  # what of its view the attack used, in words
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        """In plain words: what the interval says against the best attacker that ignores the observation."""
+        bar = max([self.chance, *self.controls.values()])
+        if not self.low > bar:
+            return "no leak seen"
+        return "broken" if self.value >= 0.95 else "leaks"
+
+
+Thinking = Generator[Work | list[Work], Any, None] | None
+
+
+class Attack(Protocol):
+    memory: dict[str, Any]
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def vantage(self) -> str: ...
+
+    def begin(self, knowledge: Knowledge) -> None: ...
+    def observe(self, view: View) -> Thinking: ...
+    def end_round(self, round: int) -> Thinking: ...
+    def finding(self, truth: Truth) -> Finding: ...
+
+
+def parties(vantage: str) -> frozenset[str]:
+    return frozenset(vantage.split("+"))
+
+
+def sees(vantage: str, view: View) -> bool:
+    """Whether this adversary's parties sent or received the message; an eavesdropper sees all traffic."""
+    return "eavesdropper" in vantage or bool(parties(vantage) & {view.sender, view.receiver})
+
+
+def wilson(value: float, trials: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a success rate; the intervals of other metrics come from repetitions."""
+    if trials <= 0:
+        return 0.0, 1.0
+    z2 = 1.959964**2
+    centre = (value + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = (1.959964 / (1 + z2 / trials)) * ((value * (1 - value) + z2 / (4 * trials)) / trials) ** 0.5
+    return max(0.0, centre - half), min(1.0, centre + half)

@@ -1,0 +1,215 @@
+"""A host: owns clients with their data and memory, takes messages, gives replies.
+
+It advances its clients' coroutines in step, so that equal requests of many clients reach the machine as one batch. A
+simulation has a few hosts with many clients each, a silo is a host with one. Messages cross between hosts; coroutines,
+memories and keys never do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from covey.algorithms.contract import Algorithm, Client, Coroutine, Setting, Use
+from covey.data.federation import Federation
+from covey.learn.machine import Machine
+from covey.learn.work import Compute, Job, Losses, Plan, SampleLosses, Train, Work
+from covey.messages import message
+from covey.privacy.contract import Defence, defend
+from covey.randomness import key
+
+
+@message
+@dataclass(frozen=True)
+class Outcome:
+    """What a client's turn produced: its reply for the server; notes, spends and seconds for the record."""
+
+    client: int
+    reply: Any
+    notes: dict[str, Any]
+    events: list[Any]
+
+
+@message
+@dataclass(frozen=True)
+class Score:
+    """A client's accuracy on its own distribution and on the whole test set, with the index of the model it uses."""
+
+    client: int
+    own: float
+    everywhere: float
+    index: int  # -1: a model of its own
+
+
+@dataclass
+class Host:
+    """See the module's docstring. `plans` gives a client's training plan in a round (schedules, device heterogeneity)."""
+
+    algorithm: Algorithm
+    setting: Setting
+    federation: Federation
+    machine: Machine
+    keys: dict[str, Any]
+    defence: Defence | None = None
+    memories: dict[int, dict[str, Any]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    replaced: dict[int, Any] = field(default_factory=dict)  # client -> attacker that runs in its place
+    _shared: dict[tuple[int, str], tuple[Any, Any]] = field(default_factory=dict)
+    _rows: dict[int, Tensor] = field(default_factory=dict)
+
+    def run(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Outcome]:
+        """One round of these clients: (client, message, plan) in, outcomes out. Memories change only if all succeed."""
+        clients = [self._client(i, round, plan) for i, _, plan in calls]
+        turns = []
+        for me, (_, broadcast, _) in zip(clients, calls):
+            acting = self.replaced.get(me.id, self.algorithm)
+            turns.append(defend(self.defence, me, acting.client(me, broadcast)))
+        replies = self.advance(clients, turns, [m for _, m, _ in calls])
+        for me in clients:
+            if me.memory:
+                self.memories[me.id] = me.memory
+        return [Outcome(me.id, reply, me.notes, me.events) for me, reply in zip(clients, replies)]
+
+    def score(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Score]:
+        """Accuracy of the model each of these clients would use, on its own distribution and everywhere."""
+        clients = [self._client(i, round, plan) for i, _, plan in calls]
+        turns = [self.algorithm.use(me, m) for me, (_, m, _) in zip(clients, calls)]
+        uses: list[Use] = self.advance(clients, turns, [m for _, m, _ in calls])
+        with self._timed("evaluate"):
+            known: dict[tuple[int, int], np.ndarray[Any, Any]] = {}
+            scores = []
+            for me, use in zip(clients, uses):
+                scores.append(self._score(me.id, use, known))
+        return scores
+
+    def advance(
+        self, clients: Sequence[Client], turns: list[Coroutine], messages: Sequence[Any]
+    ) -> list[Any]:
+        """Runs coroutines to their ends, in step; returns what they return."""
+        done: list[Any] = [None] * len(turns)
+        answers: dict[int, Any] = dict.fromkeys(range(len(turns)))
+        while answers:
+            requests: list[tuple[int, Work | list[Work]]] = []
+            for i, answer in answers.items():
+                try:
+                    requests.append((i, turns[i].send(answer)))
+                except StopIteration as stop:
+                    done[i] = stop.value
+            answers = self._answer(requests, clients, messages)
+        return done
+
+    def _answer(
+        self,
+        requests: list[tuple[int, Work | list[Work]]],
+        clients: Sequence[Client],
+        messages: Sequence[Any],
+    ) -> dict[int, Any]:
+        """Computes all requests of a step; those for the machine go to it by phase, so that time is accounted to it."""
+        answers: dict[int, Any] = {}
+        machine_jobs: dict[str, list[tuple[int, int, Job]]] = defaultdict(list)
+        for i, request in requests:
+            many = request if isinstance(request, list) else [request]
+            answers[i] = [None] * len(many)
+            for position, work in enumerate(many):
+                if isinstance(work, Compute):
+                    answers[i][position] = self._compute(work, messages[i])
+                else:
+                    me = clients[i]
+                    job = Job(self._own_rows(me.id), key(me.seed, me.round, me.id, position), work)
+                    machine_jobs[_phase(work)].append((i, position, job))
+        for phase, jobs in machine_jobs.items():
+            with self._timed(phase):
+                results = self.machine.compute([job for _, _, job in jobs])
+            for (i, position, _), result in zip(jobs, results):
+                answers[i][position] = result
+        return {i: answers[i] if isinstance(request, list) else answers[i][0] for i, request in requests}
+
+    def _compute(self, work: Compute, broadcast: Any) -> Any:
+        if not work.shared:
+            with self._timed(work.phase):
+                return work.function(*work.arguments)
+        # Keyed by the identity of the broadcast, which is kept alive beside the result so that its id stays its own.
+        at = (id(broadcast), work.phase)
+        if at not in self._shared:
+            if len(self._shared) >= 8:
+                self._shared.clear()
+            with self._timed(work.phase):
+                self._shared[at] = (broadcast, work.function(*work.arguments))
+        return self._shared[at][1]
+
+    def _client(self, i: int, round: int, plan: Plan) -> Client:
+        rows = self._own_rows(i)
+        return Client(
+            id=i,
+            round=round,
+            seed=self.setting.seed,
+            samples=len(rows),
+            plan=plan,
+            setting=self.setting,
+            memory=dict(self.memories.get(i, {})),
+            keys=self.keys,
+            data=lambda: self.machine.samples(rows),
+        )
+
+    def _own_rows(self, i: int) -> Tensor:
+        if i not in self._rows:
+            if len(self._rows) > 4096:
+                self._rows.clear()
+            self._rows[i] = torch.from_numpy(np.ascontiguousarray(self.federation.clients[i]))
+        return self._rows[i]
+
+    def _score(self, i: int, use: Use, known: dict[tuple[int, int], Any]) -> Score:
+        """Per-group accuracies of a model that many clients use are computed once."""
+        at = (id(use.models), -1 if use.index is None else use.index)
+        if use.index is None or at not in known:
+            models = use.models if use.index is None else use.models[use.index : use.index + 1]
+            correct, total = self.machine.accuracy_by_group(
+                models,
+                self.federation.dataset.x_test,
+                self.federation.dataset.y_test,
+                self.federation.test_groups,
+                self.federation.distributions.shape[1],
+                use.weights,
+            )
+            known[at] = (np.asarray(correct, np.float64), np.asarray(total, np.float64))
+        correct, total = known[at]
+        by_group = correct / np.maximum(total, 1)
+        # Groups without test samples carry no weight: nothing is known about them.
+        share = self.federation.distributions[i] * (total > 0)
+        own = float((share * by_group).sum() / max(share.sum(), 1e-12))
+        return Score(i, own, float(correct.sum() / total.sum()), at[1])
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.machine.synchronise()
+            self.seconds[phase] += time.perf_counter() - begin
+
+    def take_seconds(self) -> dict[str, float]:
+        """Seconds by phase since the last call."""
+        spent, self.seconds = dict(self.seconds), defaultdict(float)
+        return spent
+
+
+def _phase(work: Work) -> str:
+    if isinstance(work, Train):
+        return "train"
+    return "identity" if isinstance(work, Losses | SampleLosses) else "measure"
+
+
+def heterogeneous(plan: Plan, share: float) -> Plan:
+    """E_i = d_i E_m, at least one epoch (or step)."""
+    if plan.steps:
+        return replace(plan, steps=max(1, round(plan.steps * share)))
+    return replace(plan, epochs=max(1, round(plan.epochs * share)))

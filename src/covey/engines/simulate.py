@@ -1,0 +1,226 @@
+"""The simulation's hosts: one in this process (a GPU, or a single core), or one per worker process on this machine.
+
+Workers are forked, so that they share the data and whatever algorithm the user defined, notebook or script. Each owns the
+clients whose number is its own modulo the number of workers, with their memories; only codec bytes pass through the pipes.
+Replies are handed on in the order of the calls and at most two waves per worker are under way, so neither the result nor the
+memory depends on how many workers there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing as mp
+import os
+import signal
+import sys
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from covey.engines.host import Host
+from covey.errors import CoveyError
+from covey.learn.work import Plan
+from covey.messages import decode, encode
+
+Call = tuple[int, Any, Plan]  # client, message, plan
+
+
+class InProcess:
+    """One host, here."""
+
+    def __init__(self, host: Host, wave: int) -> None:
+        self.host, self.wave = host, wave
+
+    def run(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
+        for at in range(0, len(calls), self.wave):
+            yield from self.host.run(round, calls[at : at + self.wave])
+
+    def score(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
+        for at in range(0, len(calls), self.wave):
+            yield from self.host.score(round, calls[at : at + self.wave])
+
+    def seconds(self) -> dict[str, float]:
+        return self.host.take_seconds()
+
+    def memories(self) -> dict[int, dict[str, Any]]:
+        return self.host.memories
+
+    def restore(self, memories: dict[int, dict[str, Any]]) -> None:
+        self.host.memories = memories
+
+    def close(self) -> None:
+        pass
+
+
+class Workers:
+    """A host in each of `count` forked processes. `make_host` runs in the worker."""
+
+    def __init__(self, make_host: Callable[[], Host], count: int, wave: int) -> None:
+        self.wave, self.count = wave, count
+        self._pipes: list[Connection] = []
+        self._processes: list[Any] = []
+        self._last: list[
+            Any
+        ] = []  # the messages that the workers hold, so that a repeated one is not sent again
+        context = mp.get_context("fork")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number in range(count):
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=_work,
+                args=(make_host, theirs, [*self._pipes, ours]),
+                daemon=True,
+                name=f"covey-{number}",
+            )
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+
+    def run(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
+        return self._spread("run", round, calls)
+
+    def score(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
+        return self._spread("score", round, calls)
+
+    def seconds(self) -> dict[str, float]:
+        """The mean over the workers: they run side by side, so this is time on the clock."""
+        total: dict[str, float] = defaultdict(float)
+        for number in range(self.count):
+            self._ask(number, {"do": "seconds"})
+        for number in range(self.count):
+            for phase, s in self._hear(number).items():
+                total[phase] += s / self.count
+        return dict(total)
+
+    def memories(self) -> dict[int, dict[str, Any]]:
+        merged: dict[int, dict[str, Any]] = {}
+        for number in range(self.count):
+            self._ask(number, {"do": "memories"})
+            merged.update(self._hear(number))
+        return merged
+
+    def restore(self, memories: dict[int, dict[str, Any]]) -> None:
+        for number in range(self.count):
+            mine = {i: m for i, m in memories.items() if i % self.count == number}
+            self._ask(number, {"do": "restore", "memories": mine})
+            self._hear(number)
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()  # a worker that finds its pipe closed ends
+        for process in self._processes:
+            process.join(timeout=2)
+            if process.is_alive():
+                process.terminate()
+                process.join(timeout=5)
+        self._pipes, self._processes = [], []
+
+    def _spread(self, do: str, round: int, calls: Sequence[Call]) -> Iterator[Any]:
+        mine: list[list[tuple[int, int, int]]] = [[] for _ in range(self.count)]
+        places: dict[int, int] = {}  # id of a message -> its place among the distinct ones
+        messages: list[Any] = []
+        plans: list[Plan] = []
+        for client, broadcast, plan in calls:
+            if id(broadcast) not in places:
+                places[id(broadcast)] = len(messages)
+                messages.append(broadcast)
+            if plan not in plans[-64:]:
+                plans.append(plan)
+            at = len(plans) - 1 - plans[::-1].index(plan)
+            mine[client % self.count].append((client, places[id(broadcast)], at))
+        again = len(messages) == len(self._last) and all(a is b for a, b in zip(messages, self._last))
+        self._last = messages
+        for number in range(self.count):
+            self._ask(
+                number,
+                {
+                    "do": do,
+                    "round": round,
+                    "wave": self.wave,
+                    "calls": mine[number],
+                    "messages": None if again else messages,
+                    "plans": [asdict(p) for p in plans],
+                },
+            )
+        arrived: list[list[Any]] = [[] for _ in range(self.count)]
+        for client, _, _ in calls:
+            number = client % self.count
+            if not arrived[number]:
+                arrived[number] = self._hear(number)[::-1]
+            yield arrived[number].pop()
+
+    def _ask(self, number: int, request: dict[str, Any]) -> None:
+        try:
+            self._pipes[number].send_bytes(encode(request))
+        except (BrokenPipeError, ConnectionResetError, OSError) as e:
+            raise self._dead(number) from e
+
+    def _hear(self, number: int) -> Any:
+        try:
+            answer = decode(self._pipes[number].recv_bytes())
+        except (EOFError, ConnectionResetError, OSError) as e:
+            raise self._dead(number) from e
+        if "refused" in answer:
+            raise CoveyError(answer["refused"])
+        if "failed" in answer:
+            raise RuntimeError("a worker failed:\n" + answer["failed"])
+        return answer["ok"]
+
+    def _dead(self, number: int) -> CoveyError:
+        process = self._processes[number]
+        process.join(timeout=1)
+        code = process.exitcode
+        how = f"killed by signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        return CoveyError(
+            f"worker {number} died ({how}); finished rounds are kept: continue with `covey resume`, "
+            "with fewer engine.workers if the machine ran out of memory"
+        )
+
+
+def _work(make_host: Callable[[], Host], pipe: Connection, inherited: list[Connection]) -> None:
+    """A worker's life: answers requests until its pipe closes."""
+    for other in inherited:
+        other.close()  # else this worker would keep the others' pipes open after the parent is gone
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    torch.set_num_threads(1)
+    host: Host | None = None
+    messages: list[Any] = []
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            request = decode(pipe.recv_bytes())
+            try:
+                host = host or make_host()
+                if request["do"] in ("run", "score"):
+                    messages = messages if request["messages"] is None else request["messages"]
+                    plans = [Plan(**p) for p in request["plans"]]
+                    calls = [(client, messages[m], plans[p]) for client, m, p in request["calls"]]
+                    method = getattr(host, request["do"])
+                    for at in range(0, len(calls), request["wave"]):
+                        pipe.send_bytes(
+                            encode({"ok": method(request["round"], calls[at : at + request["wave"]])})
+                        )
+                elif request["do"] == "seconds":
+                    pipe.send_bytes(encode({"ok": host.take_seconds()}))
+                elif request["do"] == "memories":
+                    pipe.send_bytes(encode({"ok": host.memories}))
+                elif request["do"] == "restore":
+                    host.memories = request["memories"]
+                    pipe.send_bytes(encode({"ok": None}))
+            except CoveyError as e:
+                pipe.send_bytes(encode({"refused": str(e)}))
+            except (BrokenPipeError, ConnectionResetError):
+                break
+            except Exception:
+                pipe.send_bytes(encode({"failed": traceback.format_exc()}))
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)

@@ -1,0 +1,72 @@
+"""Who takes part in a round, and with how much work: pure functions of the seed and the round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covey.errors import CoveyError
+from covey.randomness import generator
+
+
+@dataclass(frozen=True)
+class Participation:
+    """Client sampling, drop-outs, joiners and device heterogeneity."""
+
+    share: float = 1.0  # of the clients that have joined, drawn anew each round
+    dropout: float = 0.0  # probability that a drawn client is lost in a round; its work does not count
+    drops: tuple[tuple[int, int], ...] = ()  # (round, client): drop-outs by schedule
+    initial: int = 0  # clients present from the first round; 0: all
+    join: int = 0  # this many more …
+    join_every: int = 0  # … every so many rounds
+    slowest: float = 1.0  # device heterogeneity: E_i = d_i · E with d_i ~ U[slowest, 1]
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise CoveyError(f"participation.share is {self.share}: it must be above 0 and at most 1")
+        if not 0 <= self.dropout < 1:
+            raise CoveyError(f"participation.dropout is {self.dropout}: it must be at least 0 and below 1")
+        if not 0 < self.slowest <= 1:
+            raise CoveyError(f"participation.slowest is {self.slowest}: it must be above 0 and at most 1")
+        if min(self.initial, self.join, self.join_every) < 0 or (self.join > 0) != (self.join_every > 0):
+            raise CoveyError(
+                "participation.join and participation.join_every go together and must not be negative"
+            )
+        if self.join and not self.initial:
+            raise CoveyError(
+                "participation.join needs participation.initial: how many clients are there at first?"
+            )
+        if any(len(pair) != 2 for pair in self.drops):
+            raise CoveyError("participation.drops holds pairs [round, client]")
+
+    def joined(self, round: int, clients: int) -> int:
+        """How many clients (the first so many) have joined by this round (rounds count from 1)."""
+        if not self.initial:
+            return clients
+        more = self.join * ((round - 1) // self.join_every) if self.join_every else 0
+        return min(clients, self.initial + more)
+
+    def participants(
+        self, seed: int, round: int, clients: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(those whose replies arrive, those who were drawn but dropped out), both in order."""
+        present = self.joined(round, clients)
+        drawn = np.arange(present)
+        if self.share < 1:
+            count = max(1, round_half_up(self.share * present))
+            drawn = np.sort(generator(seed, round, "participants").permutation(present)[:count])
+        lost = generator(seed, round, "dropout").random(clients)[drawn] < self.dropout
+        for when, who in self.drops:
+            if when == round:
+                lost |= drawn == who
+        return drawn[~lost], drawn[lost]
+
+    def speeds(self, seed: int, clients: int) -> NDArray[np.float64]:
+        """d_i of every client, fixed for the run."""
+        return generator(seed, "devices").uniform(self.slowest, 1.0, clients)
+
+
+def round_half_up(value: float) -> int:
+    return int(value + 0.5)
