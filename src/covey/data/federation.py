@@ -1,4 +1,4 @@
-"""A federation: samples, and which client holds which. What every partition returns and every engine runs on."""
+"""A federation: samples, and who holds which. What every partition returns and every engine runs on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Dataset:
-    """Samples as arrays. Pixels stay uint8 (scaled to [0, 1] where they are used), binary features uint8 0/1, token ids int32."""
+    """Samples as arrays.
+
+    Pixels stay uint8 (scaled to [0, 1] where they are used), binary features are uint8 0/1, token ids int32.
+    Loaded arrays are shared between callers and therefore read-only: copy before writing.
+    """
 
     name: str
     x_train: NDArray[np.generic]  # [m, ...]: images are [m, h, w] or [m, h, w, c]
@@ -18,17 +22,21 @@ class Dataset:
     x_test: NDArray[np.generic]
     y_test: NDArray[np.int64]
     classes: tuple[str, ...]
-    kind: str = "image"  # image (uint8, divided by 255), binary (0/1 as they are), real (float32), tokens (int, 0 = padding)
-    attributes: dict[str, NDArray[np.generic]] = field(default_factory=dict)  # e.g. gender: [m] for training rows
-    stand_in: str = ""  # non-empty: generated data, and for what it stands in; shown wherever a figure on it is shown
+    kind: str = "image"  # image (uint8, / 255), binary (0/1 as they are), real (float32), tokens (0 = padding)
+    attributes: dict[str, NDArray[np.generic]] = field(default_factory=dict)  # gender: [m], ... of training rows
+    stand_in: str = ""  # non-empty: generated data, and what it stands in for; shown beside every figure on it
+    note: str = ""  # what a reader of a figure must know of this copy, e.g. that it is a subset of the published set
+    vocabulary: tuple[str, ...] = ()  # token data: the word of each id; 0 is padding, 1 an unknown word
 
 
 @dataclass(frozen=True)
 class Federation:
-    """A dataset cut over clients. Pure function of (dataset, parameters, seed); clients are disjoint unless `notes` says otherwise.
+    """A dataset cut over clients. Pure function of (dataset, parameters, seed); clients are disjoint unless
+    `notes` says otherwise.
 
-    Test samples carry a *group* (their label, unless the partition says otherwise) and every client a distribution over the
-    groups, so that a client's accuracy on its own distribution is a weighted mean of per-group accuracies.
+    Test samples carry a *group* (their label, unless the partition says otherwise) and every client a
+    distribution over the groups, so that a client's accuracy on its own distribution is a weighted mean of
+    per-group accuracies.
     """
 
     dataset: Dataset
@@ -36,8 +44,8 @@ class Federation:
     clusters: NDArray[np.int64] | None  # [n] true cluster of each client, where the partition has one
     test_groups: NDArray[np.int64]  # [m_test]
     distributions: NDArray[np.float64]  # [n, groups], rows sum to 1
-    public: tuple[NDArray[np.int64], ...] = ()  # per cluster (or one): rows that no client holds, known to the server
-    notes: dict[str, object] = field(default_factory=dict)  # what a reader of the figures must know (overlaps, property rows, ...)
+    public: tuple[NDArray[np.int64], ...] = ()  # per cluster (or one): rows no client holds, known to the server
+    notes: dict[str, object] = field(default_factory=dict)  # what a reader must know: overlaps, property rows, ...
 
     def histogram(self) -> NDArray[np.int64]:
         """Label counts per client, [n, labels]."""

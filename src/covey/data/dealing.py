@@ -1,0 +1,67 @@
+"""What every partition does with rows: draw, share out, hand out, count. Pure functions of a generator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covey.errors import CoveyError
+
+Rows = NDArray[np.int64]
+
+# One stream of random numbers per partition: the same seed cuts independently under another name.
+PURPOSES = {"label_sets": 1, "dirichlet": 2, "shards": 3, "iid": 4, "property": 5, "feature_clusters": 6}
+
+
+def generator(seed: int, partition: str) -> np.random.Generator:
+    if seed < 0:
+        raise CoveyError(f"seed is {seed}; it must be 0 or more.")
+    return np.random.default_rng([seed, 0xDA7A, PURPOSES[partition]])
+
+
+def check_clients(clients: int) -> None:
+    if clients < 1:
+        raise CoveyError(f"clients is {clients}; a federation needs at least 1.")
+
+
+def hand_out(rows: Rows, owner: NDArray[np.int64], clients: int, rng: np.random.Generator) -> tuple[Rows, ...]:
+    """The rows of each client, in random order, so that any prefix of them is a fair sample."""
+    order = np.lexsort((rng.random(len(rows)), owner))
+    cuts = np.cumsum(np.bincount(owner, minlength=clients))[:-1]
+    return tuple(np.split(rows[order], cuts))
+
+
+def apportion(total: int, weights: NDArray[np.float64], least: int = 0) -> NDArray[np.int64]:
+    """Integers in proportion to the weights that sum to `total` (largest remainders), none below `least`.
+
+    Ties go to the lower index. `least * len(weights)` must not exceed `total`.
+    """
+    weights = np.asarray(weights, np.float64)
+    share = weights / weights.sum() * total
+    parts: NDArray[np.int64] = np.floor(share).astype(np.int64)
+    short = total - int(parts.sum())
+    parts[np.argsort(-(share - parts), kind="stable")[:short]] += 1
+    while parts.min() < least:  # at most `least * len(weights)` moves
+        parts[parts.argmin()] += 1
+        parts[parts.argmax()] -= 1
+    return parts
+
+
+def set_aside(rows: Rows, count: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    """(`count` random rows, the others): what the public side gets, and what is left for clients."""
+    if not 0 <= count < len(rows):
+        raise CoveyError(
+            f"public is {count}, but there are {len(rows)} training samples; take less than that for the public."
+        )
+    order = rng.permutation(rows)
+    return order[:count], np.sort(order[count:])
+
+
+def label_shares(clients: Sequence[Rows], labels: NDArray[np.int64], groups: int) -> NDArray[np.float64]:
+    """Each client's empirical distribution over `groups` labels, [n, groups]."""
+    owner = np.repeat(np.arange(len(clients)), [len(rows) for rows in clients])
+    held = labels[np.concatenate(clients)]
+    counts = np.bincount(owner * groups + held, minlength=len(clients) * groups).reshape(-1, groups)
+    return np.asarray(counts / counts.sum(1, keepdims=True), np.float64)

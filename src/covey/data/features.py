@@ -1,0 +1,89 @@
+"""Principal components and k-means in numpy alone: what `feature_clusters` cuts by, on any machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+FIT_ROWS = 10_000  # components are fitted on at most this many rows
+BLOCK = 4_096  # rows scaled to float at a time, so that a large image set is never copied whole
+
+
+@dataclass(frozen=True)
+class Projection:
+    mean: Floats  # [d]
+    axes: Floats  # [d, components]
+    scale: float
+
+    def __call__(self, x: NDArray[np.generic]) -> Floats:
+        """[m, ...] -> [m, components]"""
+        parts = [flat(x[i : i + BLOCK], self.scale) - self.mean for i in range(0, len(x), BLOCK)]
+        return np.concatenate([part @ self.axes for part in parts])
+
+
+def flat(x: NDArray[np.generic], scale: float) -> Floats:
+    return x.reshape(len(x), -1).astype(np.float32) * np.float32(scale)
+
+
+def principal_components(
+    x: NDArray[np.generic], components: int, rng: np.random.Generator, scale: float = 1.0
+) -> Projection:
+    """The leading components by randomised subspace iteration (Halko et al. 2011), fitted on at most FIT_ROWS
+    rows.
+    """
+    rows = rng.permutation(len(x))[:FIT_ROWS]
+    sample = flat(x[np.sort(rows)], scale)
+    mean = sample.mean(0)
+    sample -= mean
+    count = min(components, *sample.shape)
+    span = min(count + 10, sample.shape[1])
+    basis = np.linalg.qr(rng.standard_normal((sample.shape[1], span), np.float32))[0]
+    for _ in range(5):
+        basis = np.linalg.qr(sample.T @ (sample @ basis))[0]
+    _, _, turn = np.linalg.svd(sample @ basis, full_matrices=False)
+    return Projection(mean, (basis @ turn.T)[:, :count].astype(np.float32), scale)
+
+
+def k_means(points: Floats, k: int, rng: np.random.Generator, restarts: int = 4, steps: int = 100) -> Floats:
+    """Centres [k, d] of the best of a few Lloyd runs, each started by k-means++."""
+    best, centres = np.inf, points[:k]
+    for _ in range(restarts):
+        candidate = spread_start(points, k, rng)
+        assigned = nearest_centre(points, candidate)
+        for _ in range(steps):
+            counts = np.bincount(assigned, minlength=k)
+            member = np.zeros((k, len(points)), np.float32)
+            member[assigned, np.arange(len(points))] = 1.0
+            moved = member @ points / np.maximum(counts, 1)[:, None].astype(np.float32)
+            candidate = np.where(counts[:, None] > 0, moved, candidate)  # an empty centre stays where it is
+            again = nearest_centre(points, candidate)
+            if (again == assigned).all():
+                break
+            assigned = again
+        inertia = float(((points - candidate[assigned]) ** 2).sum())
+        if inertia < best:
+            best, centres = inertia, candidate
+    return centres
+
+
+def spread_start(points: Floats, k: int, rng: np.random.Generator) -> Floats:
+    """k-means++: each next centre with probability in proportion to its squared distance from those there
+    are.
+    """
+    chosen = [int(rng.integers(len(points)))]
+    gap = np.full(len(points), np.inf)
+    for _ in range(k - 1):
+        gap = np.minimum(gap, ((points - points[chosen[-1]]) ** 2).sum(1, dtype=np.float64))
+        total = gap.sum()
+        chosen.append(int(rng.choice(len(points), p=gap / total if total > 0 else None)))
+    return points[chosen]
+
+
+def nearest_centre(points: Floats, centres: Floats) -> NDArray[np.int64]:
+    # |p - c|² less |p|², which is the same for all centres
+    gap: Floats = (centres**2).sum(1) - 2.0 * points @ centres.T
+    return np.asarray(gap.argmin(1), np.int64)

@@ -1,0 +1,107 @@
+"""The ways to cut a dataset over clients: one frozen dataclass each, found by name in `PARTITIONS`.
+
+Each is a pure function of (dataset, clients, clusters, parameters, seed); clients are disjoint. `clusters` is
+used by the partitions that have true clusters (`label_sets`) and ignored by the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from covey.data.dealing import check_clients, generator, hand_out, label_shares, set_aside
+from covey.data.dirichlet import Dirichlet
+from covey.data.feature_clusters import FeatureClusters
+from covey.data.federation import Dataset, Federation
+from covey.data.label_sets import LabelSets
+from covey.data.property_split import PropertySplit
+from covey.errors import CoveyError, nearest
+
+
+class Partition(Protocol):
+    name: ClassVar[str]
+
+    def make(self, dataset: Dataset, clients: int, clusters: int, seed: int) -> Federation: ...
+
+
+@dataclass(frozen=True)
+class Iid:
+    """Every client is a uniform sample; sizes differ by at most one."""
+
+    name: ClassVar[str] = "iid"
+
+    samples: int = 0  # per client; 0: all there is
+    public: int = 0  # rows that no client holds
+
+    def make(self, dataset: Dataset, clients: int, clusters: int, seed: int) -> Federation:
+        check_clients(clients)
+        rng = generator(seed, self.name)
+        public, rows = set_aside(np.arange(len(dataset.y_train)), self.public, rng)
+        if self.samples < 0 or clients * max(self.samples, 1) > len(rows):
+            raise CoveyError(
+                f"{clients} clients with {self.samples or 'at least 1'} samples each do not fit in "
+                f"{len(rows)} rows; "
+                f"at most {len(rows) // clients} samples each, or {len(rows) // max(self.samples, 1)} "
+                "clients."
+            )
+        used = clients * self.samples or len(rows)
+        held = hand_out(rng.permutation(rows)[:used], np.arange(used) % clients, clients, rng)
+        return Federation(
+            dataset=dataset,
+            clients=held,
+            clusters=None,
+            test_groups=dataset.y_test,
+            distributions=label_shares(held, dataset.y_train, len(dataset.classes)),
+            public=(public,) if self.public else (),
+        )
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Rows sorted by label, cut into clients · s shards of equal size (± 1), s random shards per client."""
+
+    name: ClassVar[str] = "shards"
+
+    s: int = 2
+    public: int = 0  # rows that no client holds
+
+    def __post_init__(self) -> None:
+        if self.s < 1:
+            raise CoveyError(f"partition.s is {self.s}; a client holds at least 1 shard.")
+
+    def make(self, dataset: Dataset, clients: int, clusters: int, seed: int) -> Federation:
+        check_clients(clients)
+        rng = generator(seed, self.name)
+        public, rows = set_aside(np.arange(len(dataset.y_train)), self.public, rng)
+        shards = clients * self.s
+        if shards > len(rows):
+            raise CoveyError(
+                f"{clients} clients with {self.s} shards each are {shards} shards, but there are "
+                f"{len(rows)} samples; "
+                f"at most {len(rows) // clients} shards per client, or {len(rows) // self.s} clients, would "
+                "work."
+            )
+        rows = rows[np.lexsort((rng.random(len(rows)), dataset.y_train[rows]))]
+        shard = np.arange(len(rows)) * shards // len(rows)
+        held = hand_out(rows, (rng.permutation(shards) // self.s)[shard], clients, rng)
+        return Federation(
+            dataset=dataset,
+            clients=held,
+            clusters=None,
+            test_groups=dataset.y_test,
+            distributions=label_shares(held, dataset.y_train, len(dataset.classes)),
+            public=(public,) if self.public else (),
+        )
+
+
+PARTITIONS: dict[str, type[Partition]] = {
+    kind.name: kind for kind in (LabelSets, Dirichlet, Shards, Iid, PropertySplit, FeatureClusters)
+}
+
+
+def partition_named(name: str) -> type[Partition]:
+    if name not in PARTITIONS:
+        raise CoveyError(f"unknown partition '{name}'{nearest(name, tuple(PARTITIONS))}")
+    return PARTITIONS[name]
