@@ -1,0 +1,105 @@
+"""Sealing one model with Paillier, against `phe` with one weight per ciphertext, in the same run.
+
+    python benchmarks/bench_paillier.py [--bits 2048 3072] [--workers 1] [--json FILE]
+
+The rival needs about half an hour for a model of 178,110 weights (the MLP 784-200-100-10), so it is measured on a slice
+of it, interleaved with ours, and scaled to the whole; the table says so. It encrypts weights as they are and ours
+rounds them to 24 bits behind the point, so the error of both is shown. `pip install phe` (or the `bench` extra).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from covey.crypto.packing import Packing
+from covey.crypto.paillier import generate
+from covey.crypto.paillier_vectors import VectorOpener
+
+DIMENSION = 178_110
+GOALS = {"encrypt": 300.0, "decrypt": 30.0}
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = work()
+    return time.perf_counter() - start, result
+
+
+def measure(bits: int, workers: int, slice_size: int, repeats: int) -> dict[str, Any]:
+    from phe import paillier as rival
+
+    model = np.random.default_rng(0).normal(0, 0.05, DIMENSION)
+    party = VectorOpener(generate(bits), Packing(bits), workers)
+    table_s, _ = timed(lambda: party.key.public._powers)  # once per key and process, so apart from sealing
+    public, private = rival.generate_paillier_keypair(n_length=bits)
+    seconds: dict[str, list[float]] = {f"{who} {what}": [] for who in ("ours", "phe") for what in GOALS}
+    errors = {}
+    for _ in range(repeats):
+        sealing, blob = timed(lambda: party.sealer.seal(model))
+        opening, opened = timed(lambda: party.open(blob, additions=1))  # noqa: B023 - called before the next pass
+        part = [float(w) for w in model[:slice_size]]
+        theirs, encrypted = timed(lambda: [public.encrypt(w) for w in part])  # noqa: B023
+        back, decrypted = timed(lambda: [private.decrypt(c) for c in encrypted])  # noqa: B023
+        scale = DIMENSION / slice_size
+        for name, value in zip(seconds, (sealing, opening, theirs * scale, back * scale), strict=True):
+            seconds[name].append(value)
+        errors = {
+            "ours": float(np.abs(opened - model).max()),
+            "phe": float(np.abs(np.array(decrypted) - model[:slice_size]).max()),
+        }
+    median = {name: statistics.median(values) for name, values in seconds.items()}
+    return {
+        "bits": bits,
+        "workers": workers,
+        "dimension": DIMENSION,
+        "slots": party.packing.slots,
+        "bytes_per_weight": len(blob) / DIMENSION,
+        "table_s": table_s,
+        "seconds": median,
+        "all_seconds": seconds,
+        "ratio": {what: median[f"phe {what}"] / median[f"ours {what}"] for what in GOALS},
+        "largest_error": errors,
+        "phe_slice": slice_size,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--bits", type=int, nargs="+", default=[2048, 3072])
+    parser.add_argument(
+        "--workers", type=int, default=1, help="processes to encrypt, threads to decrypt; phe takes one"
+    )
+    parser.add_argument("--slice", type=int, default=200, help="weights that phe is measured on")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", metavar="FILE")
+    options = parser.parse_args()
+    try:
+        import phe  # noqa: F401
+    except ImportError:
+        raise SystemExit("this benchmark needs its rival: pip install --constraint constraints.txt phe") from None
+    results = [measure(bits, options.workers, options.slice, options.repeats) for bits in options.bits]
+    for r in results:
+        print(f"{r['bits']} bits, {r['dimension']:,} weights, {r['slots']} in a ciphertext, {r['workers']} worker(s)")
+        for what, goal in GOALS.items():
+            ours, theirs = r["seconds"][f"ours {what}"], r["seconds"][f"phe {what}"]
+            aim = f", goal {goal:g}x" if r["bits"] == 2048 else ""
+            print(
+                f"  {what}: {ours:.2f} s; phe {theirs:,.0f} s (scaled from {r['phe_slice']} weights); "
+                f"{r['ratio'][what]:,.0f}x{aim}"
+            )
+        print(f"  table of powers {r['table_s']:.2f} s, once per key; {r['bytes_per_weight']:.1f} bytes a weight")
+        print(f"  largest error: ours {r['largest_error']['ours']:.1e}, phe {r['largest_error']['phe']:.1e}")
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(results, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
