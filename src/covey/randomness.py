@@ -30,16 +30,16 @@ def generator(*parts: int | str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key(*parts)))
 
 
-def bits(keys: Sequence[int], count: int, device: torch.device | str = "cpu") -> Tensor:
-    """63 random bits for every key and position, int64 [len(keys), count]."""
-    start = torch.tensor(list(keys), dtype=torch.int64, device=device)[:, None]
-    z = start + torch.arange(1, count + 1, dtype=torch.int64, device=device) * _GOLDEN
+def bits(keys: Sequence[int] | Tensor, count: int, device: torch.device | str = "cpu") -> Tensor:
+    """63 random bits for every key and position, int64 [len(keys), count]; keys may be bits drawn before."""
+    start = keys if isinstance(keys, Tensor) else torch.tensor(list(keys), dtype=torch.int64)
+    z = start.to(device)[:, None] + torch.arange(1, count + 1, dtype=torch.int64, device=device) * _GOLDEN
     z = (z ^ _shift(z, 30)) * _MIX_1
     z = (z ^ _shift(z, 27)) * _MIX_2
     return _shift(z ^ _shift(z, 31), 1)
 
 
-def permutations(keys: Sequence[int], sizes: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
+def permutations(keys: Sequence[int] | Tensor, sizes: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
     """For row i a random order of 0 … sizes[i]-1, then the rest of the columns in order; int64 [n, max(sizes)]."""
     widest = max(sizes)
     drawn = bits(keys, widest, device)
@@ -49,12 +49,12 @@ def permutations(keys: Sequence[int], sizes: Sequence[int], device: torch.device
     return drawn.argsort(dim=1, stable=True)
 
 
-def uniforms(keys: Sequence[int], count: int, device: torch.device | str = "cpu") -> Tensor:
+def uniforms(keys: Sequence[int] | Tensor, count: int, device: torch.device | str = "cpu") -> Tensor:
     """Uniform in (0, 1), float32 [len(keys), count]: never 0, so that its logarithm is finite."""
     return ((bits(keys, count, device) >> 39).to(torch.float32) + 0.5) * 2.0**-24
 
 
-def normals(keys: Sequence[int], count: int, device: torch.device | str = "cpu") -> Tensor:
+def normals(keys: Sequence[int] | Tensor, count: int, device: torch.device | str = "cpu") -> Tensor:
     """Standard normals by Box and Muller, float32 [len(keys), count]."""
     half = (count + 1) // 2
     u = uniforms(keys, 2 * half, device)

@@ -1,0 +1,77 @@
+"""Losses, outputs and accuracies of models, with as few large products as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from covey.learn.samples import Samples
+
+ROWS_CPU, ROWS_GPU = 1024, 16_384  # samples in one product: enough to be efficient, few enough for the caches (memory)
+
+
+class Forward(Protocol):
+    """What a kernel offers for evaluation."""
+
+    def logits(self, model: Tensor, x: Tensor) -> Tensor: ...
+
+
+def outputs(kernel: Forward, samples: Samples, models: Tensor, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """(logits [k, b, classes], rows [b]) part by part; the inputs of a part are gathered once for all models."""
+    size = ROWS_CPU if rows.device.type == "cpu" else ROWS_GPU
+    for part in rows.split(size):
+        x = samples.inputs(part)
+        yield torch.stack([kernel.logits(model, x) for model in models]), part
+
+
+def sample_losses(kernel: Forward, samples: Samples, models: Tensor, rows: Tensor) -> Tensor:
+    """Loss of each model on each row, [k, n]."""
+    parts = []
+    for logits, part in outputs(kernel, samples, models, rows):
+        k, b, classes = logits.shape
+        y = samples.labels(part).expand(k, b)
+        losses = F.cross_entropy(logits.view(k * b, classes), y.reshape(-1), reduction="none")
+        parts.append(losses.view(k, b))
+    return torch.cat(parts, dim=1)
+
+
+def logits_of(kernel: Forward, samples: Samples, models: Tensor, rows: Tensor) -> Tensor:
+    """Outputs of each model on each row, [k, n, classes]."""
+    return torch.cat([logits for logits, _ in outputs(kernel, samples, models, rows)], dim=1)
+
+
+def means(losses: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """[k, Σ sizes] → the mean over each client's samples, [k] each."""
+    if len(set(sizes)) == 1:
+        return list(losses.view(len(losses), len(sizes), -1).mean(dim=2).unbind(1))
+    return [part.mean(dim=1) for part in losses.split(list(sizes), dim=1)]
+
+
+def accuracy_by_group(
+    kernel: Forward,
+    samples: Samples,
+    models: Tensor,
+    groups: Tensor,
+    n_groups: int,
+    weights: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(correct [m, n_groups], totals [n_groups]) over all samples, as float64 counts (sums of weights where given).
+
+    A client's accuracy on its own distribution over groups is then `(correct / totals) @ distribution`.
+    """
+    device = samples.x.device
+    rows = torch.arange(len(samples.x), device=device)
+    weight = torch.ones(len(rows), dtype=torch.float64, device=device)
+    if weights is not None:
+        weight = weights.to(device, torch.float64)
+    member = groups.to(device)
+    correct = torch.zeros(len(models), n_groups, dtype=torch.float64, device=device)
+    for logits, part in outputs(kernel, samples, models, rows):
+        right = (logits.argmax(dim=2) == samples.labels(part)) * weight[part]
+        correct.index_add_(1, member[part], right)
+    totals = torch.zeros(n_groups, dtype=torch.float64, device=device).index_add_(0, member, weight)
+    return correct, totals

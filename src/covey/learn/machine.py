@@ -1,0 +1,157 @@
+"""The machine: takes the requests of many clients, groups equal ones, computes each group the fastest way it can.
+
+How a result is computed (kernel, chunk, order of the jobs) changes it by floating-point noise at most.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covey.errors import CoveyError, nearest
+from covey.learn import evaluate
+from covey.learn.flat import Network
+from covey.learn.loop import Loop
+from covey.learn.samples import Samples
+from covey.learn.wave import lay_out
+from covey.learn.work import Compute, Fisher, Gradient, GradientNorms, Job, Logits, Losses, SampleLosses, Train
+
+KERNELS = ("auto", "linear", "loop", "stacked")
+Array = Tensor | NDArray[np.generic]
+
+
+class Machine:
+    """A device with a dataset on it. Jobs name rows of that dataset."""
+
+    def __init__(
+        self,
+        network: Network,
+        x: Array,
+        y: Array,
+        *,
+        device: str | torch.device = "cpu",
+        kernel: str = "auto",
+        chunk: int = 0,
+    ) -> None:
+        if kernel not in KERNELS:
+            raise CoveyError(f"unknown kernel '{kernel}'{nearest(kernel, KERNELS)}")
+        self.network = network
+        self.device = torch.device(device)
+        self.samples = Samples(network, x, y, self.device)
+        self.kernel = Loop(network, self.samples, self.device)
+
+    def compute(self, jobs: Sequence[Job]) -> list[Tensor]:
+        """The result of each job, in the order of the jobs, on this machine's device."""
+        results: list[Tensor | None] = [None] * len(jobs)
+        groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        for index, job in enumerate(jobs):
+            self._check(job)
+            groups[_kind(job)].append(index)
+        for (work, *_), members in groups.items():
+            answers = self._group(work, [jobs[i] for i in members])
+            for index, answer in zip(members, answers):
+                results[index] = answer
+        return [result for result in results if result is not None]
+
+    def accuracy_by_group(
+        self,
+        models: Tensor,
+        x_test: Array,
+        y_test: Array,
+        groups: Array,
+        n_groups: int,
+        weights: Array | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """(correct [m, n_groups], totals [n_groups]) of models [m, d] on test samples, float64 on this machine's device."""
+        samples = Samples(self.network, x_test, y_test, self.device)
+        given = None if weights is None else torch.as_tensor(weights)
+        models = models.to(self.device)
+        return evaluate.accuracy_by_group(self.kernel, samples, models, torch.as_tensor(groups), n_groups, given)
+
+    def _group(self, work: object, jobs: list[Job]) -> list[Tensor]:
+        if work is Train:
+            return self._train(jobs)
+        if work in (Losses, SampleLosses, Logits):
+            return self._evaluate(work, jobs)
+        one: dict[object, Callable[[Tensor, Tensor], Tensor]] = {
+            Gradient: self.kernel.gradient,
+            GradientNorms: self.kernel.sample_norms,
+            Fisher: self.kernel.fisher,
+        }
+        answers = [one[work](_at(job).to(self.device), self._rows(job)) for job in jobs]
+        _check_finite(answers, "the gradients", "the model they are taken at holds huge or undefined values")
+        return answers
+
+    def _train(self, jobs: list[Job]) -> list[Tensor]:
+        wave = lay_out(jobs, self.device)
+        trained = self.kernel.train(wave)
+        reason = f"training.lr = {wave.plan.lr:g} is probably too high: lower it, or clip gradients with training.clip"
+        _check_finite([trained], "local training", reason)
+        place = sorted(range(len(jobs)), key=lambda i: wave.order[i])
+        return [trained[i] for i in place]
+
+    def _evaluate(self, work: object, jobs: list[Job]) -> list[Tensor]:
+        models = _models(jobs[0]).to(self.device)
+        rows = [self._rows(job) for job in jobs]
+        joined, sizes = torch.cat(rows), [len(r) for r in rows]
+        if work is Logits:
+            return list(evaluate.logits_of(self.kernel, self.samples, models, joined).split(sizes, dim=1))
+        losses = evaluate.sample_losses(self.kernel, self.samples, models, joined)
+        _check_finite([losses], "the losses", "a model holds huge or undefined values: lower training.lr")
+        return evaluate.means(losses, sizes) if work is Losses else list(losses.split(sizes, dim=1))
+
+    def _rows(self, job: Job) -> Tensor:
+        on = getattr(job.work, "on", None)
+        rows = job.rows if on is None else job.rows[on.to(job.rows.device)]
+        return rows.to(self.device)
+
+    def _check(self, job: Job) -> None:
+        if isinstance(job.work, Compute):
+            raise CoveyError("a machine computes on models and samples: run the function of a Compute request directly")
+        on = getattr(job.work, "on", None)
+        if len(job.rows) == 0 or (on is not None and len(on) == 0):
+            raise CoveyError("a client has no samples to compute on: give every client at least one, or leave it out")
+        size = self.network.d
+        if isinstance(job.work, Train):
+            vector = job.work.start
+            if job.work.head is not None:
+                size += self.network.head_size(job.work.head.classes)
+        else:
+            vector = _at(job) if hasattr(job.work, "at") else _models(job)
+        if vector.shape[-1] != size:
+            raise CoveyError(
+                f"a model with {vector.shape[-1]} parameters was given, network '{self.network.name}' has {size} here"
+            )
+
+
+def _kind(job: Job) -> tuple[object, ...]:
+    """Jobs of the same kind can be computed together."""
+    work = job.work
+    if isinstance(work, Train):
+        head = None if work.head is None else (work.head.classes, work.head.share)
+        return (Train, work.plan, work.anchor is None, work.correction is None, work.weights is None, head)
+    if isinstance(work, Losses | SampleLosses | Logits):
+        return (type(work), work.models.data_ptr(), work.models.shape, work.models.stride())
+    return (type(work),)
+
+
+def _models(job: Job) -> Tensor:
+    models: Tensor = job.work.models  # type: ignore[union-attr]
+    return models
+
+
+def _at(job: Job) -> Tensor:
+    at: Tensor = job.work.at  # type: ignore[union-attr]
+    return at
+
+
+def _check_finite(answers: list[Tensor], what: str, reason: str) -> None:
+    """One sum per group: cheap, and any NaN or infinity shows in it."""
+    total = sum(answer.sum(dtype=torch.float64) for answer in answers)
+    if not torch.isfinite(torch.as_tensor(total)):
+        raise CoveyError(f"{what} gave values that are not finite: {reason}")

@@ -1,0 +1,156 @@
+"""A wave: training jobs of one plan, laid out step by step, with all their randomness drawn.
+
+Every kernel reads the same wave, so that batches, masks and noise do not depend on which kernel runs or how it is chunked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from covey import randomness
+from covey.learn.work import Job, Plan, Train
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Wave:
+    """n clients, T steps, B slots per batch. Clients are sorted so that those with the most steps come first."""
+
+    plan: Plan
+    steps: tuple[int, ...]  # [n] falling
+    start: Tensor  # [n, D]: D = d, or d + head
+    constant: Tensor | None  # [n, D] the part of the gradient that never changes: correction − μ · anchor
+    rows: Tensor  # [T, n, B] rows of the dataset; slots beyond `counts` repeat some row
+    factor: Tensor  # [T, n, B] weight / batch size of the sample; 0: no sample, or the client is done
+    counts: Tensor  # [T, n] samples in the batch, 0 when the client is done
+    noise_keys: Tensor | None  # [T, n]
+    dropout_keys: Tensor | None  # [T, n]
+    head_labels: Tensor | None  # [T, n, B]
+    head_classes: int
+    head_share: float
+    order: tuple[int, ...]  # client i of the wave is job order[i]
+
+    def clients(self, start: int, stop: int) -> Wave:
+        """The wave of some of its clients, cut to the steps and slots that they need."""
+        steps = self.steps[start:stop]
+        longest = max(steps)
+
+        def cut(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor[:longest, start:stop]
+
+        return replace(
+            self,
+            steps=steps,
+            start=self.start[start:stop],
+            constant=None if self.constant is None else self.constant[start:stop],
+            rows=self.rows[:longest, start:stop],
+            factor=self.factor[:longest, start:stop],
+            counts=self.counts[:longest, start:stop],
+            noise_keys=cut(self.noise_keys),
+            dropout_keys=cut(self.dropout_keys),
+            head_labels=cut(self.head_labels),
+            order=self.order[start:stop],
+        )
+
+
+def lay_out(jobs: Sequence[Job], device: torch.device) -> Wave:
+    """The wave of jobs that share their plan and the presence of anchor, correction, weights and head."""
+    works = [job.work for job in jobs if isinstance(job.work, Train)]
+    plan = works[0].plan
+    sizes = [len(job.rows) if work.on is None else len(work.on) for job, work in zip(jobs, works)]
+    order = sorted(range(len(jobs)), key=lambda i: (-plan.steps_for(sizes[i]), -sizes[i]))
+    jobs, works, sizes = ([values[i] for i in order] for values in (jobs, works, sizes))  # type: ignore[assignment]
+    steps = [plan.steps_for(size) for size in sizes]
+    position, counts = _batches(plan, [_key(j, w, "order") for j, w in zip(jobs, works)], sizes, steps, device)
+
+    def samples(parts: list[Tensor]) -> Tensor:
+        chosen = [part if work.on is None else part[work.on.to(part.device)] for part, work in zip(parts, works)]
+        joined = torch.cat([part.to(device) for part in chosen] if _mixed(chosen) else chosen).to(device)
+        return joined[position]
+
+    within = torch.arange(position.shape[2], device=device) < counts[..., None]
+    factor = within / counts.clamp(min=1)[..., None]
+    if works[0].weights is not None:
+        factor = factor * samples([_given(work.weights) for work in works])
+    head = works[0].head
+    start = torch.stack([work.start.to(device) for work in works])
+    longest = max(steps)
+    return Wave(
+        plan=plan,
+        steps=tuple(steps),
+        start=start,
+        constant=_constant(plan, works, start),
+        rows=samples([job.rows for job in jobs]),
+        factor=factor,
+        counts=counts,
+        noise_keys=_step_keys(jobs, works, "noise", longest, device) if plan.noise else None,
+        dropout_keys=_step_keys(jobs, works, "dropout", longest, device) if plan.dropout else None,
+        head_labels=None if head is None else samples([_given(work.head).labels for work in works]),
+        head_classes=0 if head is None else head.classes,
+        head_share=1.0 if head is None else head.share,
+        order=tuple(order),
+    )
+
+
+def _batches(
+    plan: Plan, keys: list[int], sizes: list[int], steps: list[int], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Which samples each step takes: positions in the clients' concatenated samples [T, n, B], and batch sizes [T, n]."""
+    widest, longest = max(sizes), max(steps)
+    batch = plan.batch_size or widest
+    per_epoch = [plan.batches(size) for size in sizes]
+    epochs = max(-(-count // of) for count, of in zip(steps, per_epoch)) if longest else 0
+    table = torch.tensor([sizes, steps, per_epoch], device=device)  # one copy to the device
+    size, step_count, batches = table.unbind(0)
+    t = torch.arange(longest, device=device)[:, None]
+    first = (t % batches) * batch  # [T, n] where the batch begins in its epoch
+    counts = (size - first).clamp(max=batch) * (t < step_count)
+    if longest == 0:
+        return torch.zeros(0, len(sizes), min(batch, widest), dtype=torch.int64, device=device), counts
+    shuffled = randomness.permutations(
+        randomness.bits(keys, epochs, device).view(-1), [s for s in sizes for _ in range(epochs)], device
+    ).view(len(sizes), epochs * widest)
+    slot = torch.arange(min(batch, widest), device=device)
+    within = torch.minimum(first[..., None] + slot, size[:, None] - 1)  # [T, n, B]
+    epoch = (t // batches).clamp(max=epochs - 1)  # of done clients: any
+    where = epoch[..., None] * widest + within
+    drawn = shuffled.gather(1, where.permute(1, 0, 2).reshape(len(sizes), -1))
+    drawn = drawn.view(len(sizes), longest, -1).permute(1, 0, 2)
+    offset = size.cumsum(0) - size
+    return drawn + offset[:, None], counts
+
+
+def _constant(plan: Plan, works: Sequence[Train], start: Tensor) -> Tensor | None:
+    """correction − μ · anchor, or nothing."""
+    constant: Tensor | None = None
+    if works[0].correction is not None:
+        constant = torch.stack([_given(work.correction).to(start.device) for work in works])
+    if plan.proximal:
+        anchor = start
+        if works[0].anchor is not None:
+            anchor = torch.stack([_given(work.anchor).to(start.device) for work in works])
+        constant = anchor * -plan.proximal if constant is None else constant.sub_(anchor, alpha=plan.proximal)
+    return constant
+
+
+def _key(job: Job, work: Train, use: str) -> int:
+    return randomness.key(job.key, work.purpose, use)
+
+
+def _step_keys(jobs: Sequence[Job], works: Sequence[Train], use: str, steps: int, device: torch.device) -> Tensor:
+    return randomness.bits([_key(j, w, use) for j, w in zip(jobs, works)], steps, device).t().contiguous()
+
+
+def _mixed(tensors: list[Tensor]) -> bool:
+    return len({tensor.device for tensor in tensors}) > 1
+
+
+def _given(value: T | None) -> T:
+    assert value is not None
+    return value

@@ -1,0 +1,38 @@
+"""A GRU for token sequences, with the cell written out: `nn.GRU` has no vmap rule, so it could not be stacked."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from covey.models.classifier import Classifier
+
+EMBEDDING = 100
+HIDDEN = 128
+
+
+class GRU(nn.Module):
+    """Embedding and one GRU layer; gives the state after the last token that is not padding (0). Same equations as `nn.GRU`."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, EMBEDDING)
+        self.input = nn.Linear(EMBEDDING, 3 * HIDDEN)  # reset, update, candidate
+        self.state = nn.Linear(HIDDEN, 3 * HIDDEN)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        from_input = self.input(self.embedding(tokens))  # [b, t, 3h]: all steps in one product
+        real = (tokens != 0).unsqueeze(-1)
+        h = torch.zeros_like(from_input[:, 0, :HIDDEN])
+        for x, present in zip(from_input.unbind(1), real.unbind(1)):
+            x_gates, x_candidate = x.split([2 * HIDDEN, HIDDEN], dim=-1)
+            s_gates, s_candidate = F.linear(h, self.state.weight, self.state.bias).split([2 * HIDDEN, HIDDEN], dim=-1)
+            reset, update = torch.sigmoid(x_gates + s_gates).chunk(2, dim=-1)
+            candidate = torch.tanh(x_candidate + reset * s_candidate)
+            h = torch.where(present, torch.lerp(candidate, h, update), h)
+        return h
+
+
+def gru(vocabulary: int, classes: int) -> Classifier:
+    return Classifier(GRU(vocabulary), HIDDEN, classes)

@@ -1,0 +1,79 @@
+"""What is decided about a network before training: where it starts, which layers are personal, how large it is."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from covey import randomness
+from covey.errors import CoveyError
+
+if TYPE_CHECKING:
+    from covey.learn.flat import Network
+
+
+def initial(network: Network, key: int) -> Tensor:
+    """The starting model [d] of this key: torch's default distributions, drawn from keyed streams instead of global state.
+
+    Weights and biases of a layer are uniform within ±1/√fan_in, embeddings standard normal, norms 1 and 0. (`nn.GRU` draws
+    within ±1/√hidden; the input part of our cell is a linear layer and follows the rule of linear layers.)
+    """
+    parts: list[Tensor] = []
+    for index, (module, name, shape) in enumerate(_parameters(network.module("meta"))):
+        count = math.prod(shape)
+        stream = [randomness.key(key, "initial", index)]
+        if isinstance(module, nn.GroupNorm):
+            parts.append(torch.full((count,), 1.0 if name == "weight" else 0.0))
+        elif isinstance(module, nn.Embedding):
+            parts.append(randomness.normals(stream, count)[0])
+        else:
+            assert isinstance(module, nn.Linear | nn.Conv2d)
+            bound = 1 / math.sqrt(math.prod(module.weight.shape[1:]))
+            parts.append((2 * randomness.uniforms(stream, count)[0] - 1) * bound)
+    return torch.cat(parts)
+
+
+def layers(network: Network) -> list[tuple[str, int, int]]:
+    """(name, from, to) of every layer in the flat vector, first to last; a layer is a module with its own parameters."""
+    found: list[tuple[str, int, int]] = []
+    position = 0
+    for name, shape in network.shapes.items():
+        owner, end = name.rpartition(".")[0], position + math.prod(shape)
+        if found and found[-1][0] == owner:
+            found[-1] = (owner, found[-1][1], end)
+        else:
+            found.append((owner, position, end))
+        position = end
+    return found
+
+
+def personal_mask(network: Network, layers: int) -> Tensor:
+    """Bool [d], true on the parameters of the last `layers` layers: those are personal (per cluster), the rest is shared."""
+    every = _layers(network)
+    if not 0 <= layers <= len(every):
+        raise CoveyError(
+            f"{layers} personal layers asked for, {network.name} has {len(every)}: ask for 0 to {len(every)}"
+        )
+    mask = torch.zeros(network.d, dtype=torch.bool)
+    if layers:
+        mask[every[-layers][1] :] = True
+    return mask
+
+
+_layers = layers  # `personal_mask` has an argument of that name
+
+
+def parameters(name: str, input_shape: tuple[int, ...], classes: int, kind: str = "image") -> int:
+    """Number of parameters d of a network."""
+    from covey.models.registry import spec
+
+    with torch.device("meta"):
+        return sum(p.numel() for p in spec(name).build(input_shape, classes, kind).parameters())
+
+
+def _parameters(module: nn.Module) -> list[tuple[nn.Module, str, torch.Size]]:
+    """(owning module, own name, shape) in the order of the flat vector."""
+    return [(owner, name, p.shape) for owner in module.modules() for name, p in owner.named_parameters(recurse=False)]
