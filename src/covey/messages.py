@@ -87,9 +87,7 @@ def decode(data: bytes | bytearray | memoryview) -> Any:
     ) as e:
         raise CoveyError(f"a message could not be read: {e}") from e
     if reader.used != len(reader.body):
-        raise CoveyError(
-            f"a message carries {len(reader.body) - reader.used} bytes that its header does not mention"
-        )
+        raise CoveyError(f"a message carries {len(reader.body) - reader.used} bytes that its header does not mention")
     return value
 
 
@@ -122,16 +120,12 @@ def _tree(value: Any, buffers: list[memoryview]) -> Any:
     if _REGISTRY.get(name) is type(value):
         fields = {f.name: _tree(getattr(value, f.name), buffers) for f in dataclasses.fields(value)}
         return {"m": name, "f": fields}
-    raise CoveyError(
-        f"a {name} cannot cross the wire: use tensors, bytes and scalars, or register it with @message"
-    )
+    raise CoveyError(f"a {name} cannot cross the wire: use tensors, bytes and scalars, or register it with @message")
 
 
 def _array(kind: str, array: np.ndarray[Any, Any], buffers: list[memoryview]) -> dict[str, Any]:
     if array.dtype.name not in _DTYPES:
-        raise CoveyError(
-            f"arrays of {array.dtype.name} cannot cross the wire; use one of {', '.join(_DTYPES)}"
-        )
+        raise CoveyError(f"arrays of {array.dtype.name} cannot cross the wire; use one of {', '.join(_DTYPES)}")
     buffers.append(memoryview(array.reshape(-1).view(np.uint8)))
     return {kind: array.dtype.name, "s": list(array.shape)}
 

@@ -31,13 +31,9 @@ class Participation:
         if not 0 < self.slowest <= 1:
             raise CoveyError(f"participation.slowest is {self.slowest}: it must be above 0 and at most 1")
         if min(self.initial, self.join, self.join_every) < 0 or (self.join > 0) != (self.join_every > 0):
-            raise CoveyError(
-                "participation.join and participation.join_every go together and must not be negative"
-            )
+            raise CoveyError("participation.join and participation.join_every go together and must not be negative")
         if self.join and not self.initial:
-            raise CoveyError(
-                "participation.join needs participation.initial: how many clients are there at first?"
-            )
+            raise CoveyError("participation.join needs participation.initial: how many clients are there at first?")
         if any(len(pair) != 2 for pair in self.drops):
             raise CoveyError("participation.drops holds pairs [round, client]")
 
@@ -48,9 +44,7 @@ class Participation:
         more = self.join * ((round - 1) // self.join_every) if self.join_every else 0
         return min(clients, self.initial + more)
 
-    def participants(
-        self, seed: int, round: int, clients: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def participants(self, seed: int, round: int, clients: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(those whose replies arrive, those who were drawn but dropped out), both in order."""
         present = self.joined(round, clients)
         drawn = np.arange(present)

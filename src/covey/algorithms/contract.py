@@ -77,9 +77,7 @@ class Server:
     seed: int
     setting: Setting
     keys: dict[str, dict[str, Any]]  # party -> its key material; a party's code takes only its own
-    send: Callable[
-        [str, str, Any], Any
-    ]  # send(sender, receiver, message) -> message as received; seen by views
+    send: Callable[[str, str, Any], Any]  # send(sender, receiver, message) -> message as received; seen by views
     phase: Callable[[str], AbstractContextManager[None]]  # with server.phase("cluster"): ...
     notes: dict[str, Any] = field(default_factory=dict)
 

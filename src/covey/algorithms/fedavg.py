@@ -53,9 +53,7 @@ class FedAvg:
         model = yield Train(message.model, me.plan)
         return LocalModel(model, me.samples)
 
-    def aggregate(
-        self, server: Server, state: GlobalModel, replies: Iterator[tuple[int, Any]]
-    ) -> GlobalModel:
+    def aggregate(self, server: Server, state: GlobalModel, replies: Iterator[tuple[int, Any]]) -> GlobalModel:
         average = Averages(1, like=state.model)
         for _, reply in replies:
             average.add(0, reply.model, weight_of(reply, self.weighting))

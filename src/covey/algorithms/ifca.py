@@ -60,9 +60,7 @@ class IFCA:
         model = yield Train(message.models[choice], me.plan)
         return ClusterUpdate(model, choice, me.samples)
 
-    def aggregate(
-        self, server: Server, state: ClusterModels, replies: Iterator[tuple[int, Any]]
-    ) -> ClusterModels:
+    def aggregate(self, server: Server, state: ClusterModels, replies: Iterator[tuple[int, Any]]) -> ClusterModels:
         average = Averages(len(state.models), like=state.models)
         for _, reply in replies:
             average.add(reply.cluster, reply.model, weight_of(reply, self.weighting))

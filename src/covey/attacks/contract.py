@@ -16,8 +16,12 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from covey.algorithms.contract import Setting
 from covey.data.federation import Federation
+from covey.learn.flat import Network
 from covey.learn.work import Work
 from covey.messages import message
 
@@ -35,12 +39,15 @@ class View:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What an adversary has before the first round."""
+    """What an adversary has before the first round: no row of any client outside its vantage is in it."""
 
     setting: Setting
-    keys: Mapping[str, Any]  # key material of the parties in its vantage, by party
-    federation: Federation  # the *public* side only: test arrays and rows that no client holds
-    seed: int
+    network: Network
+    keys: Mapping[str, Mapping[str, Any]]  # party of the vantage -> its key material
+    x: NDArray[np.generic]  # auxiliary samples; work that the attack asks for runs on these, `on` are positions here
+    y: NDArray[np.int64]
+    where: Mapping[str, NDArray[np.int64]]  # "public:j", "own:i", "auxiliary" -> positions
+    attributes: Mapping[str, NDArray[np.generic]]  # of the auxiliary samples
 
 
 @dataclass(frozen=True)

@@ -90,9 +90,7 @@ class Host:
                 scores.append(self._score(me.id, use, known))
         return scores
 
-    def advance(
-        self, clients: Sequence[Client], turns: list[Coroutine], messages: Sequence[Any]
-    ) -> list[Any]:
+    def advance(self, clients: Sequence[Client], turns: list[Coroutine], messages: Sequence[Any]) -> list[Any]:
         """Runs coroutines to their ends, in step; returns what they return."""
         done: list[Any] = [None] * len(turns)
         answers: dict[int, Any] = dict.fromkeys(range(len(turns)))

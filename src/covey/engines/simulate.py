@@ -64,9 +64,7 @@ class Workers:
         self.wave, self.count = wave, count
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
-        self._last: list[
-            Any
-        ] = []  # the messages that the workers hold, so that a repeated one is not sent again
+        self._last: list[Any] = []  # the messages that the workers hold, so that a repeated one is not sent again
         context = mp.get_context("fork")
         sys.stdout.flush()
         sys.stderr.flush()
@@ -203,9 +201,7 @@ def _work(make_host: Callable[[], Host], pipe: Connection, inherited: list[Conne
                     calls = [(client, messages[m], plans[p]) for client, m, p in request["calls"]]
                     method = getattr(host, request["do"])
                     for at in range(0, len(calls), request["wave"]):
-                        pipe.send_bytes(
-                            encode({"ok": method(request["round"], calls[at : at + request["wave"]])})
-                        )
+                        pipe.send_bytes(encode({"ok": method(request["round"], calls[at : at + request["wave"]])}))
                 elif request["do"] == "seconds":
                     pipe.send_bytes(encode({"ok": host.take_seconds()}))
                 elif request["do"] == "memories":

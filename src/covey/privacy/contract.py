@@ -37,9 +37,7 @@ def _defended(defence: Defence, me: Client, coroutine: Coroutine) -> Generator[W
         if isinstance(request, list):
             answer = []
             for work in request:
-                answer.append(
-                    (yield from defence.train(me, work)) if isinstance(work, Train) else (yield work)
-                )
+                answer.append((yield from defence.train(me, work)) if isinstance(work, Train) else (yield work))
         elif isinstance(request, Train):
             answer = yield from defence.train(me, request)
         else:

@@ -1,0 +1,119 @@
+"""Hands every attack the messages that its parties see, and advances the work that attacks ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from covey.algorithms.contract import Setting
+from covey.attacks.contract import Attack, Finding, Knowledge, Thinking, Truth, View, parties, sees
+from covey.data.federation import Federation
+from covey.errors import CoveyError
+from covey.learn.flat import Network
+from covey.learn.machine import Machine
+from covey.learn.work import Compute, Job
+from covey.randomness import key
+
+
+class Observers:
+    """All attacks on one run."""
+
+    def __init__(
+        self,
+        attacks: Sequence[Attack],
+        setting: Setting,
+        network: Network,
+        federation: Federation,
+        keys: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        self.attacks = list(attacks)
+        self.seed = setting.seed
+        self.machines: dict[int, Machine] = {}
+        self.replaced: dict[int, Any] = {}
+        names = [a.name for a in self.attacks]
+        for name in names:
+            if names.count(name) > 1:
+                raise CoveyError(f"attack '{name}' is listed twice: give one of them another label")
+        for n, attack in enumerate(self.attacks):
+            known = _knowledge(attack.vantage, setting, network, federation, keys)
+            self.machines[n] = Machine(network, known.x, known.y)
+            attack.begin(known)
+            replacement = getattr(attack, "replaces", None)  # an active attacker runs in its own client's place
+            if replacement is not None:
+                self.replaced[replacement] = attack
+
+    def __bool__(self) -> bool:
+        return bool(self.attacks)
+
+    def see(self, round: int, sender: str, receiver: str, message: Any) -> Any:
+        """A message passes: whoever may see it does. Returns it, as received."""
+        if self.attacks:
+            view = View(round, sender, receiver, message)
+            for n, attack in enumerate(self.attacks):
+                if sees(attack.vantage, view):
+                    self._think(n, attack.observe(view), round)
+        return message
+
+    def end_round(self, round: int) -> None:
+        for n, attack in enumerate(self.attacks):
+            self._think(n, attack.end_round(round), round)
+
+    def findings(self, truth: Truth) -> list[Finding]:
+        return [attack.finding(truth) for attack in self.attacks]
+
+    def memories(self) -> list[dict[str, Any]]:
+        return [attack.memory for attack in self.attacks]
+
+    def restore(self, memories: Sequence[dict[str, Any]]) -> None:
+        for attack, memory in zip(self.attacks, memories):
+            attack.memory.clear()
+            attack.memory.update(memory)
+
+    def _think(self, n: int, thinking: Thinking, round: int) -> None:
+        """Advances an attack's coroutine: its work runs on its own machine, over data that it really has."""
+        if thinking is None:
+            return
+        rows = torch.arange(self.machines[n].rows)
+        answer: Any = None
+        for step in range(10**9):
+            try:
+                request = thinking.send(answer)
+            except StopIteration:
+                return
+            works = request if isinstance(request, list) else [request]
+            answers: list[Any] = [w.function(*w.arguments) if isinstance(w, Compute) else None for w in works]
+            asked = [i for i, w in enumerate(works) if not isinstance(w, Compute)]
+            jobs = [Job(rows, key(self.seed, round, "attack", n, step, i), works[i]) for i in asked]
+            for i, result in zip(asked, self.machines[n].compute(jobs) if jobs else []):
+                answers[i] = result
+            answer = answers if isinstance(request, list) else answers[0]
+
+
+def _knowledge(
+    vantage: str,
+    setting: Setting,
+    network: Network,
+    federation: Federation,
+    keys: Mapping[str, Mapping[str, Any]],
+) -> Knowledge:
+    """Auxiliary rows (public ones, and the data of the clients in the coalition) and the keys of the vantage's parties."""
+    members = parties(vantage)
+    own_clients = sorted(int(p.split(":")[1]) for p in members if p.startswith("client:"))
+    for i in own_clients:
+        if not 0 <= i < setting.clients:
+            raise CoveyError(f"vantage '{vantage}' names client {i}, but clients count from 0 to {setting.clients - 1}")
+    pieces = {f"public:{j}": rows for j, rows in enumerate(federation.public)}
+    pieces |= {f"own:{i}": federation.clients[i] for i in own_clients}
+    extra = federation.notes.get("auxiliary")
+    if isinstance(extra, np.ndarray):
+        pieces["auxiliary"] = extra
+    rows = np.concatenate([*pieces.values()]) if pieces else np.zeros(0, np.int64)
+    ends = np.cumsum([len(p) for p in pieces.values()])
+    where = {name: np.arange(end - len(p), end) for (name, p), end in zip(pieces.items(), ends)}
+    mine = {party: dict(keys.get("clients" if party.startswith("client:") else party, {})) for party in members}
+    dataset = federation.dataset
+    attributes = {name: values[rows] for name, values in dataset.attributes.items()}
+    return Knowledge(setting, network, mine, dataset.x_train[rows], dataset.y_train[rows], where, attributes)

@@ -1,0 +1,172 @@
+"""Tables to frozen dataclasses and back: a TOML file, the command line and Python all configure the same objects.
+
+An unknown key or a value of the wrong type is refused with the nearest valid name; ranges are checked by the dataclasses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from covey.errors import CoveyError, nearest
+
+T = TypeVar("T")
+Table = dict[str, Any]
+
+
+def build(cls: type[T], table: Mapping[str, Any], path: str = "") -> T:
+    """An instance of a dataclass from a table; nested dataclasses from nested tables."""
+    fields = {f.name: f for f in dataclasses.fields(cast(Any, cls)) if f.init}
+    hints = typing.get_type_hints(cls)
+    for name in table:
+        if name not in fields:
+            raise CoveyError(f"unknown key '{path}{name}'{nearest(name, sorted(fields))}")
+    values = {name: convert(value, hints[name], path + name) for name, value in table.items()}
+    return cls(**values)
+
+
+def choose(registry: Mapping[str, type], table: Mapping[str, Any] | str, path: str) -> Any:
+    """An instance of the class that the table's `name` picks from a registry; its other keys are that class's fields."""
+    rest = {"name": table} if isinstance(table, str) else dict(table)
+    name = rest.pop("name", None)
+    if not isinstance(name, str):
+        raise CoveyError(f"{path}.name is missing: choose one of {', '.join(registry)}")
+    if name not in registry:
+        raise CoveyError(f"unknown {path} '{name}'{nearest(name, list(registry))}")
+    return build(registry[name], rest, path + ".")
+
+
+def convert(value: Any, hint: Any, path: str) -> Any:
+    """The value as the type that a field is annotated with, or a sentence about what was expected."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        for option in arguments:
+            try:
+                return convert(value, option, path)
+            except CoveyError:
+                continue
+        raise CoveyError(f"{path} is {value!r}: expected {_name(hint)}")
+    if dataclasses.is_dataclass(hint):
+        if isinstance(value, hint):  # type: ignore[arg-type]
+            return value
+        if isinstance(value, Mapping):
+            return build(cast(type, hint), value, path + ".")
+    elif origin is tuple and isinstance(value, list | tuple):
+        inner = arguments[0] if len(arguments) == 2 and arguments[1] is Ellipsis else None
+        if inner is not None:
+            return tuple(convert(v, inner, f"{path}[{i}]") for i, v in enumerate(value))
+        if len(value) == len(arguments):
+            return tuple(convert(v, a, f"{path}[{i}]") for i, (v, a) in enumerate(zip(value, arguments)))
+    elif origin is dict and isinstance(value, Mapping):
+        return dict(value)
+    elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    elif hint is int and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    elif hint in (bool, str) and isinstance(value, hint):
+        return value
+    raise CoveyError(f"{path} is {value!r}: expected {_name(hint)}")
+
+
+def _name(hint: Any) -> str:
+    plain = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "nothing"}
+    if hint in plain:
+        return plain[hint]
+    if typing.get_origin(hint) is tuple:
+        return "a list"
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(_name(a) for a in typing.get_args(hint) if a is not type(None))
+    return "a table" if dataclasses.is_dataclass(hint) else str(hint)
+
+
+def read_toml(path: Path) -> Table:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise CoveyError(f"{path} is not valid TOML: {e}") from e
+    except OSError as e:
+        raise CoveyError(f"{path} cannot be read: {e.strerror}") from e
+
+
+def assign(table: Table, assignment: str) -> Table:
+    """A copy of the table with `some.key=value` set; the value is TOML, or else taken as a text."""
+    name, equals, text = assignment.partition("=")
+    if not equals or not name.strip():
+        raise CoveyError(f"--set {assignment!r}: expected key=value, for example training.lr=0.1")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    head, *rest = name.strip().split(".")
+    copy = dict(table)
+    if not rest:
+        copy[head] = value
+        return copy
+    inner = copy.get(head, {})
+    # `algorithm = "ifca"` is short for `algorithm.name = "ifca"`.
+    copy[head] = assign({"name": inner} if isinstance(inner, str) else inner, ".".join(rest) + "=" + text)
+    return copy
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
+    """`above` over `below`, table by table; a table with another `name` replaces the one below it whole."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        old = {"name": old} if isinstance(old, str) and isinstance(value, Mapping) else old
+        if (
+            isinstance(old, Mapping)
+            and isinstance(value, Mapping)
+            and value.get("name", old.get("name")) == old.get("name")
+        ):
+            merged[key] = merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def to_table(value: Any) -> Any:
+    """A dataclass as plain tables, `name` first where its class has one; what `build` and `choose` read back."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        named = {"name": value.name} if isinstance(getattr(type(value), "name", None), str) else {}
+        inner = {f.name: to_table(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
+        return named | {k: v for k, v in inner.items() if v is not None}
+    if isinstance(value, tuple | list):
+        return [to_table(v) for v in value]
+    if isinstance(value, Mapping):
+        return {k: to_table(v) for k, v in value.items()}
+    return value
+
+
+def to_toml(table: Mapping[str, Any], prefix: str = "") -> str:
+    """TOML text of a table of scalars, lists and tables."""
+    scalars = [f"{k} = {_literal(v)}" for k, v in table.items() if not isinstance(v, Mapping)]
+    parts = ["\n".join(scalars)] if scalars else []
+    for k, v in table.items():
+        if isinstance(v, Mapping):
+            parts.append(f"[{prefix}{k}]\n" + to_toml(v, f"{prefix}{k}."))
+    return "\n\n".join(p.rstrip() for p in parts) + "\n"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_literal(v) for v in value) + "]"
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{k} = {_literal(v)}" for k, v in value.items()) + " }"
+    raise CoveyError(f"a {type(value).__name__} cannot be written to TOML")

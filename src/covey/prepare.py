@@ -1,0 +1,104 @@
+"""From an experiment to what the first round needs: the federation, the network, the setting, the hosts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from covey.algorithms.contract import Setting
+from covey.data.federation import Federation
+from covey.data.sources import load
+from covey.engines.host import Host
+from covey.engines.simulate import InProcess, Workers, cores
+from covey.errors import CoveyError
+from covey.experiment import Experiment
+from covey.learn.flat import Network
+from covey.learn.machine import Machine
+from covey.learn.work import Job, Plan, Train
+from covey.models import initial, personal_mask
+from covey.randomness import key
+
+
+def prepare(experiment: Experiment, given: Federation | None = None) -> tuple[Federation, Network, Setting]:
+    """Data cut over clients, the network for it, and what everyone agrees on before the first round."""
+    seed = experiment.seed
+    federation = given or experiment.partition.make(
+        load(experiment.dataset), experiment.clients, experiment.clusters, seed
+    )
+    network = Network.of(experiment.model, federation.dataset)
+    layers = experiment.layers.personal
+    personal = personal_mask(network, layers) if layers else torch.ones(network.d, dtype=torch.bool)
+    setting = Setting(
+        seed=seed,
+        clients=len(federation.clients),
+        clusters=experiment.clusters,
+        rounds=experiment.training.rounds,
+        plan=experiment.training.plan(1),
+        start=_start(experiment, federation, network),
+        personal=personal,
+        encryption=experiment.encryption,
+    )
+    return federation, network, setting
+
+
+def _start(experiment: Experiment, federation: Federation, network: Network) -> Tensor:
+    """The initial cluster models [k, d]: random, then pre-trained on the public samples of each cluster."""
+    start, k = experiment.start, experiment.clusters
+    begin = [initial(network, key(experiment.seed, "initial", 0 if start.common else j)) for j in range(k)]
+    if start.pretrain_epochs == 0 or len(federation.public) != k:
+        return torch.stack(begin)
+    plan = Plan(
+        lr=start.pretrain_lr or experiment.training.lr,
+        epochs=start.pretrain_epochs,
+        batch_size=start.pretrain_batch,
+    )
+    machine = _machine(experiment, network, federation)
+    jobs = [
+        Job(torch.from_numpy(federation.public[j]), key(experiment.seed, "pretrain", j), Train(begin[j], plan))
+        for j in range(k)
+    ]
+    return torch.stack([model.cpu() for model in machine.compute(jobs)])
+
+
+def start_engine(
+    experiment: Experiment,
+    network: Network,
+    federation: Federation,
+    setting: Setting,
+    keys: dict[str, Any],
+    replaced: dict[int, Any],
+) -> InProcess | Workers:
+    """Hosts for the clients, as the experiment's engine says: on a GPU one, on a CPU one per core."""
+    device = _device(experiment)
+    if device == "cuda":
+        setting = _to(setting, device)
+
+    def make_host() -> Host:
+        machine = _machine(experiment, network, federation)
+        return Host(experiment.algorithm, setting, federation, machine, keys, experiment.defence, replaced=replaced)
+
+    workers = experiment.engine.workers or (1 if device == "cuda" else min(cores(), setting.clients))
+    wave = experiment.engine.wave or (512 if device == "cuda" else 16)
+    return InProcess(make_host(), wave) if workers == 1 else Workers(make_host, workers, wave)
+
+
+def _to(setting: Setting, device: str) -> Setting:
+    from dataclasses import replace
+
+    return replace(setting, start=setting.start.to(device), personal=setting.personal.to(device))
+
+
+def _machine(experiment: Experiment, network: Network, federation: Federation) -> Machine:
+    dataset = federation.dataset
+    return Machine(
+        network, dataset.x_train, dataset.y_train, device=_device(experiment), kernel=experiment.engine.kernel
+    )
+
+
+def _device(experiment: Experiment) -> str:
+    wanted = experiment.engine.device
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise CoveyError("engine.device is 'cuda' but torch finds no CUDA device here; use 'auto' or 'cpu'")
+    return ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted

@@ -1,0 +1,185 @@
+"""What a run ends with: `Result` in Python, `result.json` (schema 1) on disk, `report.html` to look at."""
+
+from __future__ import annotations
+
+import platform
+from collections import defaultdict
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covey import __version__
+from covey.attacks.contract import Finding
+from covey.checkpoint import write_json
+from covey.clustering.agreement import adjusted_rand_index, matched_accuracy
+from covey.config import to_toml
+from covey.experiment import Experiment
+
+
+@dataclass(frozen=True)
+class Result:
+    """The figures of result.json, plus the final state for those who go on in Python."""
+
+    accuracy: dict[str, Any]  # average_cluster, per_cluster, client_mean, global
+    rounds: int
+    rounds_to_target: int | None
+    seconds: dict[str, float]  # by phase
+    bytes: dict[str, float]  # up, down: per client and round
+    clustering: dict[str, float] | None  # accuracy, ari against the true partition
+    attacks: dict[str, dict[str, Any]]
+    privacy: dict[str, Any]
+    seed: int
+    versions: dict[str, str]
+    algorithm: str
+    dataset: str
+    stand_in: str
+    model: str
+    encryption: str
+    defence: str
+    command: str
+    seeds: dict[str, Any] | None = None
+    records: list[dict[str, Any]] = field(default_factory=list, repr=False)  # one per round, as in metrics.jsonl
+    state: Any = field(default=None, repr=False)
+    findings: list[Finding] = field(default_factory=list, repr=False)
+    folder: Path | None = None
+
+    def json(self) -> dict[str, Any]:
+        """result.json's content."""
+        left_out = {"records", "state", "findings", "folder"}
+        return {"schema": 1} | {k: v for k, v in vars(self).items() if k not in left_out}
+
+
+def summarise(
+    experiment: Experiment,
+    records: list[dict[str, Any]],
+    findings: list[Finding],
+    spends: list[tuple[int, int, Any]],
+    seconds: dict[str, float],
+    state: Any,
+    folder: Path | None,
+    command: str,
+    stand_in: str,
+) -> Result:
+    """The result of a finished run; with a folder also its files."""
+    evaluated = [r for r in records if r["accuracy"]]
+    total: dict[str, float] = defaultdict(float, seconds)
+    for record in records:
+        for phase, s in record["seconds"].items():
+            total[phase] += s
+    target = experiment.training.target
+    hits = [r["round"] for r in evaluated if target and r["accuracy"][experiment.training.target_metric] >= target]
+    result = Result(
+        accuracy=evaluated[-1]["accuracy"] if evaluated else {},
+        rounds=len(records),
+        rounds_to_target=hits[0] if hits else None,
+        seconds=dict(total),
+        bytes={way: float(np.mean([r["bytes"][way] for r in records])) for way in ("up", "down")},
+        clustering=records[-1]["clustering"],
+        attacks={f.attack: _finding(f) for f in findings},
+        privacy=_privacy(spends),
+        seed=experiment.seed,
+        versions=_versions(),
+        algorithm=experiment.algorithm.name,
+        dataset=experiment.dataset,
+        stand_in=stand_in,
+        model=experiment.model,
+        encryption=experiment.encryption,
+        defence=experiment.defence.name if experiment.defence else "none",
+        command=command,
+        records=records,
+        state=state,
+        findings=findings,
+        folder=folder,
+    )
+    _write(result)
+    return result
+
+
+def summarise_seeds(experiment: Experiment, results: list[Result], folder: Path | None, command: str) -> Result:
+    """The first seed's result with means in place of its figures, and mean ± std of everything under `seeds`."""
+    flat = [_numbers(r.json(), "") for r in results]
+    names = [n for n in flat[0] if all(n in f for f in flat)]
+    mean = {n: float(np.mean([f[n] for f in flat])) for n in names}
+    std = {n: float(np.std([f[n] for f in flat], ddof=1)) for n in names}
+    first = results[0]
+    per_cluster = [r.accuracy["per_cluster"] for r in results]
+    accuracy = {k: mean[f"accuracy.{k}"] for k in ("average_cluster", "client_mean", "global")}
+    same = len({len(p) for p in per_cluster}) == 1
+    accuracy["per_cluster"] = np.mean(per_cluster, axis=0).tolist() if same else per_cluster[0]
+    values = vars(first) | {
+        "accuracy": accuracy,
+        "seeds": {"n": len(results), "mean": mean, "std": std},
+        "command": command,
+        "folder": folder,
+    }
+    result = Result(**values)
+    if folder:
+        from covey.checkpoint import write_atomically, write_lines
+
+        write_atomically(folder / "config.toml", to_toml(experiment.table()).encode())
+        write_lines(folder / "metrics.jsonl", first.records)
+    _write(result)
+    return result
+
+
+def clustering_scores(clusters: list[int] | None, truth: NDArray[np.int64] | None) -> dict[str, float] | None:
+    """Agreement of the clients' clusters with the true ones, over clients that have one."""
+    if clusters is None or truth is None:
+        return None
+    found = np.array(clusters)
+    known = found >= 0
+    if not known.any():
+        return None
+    return {
+        "accuracy": matched_accuracy(found[known], truth[known]),
+        "ari": adjusted_rand_index(found[known], truth[known]),
+    }
+
+
+def _write(result: Result) -> None:
+    if result.folder is None:
+        return
+    write_json(result.folder / "result.json", result.json())
+    try:
+        from covey.report.page import write_report
+    except ImportError:  # jinja2 is not there on a bare GPU machine; the figures are
+        return
+    write_report(result.folder)
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    content = asdict(finding)
+    content.pop("attack")
+    return content | {"verdict": finding.verdict}
+
+
+def _privacy(spends: list[tuple[int, int, Any]]) -> dict[str, Any]:
+    if not spends:
+        return {}
+    from covey.privacy.ledger import price
+
+    return price(spends)
+
+
+def _numbers(value: Any, path: str) -> dict[str, float]:
+    """Every number of a tree, by its dotted path."""
+    if isinstance(value, dict):
+        inner = [
+            _numbers(v, f"{path}.{k}" if path else str(k)) for k, v in value.items() if k not in ("versions", "details")
+        ]
+        return {k: v for part in inner for k, v in part.items()}
+    return {path: float(value)} if isinstance(value, int | float) and not isinstance(value, bool) else {}
+
+
+def _versions() -> dict[str, str]:
+    found = {"covey": __version__, "python": platform.python_version()}
+    for name in ("torch", "numpy", "scipy", "scikit-learn", "seal-python", "gmpy2", "dp-accounting"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
