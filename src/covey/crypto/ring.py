@@ -1,0 +1,82 @@
+"""The add-only ring of CKKS and BFV: one prime, sized by what is added, checked against the HE standard."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import seal
+
+from covey.errors import CoveyError
+
+# log2 q at most, ternary secret, 128 bits against classical attacks (HomomorphicEncryption.org standard, 2018)
+HE_STANDARD_128 = {1024: 27, 2048: 54, 4096: 109, 8192: 218, 16384: 438, 32768: 881}
+# Estimates have come down a little since 2018, so a modulus at the very limit (N = 2048 with 54 bits) has no margin.
+MARGIN = 0.97
+
+
+def check_security(degree: int, modulus_bits: int) -> None:
+    """Refuses a ring below 128-bit security by the HE standard's table less 3 %."""
+    if degree not in HE_STANDARD_128:
+        raise CoveyError(f"Ring degree {degree}: expected one of {', '.join(map(str, HE_STANDARD_128))}.")
+    most = int(MARGIN * HE_STANDARD_128[degree])
+    if modulus_bits > most:
+        raise CoveyError(
+            f"Ring degree {degree} with a {modulus_bits}-bit modulus is below 128-bit security with a margin: "
+            f"at most {most} bits (the HE standard's {HE_STANDARD_128[degree]} less 3 %); raise the degree."
+        )
+
+
+def check_capacity(bound: float, terms: int) -> None:
+    if not (0.0 < bound < float("inf") and terms >= 1):
+        raise CoveyError(
+            f"Sealing {terms} terms within ±{bound}: expected at least one term and a finite bound above 0."
+        )
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Add-only parameters: one prime `q`; vectors within `±bound`, of which at most `terms` are added."""
+
+    scheme: str  # "ckks" or "bfv"
+    degree: int
+    modulus: int
+    unit_bits: int  # 1.0 is carried as 2^unit_bits: CKKS's scale, BFV's fixed point
+    bound: float
+    terms: int
+    plain_modulus: int = 0  # BFV's t; 0 for CKKS
+
+    def __post_init__(self) -> None:
+        check_security(self.degree, self.modulus.bit_length())
+        check_capacity(self.bound, self.terms)
+        if self.unit_bits < 1:
+            raise CoveyError(
+                f"{self.scheme} for {self.terms} terms within ±{self.bound:g} leaves {self.unit_bits} bits after the "
+                "point, expected at least one: lower bound or terms."
+            )
+        if self.modulus.bit_length() > 61:
+            raise CoveyError(f"A {self.modulus.bit_length()}-bit prime: residues are added in 64 bits, use 61 or less.")
+
+    @cached_property
+    def context(self) -> Any:
+        parameters = seal.EncryptionParameters(getattr(seal.scheme_type, self.scheme))
+        parameters.set_poly_modulus_degree(self.degree)
+        parameters.set_coeff_modulus([seal.Modulus(self.modulus)])
+        if self.plain_modulus:
+            parameters.set_plain_modulus(self.plain_modulus)
+        context = seal.SEALContext(parameters)  # SEAL makes its own check at 128 bits
+        if not context.parameters_set():
+            raise CoveyError(f"SEAL refuses these {self.scheme} parameters: {context.parameter_error_message()}.")
+        return context
+
+    @property
+    def ciphertext_bytes(self) -> int:
+        return 2 * self.degree * 8  # c0 | c1
+
+    def payload_bytes(self, length: int) -> int:
+        return -(-length // self.degree) * self.ciphertext_bytes  # `degree` floats per ciphertext in both schemes
+
+
+def prime(degree: int, bits: int) -> int:
+    """The library's `bits`-bit prime for this degree."""
+    check_security(degree, bits)
+    return int(seal.CoeffModulus.Create(degree, [bits])[0].value())
