@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from covey.algorithms.contract import Setting
 from covey.data.federation import Federation
 from covey.data.sources import load
-from covey.engines.host import Host
+from covey.engines.host import Examiner, Host
 from covey.engines.simulate import InProcess, Workers, cores
 from covey.errors import CoveyError
 from covey.experiment import Experiment
@@ -18,7 +19,7 @@ from covey.learn.flat import Network
 from covey.learn.machine import Machine
 from covey.learn.work import Job, Plan, Train
 from covey.models import initial, personal_mask
-from covey.randomness import key
+from covey.randomness import generator, key
 
 
 def prepare(experiment: Experiment, given: Federation | None = None) -> tuple[Federation, Network, Setting]:
@@ -76,8 +77,16 @@ def start_engine(
         setting = _to(setting, device)
 
     def make_host() -> Host:
-        machine = _machine(experiment, network, federation)
-        return Host(experiment.algorithm, setting, federation, machine, keys, experiment.defence, replaced=replaced)
+        return Host(
+            experiment.algorithm,
+            setting,
+            federation,
+            _machine(experiment, network, federation),
+            _examiner(experiment, network, federation),
+            keys,
+            experiment.defence,
+            replaced=replaced,
+        )
 
     workers = experiment.engine.workers or (1 if device == "cuda" else min(cores(), setting.clients))
     wave = experiment.engine.wave or (512 if device == "cuda" else 16)
@@ -95,6 +104,17 @@ def _machine(experiment: Experiment, network: Network, federation: Federation) -
     return Machine(
         network, dataset.x_train, dataset.y_train, device=_device(experiment), kernel=experiment.engine.kernel
     )
+
+
+def _examiner(experiment: Experiment, network: Network, federation: Federation) -> Examiner:
+    dataset, limit = federation.dataset, experiment.evaluation.samples
+    rows = np.arange(len(dataset.y_test))
+    if 0 < limit < len(rows):
+        rows = np.sort(generator(experiment.seed, "examination").permutation(rows)[:limit])
+    machine = Machine(
+        network, dataset.x_test, dataset.y_test, device=_device(experiment), kernel=experiment.engine.kernel
+    )
+    return Examiner(machine, rows, federation.test_groups, federation.distributions.shape[1])
 
 
 def _device(experiment: Experiment) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from covey import __version__
 from covey.attacks.contract import Finding
 from covey.checkpoint import write_json
-from covey.clustering.agreement import adjusted_rand_index, matched_accuracy
+from covey.clustering.agreement import accuracy, adjusted_rand_index
 from covey.config import to_toml
 from covey.experiment import Experiment
 
@@ -135,7 +135,7 @@ def clustering_scores(clusters: list[int] | None, truth: NDArray[np.int64] | Non
     if not known.any():
         return None
     return {
-        "accuracy": matched_accuracy(found[known], truth[known]),
+        "accuracy": accuracy(found[known], truth[known]),
         "ari": adjusted_rand_index(found[known], truth[known]),
     }
 

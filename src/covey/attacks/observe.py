@@ -76,7 +76,7 @@ class Observers:
         """Advances an attack's coroutine: its work runs on its own machine, over data that it really has."""
         if thinking is None:
             return
-        rows = torch.arange(self.machines[n].rows)
+        rows = torch.arange(len(self.machines[n].samples.y))
         answer: Any = None
         for step in range(10**9):
             try:

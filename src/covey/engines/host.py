@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from covey.algorithms.contract import Algorithm, Client, Coroutine, Setting, Use
 from covey.data.federation import Federation
 from covey.learn.machine import Machine
-from covey.learn.work import Compute, Job, Losses, Plan, SampleLosses, Train, Work
+from covey.learn.work import Compute, Job, Logits, Losses, Plan, SampleLosses, Train, Work
 from covey.messages import message
 from covey.privacy.contract import Defence, defend
 from covey.randomness import key
@@ -49,14 +50,36 @@ class Score:
     index: int  # -1: a model of its own
 
 
+class Examiner:
+    """Tests models on the samples of each group; no party of the protocol has these."""
+
+    def __init__(self, machine: Machine, rows: NDArray[np.int64], groups: NDArray[np.int64], count: int) -> None:
+        self.machine = machine
+        self.rows = torch.from_numpy(rows)
+        self.groups = groups[rows]
+        self.tested = np.bincount(self.groups, minlength=count).astype(np.float64)
+
+    def by_group(self, use: Use) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(accuracy per group, samples per group) of what a client predicts with."""
+        models = use.models if use.index is None else use.models[use.index : use.index + 1]
+        (logits,) = self.machine.compute([Job(self.rows, 0, Logits(models))])  # [m, n, classes]
+        if use.weights is not None:
+            weights = use.weights.to(logits.device, logits.dtype)
+            logits = (logits.softmax(2) * weights[:, None, None]).sum(0, keepdim=True)
+        right = (logits[0].argmax(1).cpu() == self.machine.samples.labels(self.rows.to(logits.device)).cpu()).numpy()
+        correct = np.bincount(self.groups, weights=right, minlength=len(self.tested))
+        return correct / np.maximum(self.tested, 1), self.tested
+
+
 @dataclass
 class Host:
-    """See the module's docstring. `plans` gives a client's training plan in a round (schedules, device heterogeneity)."""
+    """See the module's docstring."""
 
     algorithm: Algorithm
     setting: Setting
     federation: Federation
     machine: Machine
+    examiner: Examiner
     keys: dict[str, Any]
     defence: Defence | None = None
     memories: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -84,11 +107,8 @@ class Host:
         turns = [self.algorithm.use(me, m) for me, (_, m, _) in zip(clients, calls)]
         uses: list[Use] = self.advance(clients, turns, [m for _, m, _ in calls])
         with self._timed("evaluate"):
-            known: dict[tuple[int, int], np.ndarray[Any, Any]] = {}
-            scores = []
-            for me, use in zip(clients, uses):
-                scores.append(self._score(me.id, use, known))
-        return scores
+            known: dict[tuple[int, int], Any] = {}
+            return [self._score(me.id, use, known) for me, use in zip(clients, uses)]
 
     def advance(self, clients: Sequence[Client], turns: list[Coroutine], messages: Sequence[Any]) -> list[Any]:
         """Runs coroutines to their ends, in step; returns what they return."""
@@ -154,7 +174,7 @@ class Host:
             setting=self.setting,
             memory=dict(self.memories.get(i, {})),
             keys=self.keys,
-            data=lambda: self.machine.samples(rows),
+            data=lambda: (self.machine.samples.inputs(rows), self.machine.samples.labels(rows)),
         )
 
     def _own_rows(self, i: int) -> Tensor:
@@ -168,22 +188,12 @@ class Host:
         """Per-group accuracies of a model that many clients use are computed once."""
         at = (id(use.models), -1 if use.index is None else use.index)
         if use.index is None or at not in known:
-            models = use.models if use.index is None else use.models[use.index : use.index + 1]
-            correct, total = self.machine.accuracy_by_group(
-                models,
-                self.federation.dataset.x_test,
-                self.federation.dataset.y_test,
-                self.federation.test_groups,
-                self.federation.distributions.shape[1],
-                use.weights,
-            )
-            known[at] = (np.asarray(correct, np.float64), np.asarray(total, np.float64))
-        correct, total = known[at]
-        by_group = correct / np.maximum(total, 1)
+            known[at] = self.examiner.by_group(use)
+        by_group, tested = known[at]
         # Groups without test samples carry no weight: nothing is known about them.
-        share = self.federation.distributions[i] * (total > 0)
+        share = self.federation.distributions[i] * (tested > 0)
         own = float((share * by_group).sum() / max(share.sum(), 1e-12))
-        return Score(i, own, float(correct.sum() / total.sum()), at[1])
+        return Score(i, own, float((by_group * tested).sum() / tested.sum()), at[1])
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
@@ -191,7 +201,8 @@ class Host:
         try:
             yield
         finally:
-            self.machine.synchronise()
+            if self.machine.device.type == "cuda":
+                torch.cuda.synchronize()
             self.seconds[phase] += time.perf_counter() - begin
 
     def take_seconds(self) -> dict[str, float]:

@@ -1,0 +1,275 @@
+"""The command line: nothing but argument handling. Bad input ends in one sentence and a non-zero exit, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from covey.errors import CoveyError, nearest
+
+app = typer.Typer(
+    name="covey",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Private clustered federated learning: train it, protect it, attack it, audit it.",
+)
+data_app = typer.Typer(no_args_is_help=True, help="Datasets: what is there, download, verify.")
+app.add_typer(data_app, name="data")
+
+Source = Annotated[str, typer.Argument(help="A TOML file or the name of a preset (`covey list presets`).")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one key, e.g. `--set training.lr=0.1`; repeatable."),
+]
+Out = Annotated[
+    Path | None, typer.Option("--out", help="Folder for the run; default `runs/<algorithm>-<dataset>-<number>`.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print result.json on standard output and nothing else there.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+
+@app.command("run")
+def run_command(
+    source: Source = "", set_: Sets = None, out: Out = None, as_json: Json = False, quiet: Quiet = False
+) -> None:
+    """Run one experiment and write its report.
+
+    Without arguments: the main job, in about a minute. Examples:
+
+        covey run ifca-mnist --set training.rounds=20 --set seeds=3
+        covey run my.toml --out runs/first
+    """
+    from covey.experiment import Experiment
+    from covey.run import run
+
+    table = _table(source, set_ or [])
+    experiment = Experiment.of(table)
+    folder = out or (Path(experiment.out) if experiment.out else _free_folder(experiment))
+    command = "covey run " + shlex.join([*([source] if source else []), *(f"--set={s}" for s in set_ or [])])
+    result = run(experiment, out=folder, quiet=quiet or as_json, command=command.strip())
+    _show(result, as_json)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The folder of an interrupted run.")],
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on after an interruption, to the same result."""
+    from covey.experiment import Experiment
+    from covey.run import run
+
+    config = folder / "config.toml"
+    if not config.is_file():
+        raise CoveyError(f"{folder} holds no config.toml: it is not the folder of a run")
+    experiment = Experiment.read(config)
+    result = run(experiment, out=folder, resume=True, quiet=quiet or as_json, command=f"covey resume {folder}")
+    _show(result, as_json)
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("comparison.html"),
+) -> None:
+    """Runs side by side on one page, differences in configuration highlighted."""
+    from covey.report.page import write_comparison
+
+    for folder in folders:
+        if not (folder / "result.json").is_file():
+            raise CoveyError(f"{folder} holds no result.json: give folders of finished runs")
+    print(write_comparison(folders, out))
+
+
+@app.command("list")
+def list_command(
+    what: Annotated[
+        str, typer.Argument(help="algorithms, attacks, defences, datasets, models, partitions or presets.")
+    ] = "",
+) -> None:
+    """What there is, one line each."""
+    tables = {
+        "algorithms": _list_algorithms,
+        "attacks": _list_attacks,
+        "defences": _list_defences,
+        "datasets": _list_datasets,
+        "models": _list_models,
+        "partitions": _list_partitions,
+        "presets": _list_presets,
+    }
+    if what and what not in tables:
+        raise CoveyError(f"there is no list of '{what}'{nearest(what, list(tables))}")
+    for name in [what] if what else tables:
+        rows = tables[name]()
+        if not what:
+            print(f"\n{name}")
+        width = max((len(left) for left, _ in rows), default=0)
+        for left, right in rows:
+            print(f"  {left:<{width}}  {right}".rstrip())
+
+
+@data_app.command("list")
+def data_list() -> None:
+    """Which datasets are present, and where they were looked for."""
+    _print_rows([row.line() for row in _store().inventory()])
+
+
+@data_app.command("check")
+def data_check(name: Annotated[str, typer.Argument(help="A dataset (`covey data list`).")]) -> None:
+    """Decode a dataset and verify its shapes and, where they are known, its checksums."""
+    for line in _store().check(name):
+        print(line)
+
+
+@data_app.command("get")
+def data_get(name: Annotated[str, typer.Argument(help="A dataset (`covey data list`).")]) -> None:
+    """Download a dataset, resuming where an earlier download stopped, and verify it."""
+    for line in _store().get(name):
+        print(line)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="One benchmark, or all.")] = "",
+) -> None:
+    """The benchmarks, as ratios against peers measured in the same run. Needs a source checkout with `make bench`."""
+    import subprocess
+
+    folder = Path(__file__).resolve().parents[2] / "benchmarks"
+    scripts = {p.stem.removeprefix("bench_"): p for p in sorted(folder.glob("bench_*.py"))}
+    if not scripts:
+        raise CoveyError("the benchmarks are part of the source checkout, not of the installed package: clone it first")
+    if name and name not in scripts:
+        raise CoveyError(f"unknown benchmark '{name}'{nearest(name, list(scripts))}")
+    gpu_only = {n for n in scripts if n.endswith("_gpu")}
+    for chosen in [name] if name else [n for n in scripts if n not in gpu_only]:
+        print(f"== {chosen}", flush=True)
+        done = subprocess.run([sys.executable, str(scripts[chosen]), *context.args], check=False)
+        if done.returncode:
+            raise CoveyError(f"benchmark '{chosen}' failed (exit {done.returncode})")
+
+
+def _store() -> Any:
+    from covey.data import store
+
+    return store
+
+
+def _table(source: str, assignments: list[str]) -> dict[str, Any]:
+    from covey import config
+    from covey.presets import DEFAULT, PRESETS
+
+    if not source:
+        table = PRESETS[DEFAULT]
+    elif source in PRESETS:
+        table = PRESETS[source]
+    elif source.endswith(".toml") or os.sep in source or Path(source).is_file():
+        table = config.read_toml(Path(source))
+    else:
+        raise CoveyError(f"there is no preset or file '{source}'{nearest(source, list(PRESETS))}")
+    for assignment in assignments:
+        table = config.assign(table, assignment)
+    return table
+
+
+def _free_folder(experiment: Any) -> Path:
+    stem = f"{experiment.algorithm.name}-{experiment.dataset.replace(':', '-')}"
+    number = 1
+    while (Path("runs") / f"{stem}-{number}").exists():
+        number += 1
+    return Path("runs") / f"{stem}-{number}"
+
+
+def _show(result: Any, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(result.json(), indent=1))
+        return
+    from covey.report.words import closing_lines
+
+    for line in closing_lines(result):
+        print(line)
+
+
+def _print_rows(rows: list[tuple[str, ...]]) -> None:
+    widths = [max(len(cell) for cell in column) for column in zip(*rows)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+
+
+def _first_line(thing: Any) -> str:
+    return str(getattr(thing, "title", "") or (thing.__doc__ or "").strip().split("\n")[0])
+
+
+def _list_algorithms() -> list[tuple[str, str]]:
+    from covey.algorithms import ALGORITHMS
+
+    return [(name, _first_line(cls)) for name, cls in sorted(ALGORITHMS.items())]
+
+
+def _list_attacks() -> list[tuple[str, str]]:
+    from covey.attacks import ATTACKS
+
+    return [(name, _first_line(cls)) for name, cls in sorted(ATTACKS.items())]
+
+
+def _list_defences() -> list[tuple[str, str]]:
+    from covey.privacy import DEFENCES
+
+    return [(name, _first_line(cls)) for name, cls in sorted(DEFENCES.items())]
+
+
+def _list_partitions() -> list[tuple[str, str]]:
+    from covey.data.partitions import PARTITIONS
+
+    return [(name, _first_line(cls)) for name, cls in sorted(PARTITIONS.items())]
+
+
+def _list_datasets() -> list[tuple[str, str]]:
+    from covey.data.sources import SOURCES
+
+    return [(name, source.title) for name, source in sorted(SOURCES.items())]
+
+
+def _list_models() -> list[tuple[str, str]]:
+    from covey.models import MODELS
+
+    return [(name, spec.line()) for name, spec in MODELS.items()]
+
+
+def _list_presets() -> list[tuple[str, str]]:
+    from covey.presets import ABOUT, PRESETS
+
+    return [(name, ABOUT[name]) for name in PRESETS]
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        app(standalone_mode=False)
+    except CoveyError as e:
+        print(f"covey: {e}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("\ncovey: interrupted; finished rounds are kept: continue with `covey resume FOLDER`", file=sys.stderr)
+        sys.exit(130)
+    except typer.Exit as e:
+        sys.exit(e.exit_code)
+    except typer.Abort:
+        sys.exit(130)
+    except Exception as e:
+        import click
+
+        if isinstance(e, click.ClickException):
+            e.show()
+            sys.exit(e.exit_code)
+        raise

@@ -1,0 +1,81 @@
+"""Configuration: file, command line and Python say the same; mistakes are answered with the nearest valid name."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from covey import config
+from covey.errors import CoveyError
+from covey.experiment import Experiment
+
+
+def test_an_experiment_survives_its_own_file(tmp_path: Path) -> None:
+    experiment = Experiment.of(
+        dataset="mnist",
+        algorithm={"name": "ifca", "weighting": "samples"},
+        partition={"name": "dirichlet", "beta": 0.3},
+        training={"rounds": 7, "lr_milestones": [3, 5]},
+        participation={"share": 0.5, "drops": [[2, 1]]},
+        seed=9,
+    )
+    path = tmp_path / "e.toml"
+    path.write_text(experiment.toml())
+    assert Experiment.read(path) == experiment
+
+
+def test_the_command_line_changes_one_key() -> None:
+    table = config.assign({"training": {"lr": 0.1}, "algorithm": "ifca"}, "training.rounds=3")
+    table = config.assign(table, "algorithm.weighting=samples")
+    table = config.assign(table, "participation.share=0.5")
+    experiment = Experiment.of(table)
+    assert (experiment.training.rounds, experiment.training.lr) == (3, 0.1)
+    assert experiment.algorithm.weighting == "samples"
+    assert experiment.participation.share == 0.5
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"trainig": {}}, "did you mean 'training'"),
+        ({"training": {"lrr": 1}}, "did you mean 'lr'"),
+        ({"algorithm": "ifka"}, "did you mean 'ifca'"),
+        ({"partition": {"name": "label_sets", "homogenous": True}}, "did you mean 'homogeneous'"),
+        ({"model": "fcn"}, "did you mean 'fcnn'"),
+        ({"encryption": "ckss"}, "did you mean 'ckks'"),
+        ({"encryption": "ckks", "algorithm": "fedavg"}, "cannot run with encryption"),
+        ({"training": {"lr": -0.1}}, "training.lr is -0.1"),
+        ({"training": {"lr": "fast"}}, "expected a number"),
+        ({"training": {"lr": float("nan")}}, "finite"),
+        ({"training": {"rounds": 0}}, "at least one round"),
+        ({"training": {"rounds": 2.5}}, "expected a whole number"),
+        ({"clients": 3, "clusters": 5}, "5 clusters for 3 clients"),
+        ({"participation": {"share": 0}}, "share"),
+        ({"participation": {"join": 5}}, "join_every"),
+        ({"attacks": "a1"}, "expected a list"),
+        ({"seeds": 0}, "seeds"),
+        ({"engine": {"device": "tpu"}}, "auto, cpu or cuda"),
+    ],
+)
+def test_mistakes_are_answered_with_what_to_change(table: dict[str, object], says: str) -> None:
+    with pytest.raises(CoveyError) as caught:
+        Experiment.of(table)
+    assert says in str(caught.value)
+
+
+def test_toml_that_is_not_toml(tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text("a = = 1")
+    with pytest.raises(CoveyError, match="not valid TOML"):
+        config.read_toml(path)
+    with pytest.raises(CoveyError, match="cannot be read"):
+        config.read_toml(tmp_path / "absent.toml")
+    with pytest.raises(CoveyError, match="key=value"):
+        config.assign({}, "lr")
+
+
+def test_written_toml_reads_back() -> None:
+    table = {"a": 1, "b": 'q"uote\n', "c": [1.5, True], "d": {"e": {"f": "x"}, "g": 2}}
+    assert tomllib.loads(config.to_toml(table)) == table

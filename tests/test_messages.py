@@ -1,0 +1,119 @@
+"""The codec: what goes in comes out, and nothing that `encode` cannot have written gets in."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.errors import CoveyError
+from covey.messages import MAGIC, decode, encode, message, size
+
+
+@message
+@dataclass(frozen=True)
+class Parcel:
+    model: torch.Tensor
+    sealed: bytes
+    label: str
+    counts: tuple[int, ...]
+
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text() | st.binary()
+)
+TREES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner) | st.lists(inner).map(tuple),
+    max_leaves=12,
+)
+
+
+@given(TREES)
+def test_any_tree_survives_and_its_size_is_known(tree: Any) -> None:
+    raw = encode(tree)
+    assert decode(raw) == tree
+    assert size(tree) == len(raw)
+
+
+def test_messages_keep_types_shapes_and_bits() -> None:
+    parcel = Parcel(torch.randn(3, 5), b"\x00\xff", "ĵ", (1, 2))
+    back = decode(encode(parcel))
+    assert isinstance(back, Parcel)
+    assert torch.equal(back.model, parcel.model)
+    assert (back.sealed, back.label, back.counts) == (parcel.sealed, parcel.label, parcel.counts)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8", "uint64", "bool"])
+def test_arrays_of_every_kind(dtype: str) -> None:
+    array = np.arange(24).reshape(2, 3, 4).astype(dtype)
+    back = decode(encode({"a": array, "t": torch.zeros(0, 4)}))
+    assert back["a"].dtype == array.dtype and np.array_equal(back["a"], array)
+    assert back["t"].shape == (0, 4)
+
+
+def _raw(tree: Any, body: bytes = b"") -> bytes:
+    header = json.dumps(tree).encode()
+    return MAGIC + struct.pack("<I", len(header)) + header + body
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"nonsense",
+        MAGIC + struct.pack("<I", 10**9),
+        _raw({"t": "float32", "s": [10**12]}),  # announces 4 TB: refused before any of it is allocated
+        _raw({"t": "float32", "s": [-1]}),
+        _raw({"t": "object", "s": [1]}, b"12345678"),
+        _raw({"t": "float32", "s": [2**62, 2**62]}),
+        _raw({"b": -5}, b"12345678"),
+        _raw({"m": "os.system", "f": {}}),
+        _raw({"m": "Parcel", "f": {"model": 1}}),
+        _raw({"l": 7}),
+        _raw({"b": 2}, b"123"),  # one byte too many
+        _raw([1, 2]),
+    ],
+)
+def test_what_no_encoder_wrote_is_refused(raw: bytes) -> None:
+    with pytest.raises(CoveyError):
+        decode(raw)
+
+
+def test_deep_nesting_is_refused() -> None:
+    tree: Any = 1
+    for _ in range(60):
+        tree = {"l": [tree]}
+    with pytest.raises(CoveyError, match="nested"):
+        decode(_raw(tree))
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_never_crash(raw: bytes) -> None:
+    for data in (raw, MAGIC + raw, encode({"x": np.arange(5)})[: len(raw)]):
+        with pytest.raises(CoveyError):
+            decode(data)
+
+
+@given(st.integers(0, 10_000), st.integers(0, 255))
+def test_one_altered_byte_is_refused_or_still_a_message(position: int, value: int) -> None:
+    raw = bytearray(encode(Parcel(torch.ones(4), b"abc", "x", (1,))))
+    raw[position % len(raw)] = value
+    try:
+        decode(bytes(raw))
+    except CoveyError:
+        pass
+
+
+def test_what_cannot_cross_the_wire_is_named() -> None:
+    with pytest.raises(CoveyError, match="set cannot cross the wire"):
+        encode({1, 2})
+    with pytest.raises(CoveyError, match="complex128"):
+        encode(np.zeros(2, complex))
