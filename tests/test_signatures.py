@@ -53,6 +53,7 @@ def test_an_honest_message_is_accepted(ann: Signer, bob: Signer, verifier: Verif
         {"payload": b"modem"},
         {"sender": "bob"},
         {"purpose": "download"},
+        {"purpose": "\ud800"},  # has no bytes
         {"round": 4},
         {"timestamp": 1_000_000_001},
         {"nonce": bytes(16)},

@@ -104,8 +104,8 @@ class PublicKey:
     def encrypt(self, plaintexts: Sequence[Integer], workers: int = 1) -> list[Integer]:
         """One ciphertext per integer, each reduced modulo n.
 
-        With `workers > 1` in as many fresh processes (a multiplication holds Python's lock); worth it from
-        some thousands of integers on, and the calling script needs its `if __name__ == "__main__"` guard.
+        With `workers > 1` in as many fresh processes, since a multiplication holds Python's lock: worth it from tens of
+        thousands of integers on, and the calling script needs its `if __name__ == "__main__"` guard.
         """
         if workers <= 1 or len(plaintexts) < 2:
             return _encrypt(self, plaintexts)

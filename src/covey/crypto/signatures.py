@@ -129,8 +129,10 @@ class Verifier:
         )
         if len(signed.nonce) != _NONCE or not (0 <= signed.round < 2**63 and 0 <= signed.timestamp < 2**63):
             raise wrong
-        message = canonical(signed.sender, signed.purpose, signed.round, signed.timestamp, signed.nonce, signed.payload)
         try:
+            message = canonical(
+                signed.sender, signed.purpose, signed.round, signed.timestamp, signed.nonce, signed.payload
+            )
             Ed25519PublicKey.from_public_bytes(self.keys[signed.sender]).verify(signed.signature, message)
         except (InvalidSignature, ValueError):
             raise wrong from None

@@ -1,0 +1,44 @@
+"""How well found groups agree with true ones. Label names never matter, and the numbers of groups may differ."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from covey.errors import CoveyError
+
+
+def contingency(found: ArrayLike, truth: ArrayLike) -> NDArray[np.int64]:
+    """How many members each found group shares with each true one, [found groups, true groups]."""
+    found, truth = np.asarray(found), np.asarray(truth)
+    if found.ndim != 1 or found.shape != truth.shape or not found.size:
+        raise CoveyError(f"expected two label lists of one length, found shapes {found.shape} and {truth.shape}")
+    rows, row = np.unique(found, return_inverse=True)
+    columns, column = np.unique(truth, return_inverse=True)
+    table = np.zeros((rows.size, columns.size), np.int64)
+    np.add.at(table, (row, column), 1)
+    return table
+
+
+def accuracy(found: ArrayLike, truth: ArrayLike) -> float:
+    """The share in the right group under the best one-to-one matching; members of unmatched groups count as wrong."""
+    from scipy.optimize import linear_sum_assignment
+
+    table = contingency(found, truth)
+    rows, columns = linear_sum_assignment(table, maximize=True)
+    return float(table[rows, columns].sum() / table.sum())
+
+
+def adjusted_rand_index(found: ArrayLike, truth: ArrayLike) -> float:
+    """Hubert and Arabie (1985): agreement over pairs, 1 for equal partitions, 0 expected for random ones."""
+    table = contingency(found, truth)
+
+    def pairs(counts: NDArray[np.int64]) -> int:
+        return int((counts * (counts - 1) // 2).sum())
+
+    together, in_found, in_truth = pairs(table), pairs(table.sum(1)), pairs(table.sum(0))
+    expected = in_found * in_truth / max(pairs(table.sum(keepdims=True)), 1)
+    best = (in_found + in_truth) / 2
+    if best == expected:  # both partitions are all-in-one or all-alone: equal, and chance cannot do otherwise
+        return 1.0
+    return float((together - expected) / (best - expected))
