@@ -1,0 +1,193 @@
+"""Runs side by side: curves overlaid, results in one table, and only the settings that differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from covey.report.about import flat, written
+from covey.report.folder import Run
+from covey.report.grids import chosen
+from covey.report.layout import Section, figure, figures, rows_table
+from covey.report.marks import bars, track
+from covey.report.markup import Html, join, tag
+from covey.report.protection import Finding, finding_axis, interval_of, read_findings, read_ledger
+from covey.report.summary import badges as run_badges
+from covey.report.summary import seeds
+from covey.report.svg import Series, hue, line_chart
+from covey.report.training import KINDS, MAX_POINTS, phases_of
+from covey.report.words import counted, duration, number, percent, plain, pretty, size
+
+
+def named(runs: Sequence[Run]) -> list[Run]:
+    """Runs under names a reader can tell apart: the algorithm where that is enough, else the folder, else a number too."""
+    algorithms = [run.word("algorithm", "algorithm") for run in runs]
+    for names in ([pretty(a) if a else run.name for a, run in zip(algorithms, runs)], [run.name for run in runs]):
+        if len(set(names)) == len(runs):
+            return [replace(run, name=name) for run, name in zip(runs, names)]
+    return [replace(run, name=f"{run.name} ({i})") for i, run in enumerate(runs, 1)]
+
+
+def headline(runs: Sequence[Run]) -> str:
+    names = [run.name for run in runs]
+    data = {pretty(name) for run in runs if (name := run.word("dataset"))}
+    on = f" on {data.pop()}" if len(data) == 1 else ""
+    listed = ", ".join(names[:-1]) + f" and {names[-1]}" if len(names) <= 5 else counted(len(names), "run")
+    return f"{listed}{on}, side by side"
+
+
+def lede(runs: Sequence[Run]) -> list[str]:
+    said = []
+    for key, name, _ in KINDS:
+        scores = [(value, run.name) for run in runs if (value := number(run.final("accuracy", key))) is not None]
+        if len(scores) == len(runs):
+            best, worst = max(scores), min(scores)
+            said.append(f"{name}: {best[1]} leads with {percent(best[0])}; {worst[1]} has {percent(worst[0])}.")
+    return said
+
+
+def badges(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    return [("warn", f"{run.name}: {words}") for run in runs for kind, words in run_badges(run) if kind == "warn"]
+
+
+def sections(runs: Sequence[Run]) -> list[Section]:
+    built = (_results(runs), _curves(runs), _attacks(runs), _cost(runs), _settings(runs))
+    return [section for section in built if section]
+
+
+def swatch(runs: Sequence[Run], i: int) -> Html:
+    return join([tag("i", class_=f"swatch {hue(i)}"), runs[i].name])
+
+
+def _results(runs: Sequence[Run]) -> Section:
+    """One line per run; the best of a column is bold, and ties share it."""
+    columns: list[tuple[str, list[float | None], Callable[[float], str], bool]] = [
+        (name, [number(run.final("accuracy", key)) for run in runs], percent, True) for key, name, _ in KINDS
+    ]
+    columns += [
+        ("ARI", [number(run.final("clustering", "ari")) for run in runs], lambda v: f"{v:.2f}", True),
+        ("Rounds to target", [number(run.result.get("rounds_to_target")) for run in runs], plain, False),
+        ("Worst attack above guessing", [_excess(run) for run in runs], percent, False),
+        ("ε", [_epsilon(run) for run in runs], plain, False),
+        ("Up per round", [number(run.final("bytes", "up")) for run in runs], size, False),
+        ("Down per round", [number(run.final("bytes", "down")) for run in runs], size, False),
+        ("Time", [sum(v for _, v, _ in phases_of(run)) or None for run in runs], duration, False),
+    ]
+    columns = [column for column in columns if any(value is not None for value in column[1])]
+    rows = []
+    for i in range(len(runs)):
+        cells: list[object] = [swatch(runs, i)]
+        for _, values, form, high in columns:
+            known = [value for value in values if value is not None]
+            value = values[i]
+            said = "–" if value is None else form(value)
+            best = value is not None and len(known) > 1 and value == (max if high else min)(known)
+            cells.append(tag("b", said, class_="best") if best and min(known) < max(known) else said)
+        rows.append(cells)
+    spreads = [f"{run.name}: {words}" for run in runs if (words := seeds(run))]
+    foot = tag("p", " ".join(spreads), class_="soft") if spreads else Html("")
+    lead = (
+        "Where runs ended; the best of each column is bold. “Above guessing” is the share of the way from chance and controls "
+        "to certainty."
+    )
+    return Section(
+        "results", "Results", lead, join([rows_table(["Run", *(c[0] for c in columns)], rows, "results"), foot])
+    )
+
+
+def _excess(run: Run) -> float | None:
+    found = read_findings(run)
+    return found[0].excess if found and found[0].is_share else None
+
+
+def _epsilon(run: Run) -> float | None:
+    spends = [e for _, entry in read_ledger(run) if (e := number(entry.get("epsilon"))) is not None]
+    return max(spends) if spends else None
+
+
+def _curves(runs: Sequence[Run]) -> Section | None:
+    body = figures(*(_overlay(runs, key, name) for key, name, _ in KINDS))
+    lead = "The same measure of every run on one scale. Click a name to hide its line."
+    return Section("curves", "Accuracy by round", lead, body) if body else None
+
+
+def _overlay(runs: Sequence[Run], key: str, name: str) -> Html | None:
+    points = [
+        {entry["round"]: v for entry, v in zip(run.rounds, run.series("accuracy", key)) if v is not None}
+        for run in runs
+    ]
+    times = sorted(set().union(*points))
+    if not times or max(len(p) for p in points) < 2:
+        return None
+    shown = [times[i] for i in chosen(len(times), MAX_POINTS)]
+    series = [
+        Series(run.name, [p.get(t) for t in shown], hue(i), run.name if len(run.name) <= 13 else "")
+        for i, (run, p) in enumerate(zip(runs, points))
+        if p
+    ]
+    drawn = line_chart(name, f"{name}: accuracy by round of every run.", shown, series, "accuracy", percent)
+    return figure(name, drawn, f"{len(shown)} of {len(times):,} rounds are drawn." if len(shown) < len(times) else "")
+
+
+def _attacks(runs: Sequence[Run]) -> Section | None:
+    found: dict[tuple[str, str], list[tuple[int, Finding]]] = {}
+    for i, run in enumerate(runs):
+        for finding in read_findings(run):
+            found.setdefault((finding.name, finding.vantage), []).append((i, finding))
+    if not found:
+        return None
+    items = []
+    for (name, vantage), rows in found.items():
+        head = tag("h3", name, tag("span", f" from the view of the {vantage}" if vantage else "", class_="soft"))
+        lines = []
+        for i, one in rows:
+            drawn = track(finding_axis(one), one.value, interval_of(one), one.chance, one.controls, one.form, hue(i))
+            words = tag(
+                "p",
+                swatch(runs, i),
+                " ",
+                tag("b", one.form(one.value)),
+                f" {one.metric}: {one.said or one.verdict[1]}",
+                class_="numbers",
+            )
+            lines.append(tag("div", words, drawn))
+        items.append(tag("li", tag("div", head), tag("div", *lines)))
+    lead = "Every attack against every run it watched. Upright line: chance. Diamonds: attackers that ignore what was observed."
+    return Section("attacks", "Attacks", lead, tag("ol", *items, class_="findings"))
+
+
+def _cost(runs: Sequence[Run]) -> Section | None:
+    times = [(run.name, sum(v for _, v, _ in phases_of(run)), hue(i)) for i, run in enumerate(runs)]
+    traffic = [
+        (run.name, sum(number(run.final("bytes", way)) or 0.0 for way in ("up", "down")), hue(i))
+        for i, run in enumerate(runs)
+    ]
+    body = figures(
+        figure("Time", bars("Time", "Seconds of every run.", times, duration)) if any(v for _, v, _ in times) else None,
+        figure(
+            "Bytes per client and round", bars("Bytes", "Up and down together.", traffic, size), "Up and down together."
+        )
+        if any(v for _, v, _ in traffic)
+        else None,
+    )
+    return Section("cost", "Cost", "What every run cost.", body) if body else None
+
+
+def _settings(runs: Sequence[Run]) -> Section | None:
+    """Only what differs is listed; a value that most runs share is soft, the odd ones are marked."""
+    settings = [{key: written(value) for key, value in flat(run.config) if key != "out"} for run in runs]
+    keys = list(dict.fromkeys(key for one in settings for key in one))
+    differing = [key for key in keys if len({one.get(key) for one in settings}) > 1]
+    if not keys:
+        return None
+    same = f"{len(keys) - len(differing)} of {counted(len(keys), 'setting')} are equal in all runs and left out."
+    rows = []
+    for key in differing:
+        values = [one.get(key, "–") for one in settings]
+        usual, times = Counter(values).most_common(1)[0]
+        odd = [value != usual or times == 1 for value in values]
+        rows.append([tag("code", key), *(tag("mark", v) if o else v for v, o in zip(values, odd))])
+    head = ["Setting", *(swatch(runs, i) for i in range(len(runs)))]
+    body = rows_table(head, rows, "differences") if rows else tag("p", "The runs have the same configuration.")
+    return Section("settings", "What differs", same, body)

@@ -1,0 +1,113 @@
+"""Writes the pages: `report.html` of one run, and runs side by side. One file each, nothing fetched, no script but our own."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from covey.errors import CoveyError
+from covey.report import about, clusters, comparison, measurements, protection, summary, training
+from covey.report.folder import Run, read_run
+from covey.report.layout import Section, Tile
+from covey.report.markup import Html
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that the template shows, top to bottom."""
+
+    title: str
+    kicker: str
+    headline: str
+    lede: list[str]
+    badges: list[tuple[str, Html]]
+    flock: tuple[Html, str] | None
+    tiles: list[Tile]
+    sections: list[Section]
+
+
+def write_report(folder: Path) -> Path:
+    """Writes `report.html` into a run folder from the files in it and returns its path. The file appears whole or not at all."""
+    run = read_run(Path(folder))
+    return _write(Path(folder) / "report.html", render(report_page(run)))
+
+
+def write_comparison(folders: Sequence[Path], out: Path) -> Path:
+    """Writes one page with several runs side by side to `out` (a file, or a folder to put `comparison.html` in)."""
+    if len(folders) < 2:
+        raise CoveyError(
+            f"A comparison needs at least two run folders, found {len(folders)}; name more, or open report.html."
+        )
+    runs = comparison.named([read_run(Path(folder)) for folder in folders])
+    target = Path(out) / "comparison.html" if Path(out).is_dir() else Path(out)
+    return _write(target, render(comparison_page(runs)))
+
+
+def report_page(run: Run) -> Page:
+    built = (
+        training.accuracy(run),
+        clusters.clustering(run),
+        protection.attacks(run),
+        protection.privacy(run),
+        measurements.algorithm(run),
+        training.cost(run),
+        about.data(run),
+        about.setup(run),
+    )
+    headline = summary.headline(run)
+    return Page(
+        title=f"{headline} · covey",
+        kicker=f"Run report · {run.name}",
+        headline=headline,
+        lede=summary.lede(run),
+        badges=[(kind, summary.words_with_code(words)) for kind, words in summary.badges(run)],
+        flock=summary.flock(run),
+        tiles=summary.tiles(run),
+        sections=[section for section in built if section],
+    )
+
+
+def comparison_page(runs: Sequence[Run]) -> Page:
+    headline = comparison.headline(runs)
+    return Page(
+        title=f"{headline} · covey",
+        kicker="Comparison",
+        headline=headline,
+        lede=comparison.lede(runs),
+        badges=[(kind, summary.words_with_code(words)) for kind, words in comparison.badges(runs)],
+        flock=None,
+        tiles=[],
+        sections=comparison.sections(runs),
+    )
+
+
+def render(page: Page) -> str:
+    """The page as HTML. The content policy allows our script by its hash alone, so that nothing injected could ever run."""
+    from jinja2 import Environment, StrictUndefined
+
+    room = files("covey.report")
+    style, script = (Html(room.joinpath(name).read_text("utf-8")) for name in ("page.css", "page.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(room.joinpath("page.html").read_text("utf-8"))
+    return template.render(page=page, style=style, script=script, script_digest=digest)
+
+
+def _write(path: Path, page: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+            file.write(page)
+        os.chmod(temporary, 0o644)  # mkstemp's 0600 would surprise whoever serves the folder
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return path

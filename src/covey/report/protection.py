@@ -1,0 +1,201 @@
+"""Sections on privacy: what attackers learned beside chance and controls, and what the noise ledger adds up to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from covey.report.folder import Run, dig
+from covey.report.layout import Section, figures, rows_table
+from covey.report.marks import track
+from covey.report.markup import Html, join, tag
+from covey.report.measurements import NOISE, keys_of, measured
+from covey.report.svg import Axis, axis_for
+from covey.report.words import counted, number, percent, plain, pretty, sentence_case
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One attack's score, always read against the best that needs no observation: chance and the controls."""
+
+    name: str
+    vantage: str
+    metric: str
+    value: float
+    chance: float | None
+    low: float | None
+    high: float | None
+    controls: tuple[tuple[str, float], ...]
+    said: str  # the verdict that the attack itself gave, or nothing
+    details: tuple[tuple[str, str], ...]
+
+    @property
+    def baseline(self) -> float | None:
+        """The strongest score without the observation."""
+        known = [score for _, score in self.controls] + ([self.chance] if self.chance is not None else [])
+        return max(known) if known else None
+
+    @property
+    def excess(self) -> float:
+        """How far above that baseline, as a share of the way to a perfect score where the score ends at 1."""
+        base = self.baseline or 0.0
+        room = 1.0 - base if self.is_share and base < 1 else 1.0
+        return (self.value - base) / room
+
+    @property
+    def is_share(self) -> bool:
+        """Whether all its numbers lie in [0, 1] and read as percentages."""
+        all_numbers = [self.value, self.chance, self.low, self.high, *(score for _, score in self.controls)]
+        return all(0 <= n <= 1 for n in all_numbers if n is not None)
+
+    @property
+    def verdict(self) -> tuple[str, str]:
+        """(kind, words): 'leak' only where the whole interval lies above chance and every control."""
+        base = self.baseline
+        if base is None:
+            return "open", "nothing to compare with"
+        if self.low is None:
+            return "open", "above chance, no interval" if self.value > base else "not above chance"
+        if self.low > base:
+            return "leak", "leaks: above chance and controls"
+        if self.chance is not None and self.low > self.chance:
+            best = max(self.controls, key=lambda control: control[1])[0]
+            return "none", f"no leak shown: its control “{best.replace('_', ' ')}” reaches as much"
+        return "none", "no leak shown: chance lies in or above the interval"
+
+    def form(self, value: float) -> str:
+        return percent(value) if self.is_share else plain(value)
+
+
+def read_findings(run: Run) -> list[Finding]:
+    """Findings of result.json that have a score, the worst first."""
+    attacks = run.result.get("attacks")
+    found = []
+    for name, entry in attacks.items() if isinstance(attacks, dict) else ():
+        value = number(dig(entry, "value"))
+        if value is None:
+            continue
+        controls = entry.get("controls")
+        details = entry.get("details")
+        found.append(
+            Finding(
+                sentence_case(name),
+                str(entry.get("vantage") or ""),
+                str(entry.get("metric") or "score").replace("_", " "),
+                value,
+                number(entry.get("chance")),
+                number(entry.get("low")),
+                number(entry.get("high")),
+                tuple((str(k), s) for k, v in _items(controls) if (s := number(v)) is not None),
+                str(entry.get("verdict") or ""),
+                tuple((sentence_case(k), _brief(v)) for k, v in _items(details)),
+            )
+        )
+    return sorted(found, key=lambda finding: -finding.excess)
+
+
+def _items(value: Any) -> list[tuple[Any, Any]]:
+    return list(value.items()) if isinstance(value, Mapping) else []
+
+
+def _brief(value: Any) -> str:
+    if (found := number(value)) is not None:
+        return plain(found)
+    if isinstance(value, list) and len(value) > 8:
+        return f"{', '.join(_brief(item) for item in value[:8])}, … ({len(value)} values)"
+    if isinstance(value, list):
+        return ", ".join(_brief(item) for item in value)
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key}: {_brief(item)}" for key, item in value.items())
+    return str(value)
+
+
+def attacks(run: Run) -> Section | None:
+    found = read_findings(run)
+    if not found:
+        return None
+    leaks = sum(finding.verdict[0] == "leak" for finding in found)
+    lead = (
+        f"{counted(len(found), 'attack')} watched this run from the places named; {leaks or 'none'} learned more than guessing "
+        "and every control did. Dot and bar: score and its interval. Upright line: chance. "
+        "Diamonds: attackers that ignore what was observed."
+    )
+    return Section("attacks", "Attacks", lead, tag("ol", *(_finding(one) for one in found), class_="findings"))
+
+
+def finding_axis(finding: Finding) -> Axis:
+    if finding.is_share:
+        return Axis(0.0, 1.0, tuple((i / 4, f"{25 * i} %") for i in range(5)))
+    every = [finding.value, finding.chance, finding.low, finding.high, *(s for _, s in finding.controls)]
+    return axis_for([n for n in every if n is not None] + [0.0])
+
+
+def interval_of(finding: Finding) -> tuple[float, float] | None:
+    return None if finding.low is None or finding.high is None else (finding.low, finding.high)
+
+
+def _finding(one: Finding) -> Html:
+    kind, words = one.verdict
+    head = tag(
+        "h3", one.name, tag("span", f" from the view of the {one.vantage}" if one.vantage else "", class_="soft")
+    )
+    chip = tag("p", one.said or words, class_=f"chip {kind}")
+    axis = finding_axis(one)
+    colour = {"leak": "bad", "none": "good", "open": "ink"}[kind]
+    picture = track(axis, one.value, interval_of(one), one.chance, one.controls, one.form, colour)
+    numbers = [tag("b", one.form(one.value)), f" {one.metric}"]
+    if interval_of(one):
+        numbers.append(f" ({one.form(one.low or 0.0)} to {one.form(one.high or 0.0)})")
+    if one.chance is not None:
+        numbers.append(f"; chance {one.form(one.chance)}")
+    numbers += [f"; {name.replace('_', ' ')} {one.form(score)}" for name, score in one.controls]
+    more = ". ".join(f"{name}: {value}" for name, value in one.details)
+    foot = tag("p", more, class_="soft small-text") if more else Html("")
+    return tag("li", tag("div", head, chip), tag("div", picture, tag("p", *numbers, class_="numbers"), foot))
+
+
+def read_ledger(run: Run) -> list[tuple[str, dict[str, Any]]]:
+    """Ledger entries as (mechanism, fields), from a table by mechanism or a list of entries."""
+    privacy = run.result.get("privacy")
+    if isinstance(privacy, dict):
+        return [(str(name), entry) for name, entry in privacy.items() if isinstance(entry, dict)]
+    entries: list[tuple[str, dict[str, Any]]] = []
+    for entry in privacy if isinstance(privacy, list) else ():
+        if isinstance(entry, dict) and isinstance(entry.get("mechanism"), str):
+            entries.append((entry["mechanism"], entry))
+        elif isinstance(entry, dict):
+            entries += [(str(name), fields) for name, fields in entry.items() if isinstance(fields, dict)]
+    return entries
+
+
+def privacy(run: Run) -> Section | None:
+    entries = read_ledger(run)
+    noise = [picture for key in keys_of(run) if key in NOISE and (picture := measured(run, key))]
+    if not entries and not noise:
+        return None
+    lead = "What each mechanism spends, how the spends were added up, and what the number does not promise."
+    rows = [
+        [
+            pretty(name),
+            tag("b", f"ε = {_cell(entry, 'epsilon')}"),
+            f"δ = {_cell(entry, 'delta')}",
+            _cell(entry, "per_step"),
+            _cell(entry, "sensitivity"),
+            _cell(entry, "composition"),
+        ]
+        for name, entry in entries
+    ]
+    head = ("Mechanism", "Total ε", "δ", "Per step", "Sensitivity", "Composition")
+    table = rows_table(head, rows, "ledger") if rows else Html("")
+    caveats = [
+        tag("p", tag("b", f"{pretty(name)}: "), str(entry["caveat"]), class_="caveat")
+        for name, entry in entries
+        if entry.get("caveat")
+    ]
+    return Section("ledger", "Noise and its ledger", lead, join([table, *caveats, figures(*noise)]))
+
+
+def _cell(entry: Mapping[str, Any], key: str) -> str:
+    value = entry.get(key)
+    return "–" if value in (None, "") else _brief(value)

@@ -1,0 +1,102 @@
+"""Numbers as people read them, and names as their authors write them."""
+
+from __future__ import annotations
+
+import math
+
+NAMES = {
+    "ifca": "IFCA",
+    "mingledpie": "MingledPie",
+    "fedcaprivacy": "FedCAPrivacy",
+    "afc_cfl": "AFC-CFL",
+    "afc": "AFC-CFL",
+    "pqfed": "PQFed",
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "scaffold": "SCAFFOLD",
+    "feddyn": "FedDyn",
+    "fedem": "FedEM",
+    "fedsoft": "FedSoft",
+    "sattler": "Sattler's bipartition",
+    "local": "Local training",
+    "mnist": "MNIST",
+    "fashion-mnist": "Fashion-MNIST",
+    "fashion_mnist": "Fashion-MNIST",
+    "emnist": "EMNIST",
+    "cifar10": "CIFAR-10",
+    "cifar-10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "cifar-100": "CIFAR-100",
+    "purchase100": "Purchase100",
+    "texas100": "Texas100",
+    "lfw": "LFW",
+    "ckks": "CKKS",
+    "bfv": "BFV",
+    "paillier": "Paillier",
+    "dp_sgd": "DP-SGD",
+    "ldp": "LDP",
+    "adp": "ADP",
+}
+
+
+def pretty(name: object) -> str:
+    """'mingledpie' -> 'MingledPie'; a name that nobody registered stays as it was written."""
+    return NAMES.get(str(name).lower(), str(name))
+
+
+def sentence_case(name: object) -> str:
+    """'cluster_identity' -> 'Cluster identity'."""
+    words = str(name).replace("_", " ").strip()
+    return words[:1].upper() + words[1:]
+
+
+def number(value: object) -> float | None:
+    """The value where it is a finite number; None for anything else that a file may hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def plain(value: float) -> str:
+    """Three significant digits or so, no exponent where people would not write one."""
+    size = abs(value)
+    if size >= 1e6 or 0 < size < 1e-3:
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+    if size >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def size(count: float) -> str:
+    """Bytes, in decimal units: 2_540_000 -> '2.5 MB'."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 48 * 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole / 86400:.1f} days"
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
