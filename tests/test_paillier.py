@@ -88,6 +88,31 @@ def test_a_real_key_has_the_structure_its_security_needs() -> None:
     assert key.decrypt(key.public.encrypt([-(10**300)])) == [-(10**300)]
 
 
+def test_fast_decryption() -> None:
+    """The base has the secret order, decryption agrees with the textbook formula, and foreign ciphertexts are noticed."""
+    key = generate(1024, fast_decryption=True, insecure_for_tests=True)
+    n, h = key.public.n, key.public.h
+    for factor, order in ((key.p, key.order_p), (key.q, key.order_q)):
+        assert gmpy2.is_prime(order) and order.bit_length() == 320 and (factor - 1) % order == 0
+        assert gmpy2.powmod(h, order, factor * factor) == 1 and h % factor != 1
+        assert factor % 4 == 3 and gmpy2.is_prime(factor)
+    numbers = [0, 1, -1, 10**100, n // 2, -(n // 2)]
+    ciphertexts = key.public.encrypt(numbers)
+    assert key.decrypt(ciphertexts) == numbers
+    slow = PrivateKey(key.public, key.p, key.q, key.p - 1, key.q - 1)
+    assert slow.decrypt(ciphertexts) == numbers
+    stored = PrivateKey.from_bytes(key.to_bytes(), insecure_for_tests=True)
+    assert stored.decrypt(ciphertexts) == numbers and stored.order_p == key.order_p
+    foreign = gmpy2.powmod(n + 1, 42, n * n) * gmpy2.powmod(7, n, n * n) % (n * n)
+    assert slow.decrypt([foreign]) == [42]
+    with pytest.raises(CoveyError, match="public base"):
+        key.decrypt([foreign])
+    with pytest.raises(CoveyError, match="orders"):
+        PrivateKey(key.public, key.p, key.q, key.order_q, key.order_p)
+    with pytest.raises(CoveyError, match="at least"):
+        generate(512, fast_decryption=True, insecure_for_tests=True)
+
+
 def test_longer_exponents() -> None:
     key = generate(1024, exponent_bits=512, insecure_for_tests=True)
     assert len(key.public._powers) == 64

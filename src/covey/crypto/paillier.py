@@ -11,6 +11,10 @@ What it rests on:
   discrete logarithm with 256-bit exponents in a group of unknown order costs about 2^128 with Pollard's
   kangaroo). Whoever does not want that assumption takes `exponent_bits = bits // 2`: indistinguishable if
   factoring is hard (Goldreich, Rosen), at about four times the work for 2048 bits;
+- *hidden subgroup*, for keys made with `fast_decryption=True` only: `h` has a secret order of two 320-bit primes, one
+  for each factor of n, and decryption raises to these instead of to p - 1 and q - 1: about 3 times faster at 2048 bits,
+  5 at 3072. It rests on the assumption that such an `h` cannot be told from another (Paillier 1999, section 6; finding
+  the order by collisions costs 2^160);
 - the maker of a key is trusted: it knows the factors.
 
 What it is not: ciphertexts are malleable by design (sign them), and decryption does not run in constant time.
@@ -37,6 +41,7 @@ from covey.errors import CoveyError
 SECURE_BITS = 2048
 DEPLOYMENT_BITS = 3072
 EXPONENT_BITS = 256
+_SUBGROUP_BITS = 320
 _PUBLIC, _PRIVATE = b"covey paillier public 1\n", b"covey paillier private 1\n"
 
 Integer = Any  # an int or a gmpy2.mpz: gmpy2 ships no types that a strict checker could use
@@ -156,17 +161,22 @@ class PrivateKey:
     public: PublicKey
     p: Integer = field(repr=False)
     q: Integer = field(repr=False)
+    order_p: Integer = field(repr=False)  # a multiple of the order of h modulo p: p - 1, or a prime factor of it
+    order_q: Integer = field(repr=False)
 
     def __post_init__(self) -> None:
         if self.p * self.q != self.public.n:
             raise CoveyError("the factors do not belong to this Paillier public key; load both halves of one key")
+        if any(gmpy2.powmod(self.public.h, o, f) != 1 for f, o in ((self.p, self.order_p), (self.q, self.order_q))):
+            raise CoveyError("the orders do not belong to this Paillier public key; restore the key from a copy")
 
     def decrypt(self, ciphertexts: Sequence[Integer], workers: int = 1) -> list[Integer]:
         """Integers between -n/2 and n/2, by Chinese remaindering; `workers` threads share the powers, which
         release Python's lock.
         """
         parts = _parts(ciphertexts, max(workers, 1))
-        jobs = [(part, prime, other) for part in parts for prime, other in ((self.p, self.q), (self.q, self.p))]
+        factors = ((self.p, self.q, self.order_p), (self.q, self.p, self.order_q))
+        jobs = [(part, *factor) for part in parts for factor in factors]
         if workers <= 1:
             residues = [_residues(*job) for job in jobs]
         else:
@@ -183,45 +193,59 @@ class PrivateKey:
     def to_bytes(self) -> bytes:
         """The factors in the clear: write it only where nobody else reads."""
         public, width = self.public, (self.public.bits + 7) // 8
-        numbers = b"".join(int(x).to_bytes(width, "big") for x in (self.p, self.q))
+        numbers = b"".join(int(x).to_bytes(width, "big") for x in (self.p, self.q, self.order_p, self.order_q))
         numbers += int(public.h).to_bytes(2 * width, "big")
         return _PRIVATE + public.exponent_bits.to_bytes(2, "big") + width.to_bytes(2, "big") + numbers
 
     @classmethod
     def from_bytes(cls, data: bytes, *, insecure_for_tests: bool = False) -> PrivateKey:
-        exponent_bits, p, q, h = _read_numbers(data, _PRIVATE, (1, 1, 2))
+        exponent_bits, p, q, order_p, order_q, h = _read_numbers(data, _PRIVATE, (1, 1, 1, 1, 2))
         if not (gmpy2.is_prime(p) and gmpy2.is_prime(q)):
             raise CoveyError("this Paillier private key is damaged: its factors are not prime; restore it from a copy")
-        return cls(PublicKey(p * q, h, int(exponent_bits), insecure_for_tests), p, q)
+        return cls(PublicKey(p * q, h, int(exponent_bits), insecure_for_tests), p, q, order_p, order_q)
 
 
 def generate(
-    bits: int = DEPLOYMENT_BITS, *, exponent_bits: int = EXPONENT_BITS, insecure_for_tests: bool = False
+    bits: int = DEPLOYMENT_BITS,
+    *,
+    exponent_bits: int = EXPONENT_BITS,
+    fast_decryption: bool = False,
+    insecure_for_tests: bool = False,
 ) -> PrivateKey:
-    """A fresh key from the operating system's randomness."""
+    """A fresh key from the operating system's randomness. `fast_decryption` takes one more assumption: see above."""
     if bits < SECURE_BITS and not insecure_for_tests:
         raise CoveyError(f"a Paillier modulus of {bits} bits can be factored; take at least {SECURE_BITS}")
-    if bits % 16 or bits < 256:
-        raise CoveyError(f"the size of a Paillier modulus is {bits}; take a multiple of 16, at least 256")
+    least = 2 * _SUBGROUP_BITS + 128 if fast_decryption else 256
+    if bits % 16 or bits < least:
+        raise CoveyError(f"the size of a Paillier modulus is {bits}; take a multiple of 16, at least {least}")
     while True:
-        p, q = _prime(bits // 2), _prime(bits // 2)
-        # Close factors fall to Fermat's method; gcd 2 is what makes -x² generate almost all squares (DJN,
-        # section 4).
+        (p, order_p), (q, order_q) = (_prime(bits // 2, fast_decryption) for _ in range(2))
+        # Close factors fall to Fermat's method; gcd 2 is what makes -x² generate almost all squares (DJN, section 4).
         if abs(p - q) >> (bits // 2 - 100) and gmpy2.gcd(p - 1, q - 1) == 2:
             break
     n = p * q
-    x = mpz(0)
-    while gmpy2.gcd(x, n) != 1:
+    base = mpz(1)
+    while base == 1 or gmpy2.gcd(base, n) != 1:
         x = mpz(secrets.randbelow(int(n)))
-    h = gmpy2.powmod(-x * x % n, n, n * n)
-    return PrivateKey(PublicKey(n, h, exponent_bits, insecure_for_tests), p, q)
+        base = -x * x % n
+        if fast_decryption:
+            base = gmpy2.powmod(x, (p - 1) // order_p * ((q - 1) // order_q), n)
+    h = gmpy2.powmod(base, n, n * n)
+    return PrivateKey(PublicKey(n, h, exponent_bits, insecure_for_tests), p, q, order_p, order_q)
 
 
-def _prime(bits: int) -> Integer:
-    while True:  # two top bits set: the product of two such primes has exactly 2·bits bits; 3 mod 4: see `generate`
-        candidate = mpz(secrets.randbits(bits) | 3 << (bits - 2) | 3)
-        if gmpy2.is_prime(candidate, 40):
-            return candidate
+def _prime(bits: int, subgroup: bool) -> tuple[Integer, Integer]:
+    """A prime p = 3 mod 4 with its two top bits set (the product of two such has exactly 2·bits bits), and p - 1 or, for
+    a subgroup, a prime factor of it.
+    """
+    factor = mpz(1)
+    while subgroup and not gmpy2.is_prime(factor, 40):
+        factor = mpz(secrets.randbits(_SUBGROUP_BITS) | 1 << (_SUBGROUP_BITS - 1) | 1)
+    while True:
+        candidate = mpz(secrets.randbits(bits) | 3 << (bits - 2))
+        candidate -= (candidate - 1 - 2 * factor) % (4 * factor)  # now 1 + 2·factor·(an odd number)
+        if candidate.bit_length() == bits and candidate.bit_test(bits - 2) and gmpy2.is_prime(candidate, 40):
+            return candidate, factor if subgroup else candidate - 1
 
 
 def _encrypt(key: PublicKey, plaintexts: Sequence[Integer]) -> list[Integer]:
@@ -235,11 +259,13 @@ def _encrypt(key: PublicKey, plaintexts: Sequence[Integer]) -> list[Integer]:
     return ciphertexts
 
 
-def _residues(ciphertexts: Sequence[Integer], prime: Integer, other: Integer) -> list[Integer]:
-    """The plaintexts modulo one factor: with base 1 + n, c^(p-1) = 1 - m·n mod p², and n = p·q."""
+def _residues(ciphertexts: Sequence[Integer], prime: Integer, other: Integer, order: Integer) -> list[Integer]:
+    """The plaintexts modulo one factor: h vanishes, and c^order = (1 + n)^(m·order) = 1 + m·order·n mod p², n = p·q."""
     square = prime * prime
-    scale = gmpy2.invert(-other, prime)
-    powers = gmpy2.powmod_base_list([c % square for c in ciphertexts], prime - 1, square)
+    scale = gmpy2.invert(other * order, prime)
+    powers = gmpy2.powmod_base_list([c % square for c in ciphertexts], order, square)
+    if any(power % prime != 1 for power in powers):
+        raise CoveyError("a ciphertext was not made with this key's public base; only covey's own can be opened here")
     return [(power - 1) // prime * scale % prime for power in powers]
 
 

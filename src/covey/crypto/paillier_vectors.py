@@ -75,13 +75,7 @@ class VectorSealer:
 
     def scale(self, blob: bytes, factor: int) -> bytes:
         """Times a whole number, which counts as that many terms."""
-        sealed = self._read(blob)
-        if sealed.blinds:
-            raise CoveyError("cannot scale a blinded vector: its blind would grow with it; scale it unblinded")
-        if factor == 0:
-            raise CoveyError("a vector times 0 would be a ciphertext that anybody can read; seal zeros instead")
-        terms = self._allowed(sealed.terms * abs(factor))
-        return self._write(_Sealed(self.key.multiply(sealed.ciphertexts, factor), sealed.dimension, terms))
+        return self._write(self._scaled(self._read(blob), factor))
 
     def mix(self, membership: ArrayLike, sealed: Sequence[bytes]) -> list[bytes]:
         """k sealed sums over n sealed vectors: row k of `membership` [k, n] holds whole, non-negative weights."""
@@ -100,9 +94,8 @@ class VectorSealer:
             for weight, row in zip(row_weights, rows, strict=True):
                 if weight == 0:
                     continue
-                if weight > 1:
-                    row = self._read(self.scale(self._write(row), weight))
-                total = row if total is None else self._combine(total, row)
+                term = row if weight == 1 else self._scaled(row, weight)
+                total = term if total is None else self._combine(total, term)
             sums.append(self._write(total or self._encrypt(zeros, rows[0].dimension, terms=0)))
         return sums
 
@@ -174,6 +167,14 @@ class VectorSealer:
             self._allowed(a.terms + b.terms),
             a.blinds + b.blinds,
         )
+
+    def _scaled(self, sealed: _Sealed, factor: int) -> _Sealed:
+        if sealed.blinds:
+            raise CoveyError("cannot scale a blinded vector: its blind would grow with it; scale it unblinded")
+        if factor == 0:
+            raise CoveyError("a vector times 0 would be a ciphertext that anybody can read; seal zeros instead")
+        terms = self._allowed(sealed.terms * abs(factor))
+        return _Sealed(self.key.multiply(sealed.ciphertexts, factor), sealed.dimension, terms)
 
     def _allowed(self, terms: int) -> int:
         if terms > self.packing.additions:
