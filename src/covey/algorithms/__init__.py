@@ -3,7 +3,26 @@ become the next state. No batching, no processes, no sockets.
 """
 
 from covey.algorithms.fedavg import FedAvg
+from covey.algorithms.feddyn import FedDyn
+from covey.algorithms.fedem import FedEM
+from covey.algorithms.fedprox import FedProx
+from covey.algorithms.fedsoft import FedSoft
 from covey.algorithms.ifca import IFCA
 from covey.algorithms.local import LocalOnly
+from covey.algorithms.sattler import Sattler
+from covey.algorithms.scaffold import Scaffold
 
-ALGORITHMS: dict[str, type] = {cls.name: cls for cls in (LocalOnly, FedAvg, IFCA)}
+ALGORITHMS: dict[str, type] = {
+    cls.name: cls
+    for cls in (
+        LocalOnly,
+        FedAvg,
+        FedProx,
+        Scaffold,
+        FedDyn,
+        FedEM,
+        IFCA,
+        Sattler,
+        FedSoft,
+    )
+}

@@ -1,0 +1,79 @@
+"""FedDyn: Acar et al., Federated Learning Based on Dynamic Regularization, ICLR 2021.
+
+    client i:  θ_i = argmin  f_i(θ) − ⟨∇_i, θ⟩ + α/2 ‖θ − θ^{t−1}‖²      (as far as its training plan takes it)
+               ∇_i ← ∇_i − α (θ_i − θ^{t−1})
+    server:    h ← h − α / m · Σ_{i in S} (θ_i − θ^{t−1}),   θ^t = mean_{i in S} θ_i − h / α
+
+∇_i lives in the client's memory and is zero, without taking any, until it first takes part; m counts all clients. Where
+training has converged ∇_i = ∇f_i(θ), so the clients' objectives agree with the global one at its stationary points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from covey.algorithms.averaging import Averages
+from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
+from covey.algorithms.fedavg import GlobalModel, LocalModel
+from covey.errors import CoveyError
+from covey.learn.work import Train
+from covey.messages import message
+
+
+@message
+@dataclass(frozen=True)
+class DynamicState:
+    sent: GlobalModel  # θ
+    h: Tensor  # [d] never leaves the server
+
+
+@dataclass(frozen=True)
+class FedDyn:
+    name: ClassVar[str] = "feddyn"
+    title: ClassVar[str] = "a regulariser per client that moves its optimum to the global one (Acar et al. 2021)"
+    encryptions: ClassVar[tuple[str, ...]] = ("none",)
+
+    alpha: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.alpha) and self.alpha > 0):
+            raise CoveyError(
+                f"algorithm.alpha is {self.alpha}: it must be a finite number above 0 (the server divides by it)"
+            )
+
+    def start(self, setting: Setting) -> DynamicState:
+        model = setting.start.mean(0)
+        return DynamicState(GlobalModel(model), torch.zeros_like(model))
+
+    def broadcast(self, state: DynamicState, client: int) -> GlobalModel:
+        return state.sent
+
+    def client(self, me: Client, message: GlobalModel) -> Coroutine:
+        theta = message.model
+        gradient = me.memory.get("gradient", torch.zeros_like(theta))  # ∇_i
+        plan = replace(me.plan, proximal=self.alpha)
+        model = yield Train(theta, plan, anchor=theta, correction=-gradient)
+        me.memory["gradient"] = gradient - self.alpha * (model - theta)
+        return LocalModel(model, me.samples)
+
+    def aggregate(self, server: Server, state: DynamicState, replies: Iterator[tuple[int, Any]]) -> DynamicState:
+        theta = state.sent.model
+        average = Averages(1, like=theta)
+        for _, reply in replies:
+            average.add(0, reply.model)
+        if average.weights[0] == 0:
+            return state  # nobody answered: the paper's mean over S does not exist
+        mean = average.means(theta[None])[0]
+        share = average.weights[0] / server.setting.clients  # |S| / m
+        h = state.h - self.alpha * share * (mean - theta)
+        return DynamicState(GlobalModel(mean - h / self.alpha), h)
+
+    def use(self, me: Client, message: GlobalModel) -> Coroutine:
+        return Use(message.model[None])
+        yield

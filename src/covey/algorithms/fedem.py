@@ -1,0 +1,87 @@
+"""FedEM: Marfoq et al., Federated Multi-Task Learning under a Mixture of Distributions, NeurIPS 2021.
+
+Every client's data is a mixture of M distributions (M = the experiment's `clusters`), with a model each that all share and
+mixture weights π that are its own.
+
+    E-step:  q(z_x = m) ∝ π_m exp(−ℓ(θ_m; x))  for every sample x
+    M-step:  π_m = mean_x q(z_x = m);   θ_m trained on the losses weighted with q(z_x = m)
+    server:  θ_m = Σ_i n_i / n · θ_{m,i}
+
+A client predicts with Σ_m π_m p_m(y | x). One that has not taken part yet fits π with an E-step from uniform weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from covey.algorithms.averaging import Averages
+from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
+from covey.algorithms.refusals import refuse_equal_starts, refuse_shared_layers
+from covey.learn.work import SampleLosses, Train
+from covey.messages import message
+
+
+@message
+@dataclass(frozen=True)
+class Components:
+    models: Tensor  # [M, d]
+
+
+@message
+@dataclass(frozen=True)
+class TrainedComponents:
+    models: Tensor  # [M, d]
+    samples: int
+
+
+def responsibilities(losses: Tensor, mixture: Tensor | None) -> Tensor:
+    """The E-step: q [M, n] from the losses [M, n] of every component; mixture None: uniform."""
+    fit = -losses if mixture is None else mixture.log()[:, None] - losses
+    return fit.softmax(dim=0)
+
+
+@dataclass(frozen=True)
+class FedEM:
+    name: ClassVar[str] = "fedem"
+    title: ClassVar[str] = "every client a mixture of shared component models (Marfoq et al. 2021)"
+    encryptions: ClassVar[tuple[str, ...]] = ("none",)
+
+    def start(self, setting: Setting) -> Components:
+        refuse_shared_layers("FedEM", setting)
+        refuse_equal_starts("FedEM", setting)
+        return Components(setting.start)
+
+    def broadcast(self, state: Components, client: int) -> Components:
+        return state
+
+    def client(self, me: Client, message: Components) -> Coroutine:
+        losses = yield SampleLosses(message.models)  # [M, n]
+        q = responsibilities(losses, me.memory.get("mixture"))
+        mixture = q.mean(1)  # π
+        me.memory["mixture"] = mixture
+        me.note("membership", mixture.tolist())
+        me.note("cluster", int(mixture.argmax()))
+        trained = yield [
+            Train(model, me.plan, weights=q[m], purpose=f"train {m}" if m else "train")
+            for m, model in enumerate(message.models)
+        ]
+        return TrainedComponents(torch.stack(trained), me.samples)
+
+    def aggregate(self, server: Server, state: Components, replies: Iterator[tuple[int, Any]]) -> Components:
+        average = Averages(len(state.models), like=state.models)
+        for _, reply in replies:
+            for m, model in enumerate(reply.models):
+                average.add(m, model, reply.samples)
+        return Components(average.means(state.models))
+
+    def use(self, me: Client, message: Components) -> Coroutine:
+        mixture = me.memory.get("mixture")
+        if mixture is None:
+            losses = yield SampleLosses(message.models)
+            mixture = responsibilities(losses, None).mean(1)
+        return Use(message.models, index=None, weights=mixture)

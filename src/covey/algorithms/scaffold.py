@@ -1,0 +1,87 @@
+"""SCAFFOLD: Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020.
+
+    client i:  K steps  y ← y − η (g_i(y) − c_i + c)  from y = x
+               c_i⁺ = c_i − c + (x − y) / (K η)                      (option II)
+               sends Δy = y − x and Δc = c_i⁺ − c_i
+    server:    x ← x + η_g · mean Δy,   c ← c + |S| / N · mean Δc
+
+A client's variate c_i lives in its own memory and is zero, without taking any, until it first takes part. Option I (c_i⁺ is
+the gradient at x) is left out: it would send a gradient that no defence has seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from covey.algorithms.averaging import Averages
+from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
+from covey.errors import CoveyError
+from covey.learn.work import Train
+from covey.messages import message
+
+
+@message
+@dataclass(frozen=True)
+class ControlledModel:
+    model: Tensor  # [d] x
+    variate: Tensor  # [d] c
+
+
+@message
+@dataclass(frozen=True)
+class ControlledChange:
+    model: Tensor  # [d] Δy
+    variate: Tensor  # [d] Δc
+
+
+@dataclass(frozen=True)
+class Scaffold:
+    name: ClassVar[str] = "scaffold"
+    title: ClassVar[str] = "control variates against client drift (Karimireddy et al. 2020)"
+    encryptions: ClassVar[tuple[str, ...]] = ("none",)
+
+    global_lr: float = 1.0  # η_g
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.global_lr) and self.global_lr > 0):
+            raise CoveyError(f"algorithm.global_lr is {self.global_lr}: it must be a finite number above 0")
+
+    def start(self, setting: Setting) -> ControlledModel:
+        if setting.plan.momentum > 0 or setting.plan.lr == 0:
+            raise CoveyError(
+                "SCAFFOLD reads a client's mean gradient off K plain steps of size lr: set training.momentum = 0 "
+                "and training.lr > 0"
+            )
+        model = setting.start.mean(0)
+        return ControlledModel(model, torch.zeros_like(model))
+
+    def broadcast(self, state: ControlledModel, client: int) -> ControlledModel:
+        return state
+
+    def client(self, me: Client, message: ControlledModel) -> Coroutine:
+        x, c = message.model, message.variate
+        c_i = me.memory.get("variate", torch.zeros_like(c))
+        y = yield Train(x, me.plan, correction=c - c_i)
+        steps = me.plan.steps_for(me.samples)
+        new = c_i - c + (x - y) / (steps * me.plan.lr)
+        me.memory["variate"] = new
+        return ControlledChange(y - x, new - c_i)
+
+    def aggregate(self, server: Server, state: ControlledModel, replies: Iterator[tuple[int, Any]]) -> ControlledModel:
+        average = Averages(2, like=state.model)
+        for _, reply in replies:
+            average.add(0, reply.model)
+            average.add(1, reply.variate)
+        x_change, c_change = average.means(torch.zeros_like(average.sums))
+        share = average.weights[0] / server.setting.clients  # |S| / N
+        return ControlledModel(state.model + self.global_lr * x_change, state.variate + share * c_change)
+
+    def use(self, me: Client, message: ControlledModel) -> Coroutine:
+        return Use(message.model[None])
+        yield
