@@ -23,7 +23,7 @@ class Forward(Protocol):
 def outputs(kernel: Forward, samples: Samples, models: Tensor, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """(logits [k, b, classes], rows [b]) part by part; the inputs of a part are gathered once for all models."""
     size = ROWS_CPU if rows.device.type == "cpu" else ROWS_GPU
-    for part in rows.split(size):
+    for part in torch.split(rows, size):
         x = samples.inputs(part)
         yield torch.stack([kernel.logits(model, x) for model in models]), part
 
@@ -48,7 +48,7 @@ def means(losses: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     """[k, Σ sizes] → the mean over each client's samples, [k] each."""
     if len(set(sizes)) == 1:
         return list(losses.view(len(losses), len(sizes), -1).mean(dim=2).unbind(1))
-    return [part.mean(dim=1) for part in losses.split(list(sizes), dim=1)]
+    return [part.mean(dim=1) for part in torch.split(losses, list(sizes), dim=1)]
 
 
 def accuracy_by_group(

@@ -45,9 +45,16 @@ class Network:
         return self.spec.read_shape(self.input_shape, self.kind)
 
     def module(self, device: str | torch.device = "cpu") -> Classifier:
-        """A fresh module. Its parameters are whatever torch draws: `write` a vector into it."""
-        with torch.device(device):
-            return self.spec.build(self.input_shape, self.classes, self.kind, self.vocabulary)
+        """A module with all parameters zero, to `write` a vector into; building it leaves torch's generator alone."""
+        with torch.device("meta"):
+            module = self.spec.build(self.input_shape, self.classes, self.kind, self.vocabulary)
+        if torch.device(device).type == "meta":
+            return module
+        module.to_empty(device=device)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.zero_()
+        return module
 
     @cached_property
     def _shape_of(self) -> tuple[dict[str, torch.Size], int]:
@@ -94,8 +101,5 @@ class Network:
 
 def views(vector: Tensor, shapes: dict[str, torch.Size]) -> dict[str, Tensor]:
     """`[..., d]` cut into `[..., *shape]`, in the order of `shapes`."""
-    parts = vector.split([math.prod(shape) for shape in shapes.values()], dim=-1)
-    return {
-        name: part.unflatten(-1, shape) if shape else part.squeeze(-1)
-        for (name, shape), part in zip(shapes.items(), parts)
-    }
+    parts = torch.split(vector, [math.prod(shape) for shape in shapes.values()], dim=-1)
+    return {name: part.view(*part.shape[:-1], *shape) for (name, shape), part in zip(shapes.items(), parts)}

@@ -1,6 +1,7 @@
 """One client after another on one reused module: the fastest way on a CPU for everything that is not a linear stack.
 
-The module's parameters are views of one flat buffer, so starting a client is a copy and a step is a few vector operations.
+The module's parameters are views of one flat buffer, so that starting a client is one copy
+and a step is a few vector operations.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ class Loop:
     def __init__(self, network: Network, samples: Samples, device: torch.device) -> None:
         self.network, self.samples, self.device = network, samples, device
         self._trainees: dict[tuple[int, float], Trainee] = {}
+
+    @property
+    def points(self) -> Loop:
+        return self
 
     def train(self, wave: Wave) -> Tensor:
         """Trained models [n, D] in the wave's order."""
@@ -83,7 +88,7 @@ class Loop:
         trainee = self._trainee(0, 1.0)
         trainee.model.copy_(at)
         total = torch.zeros_like(at)
-        for part in rows.split(1024):
+        for part in torch.split(rows, 1024):
             factor = torch.full((len(part),), 1 / len(rows), device=self.device)
             batch = (self.samples.inputs(part), self.samples.labels(part), None, None)
             total += torch.cat([g.reshape(-1) for g in trainee.gradients(batch, factor)])
@@ -103,7 +108,7 @@ class Loop:
     def _sample_gradients(self, at: Tensor, rows: Tensor) -> Iterator[Tensor]:
         trainee = self._trainee(0, 1.0)
         trainee.model.copy_(at)
-        for part in rows.split(max(1, SAMPLE_GRADIENTS // len(at))):
+        for part in torch.split(rows, max(1, SAMPLE_GRADIENTS // len(at))):
             yield trainee.sample_gradients((self.samples.inputs(part), self.samples.labels(part), None, None))
 
     def _trainee(self, head_classes: int, share: float) -> Trainee:

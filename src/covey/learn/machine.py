@@ -13,15 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError
 from covey.learn import evaluate
 from covey.learn.flat import Network
-from covey.learn.loop import Loop
+from covey.learn.kernels import choose
 from covey.learn.samples import Samples
 from covey.learn.wave import lay_out
 from covey.learn.work import Compute, Fisher, Gradient, GradientNorms, Job, Logits, Losses, SampleLosses, Train
 
-KERNELS = ("auto", "linear", "loop", "stacked")
 Array = Tensor | NDArray[np.generic]
 
 
@@ -38,12 +37,10 @@ class Machine:
         kernel: str = "auto",
         chunk: int = 0,
     ) -> None:
-        if kernel not in KERNELS:
-            raise CoveyError(f"unknown kernel '{kernel}'{nearest(kernel, KERNELS)}")
         self.network = network
         self.device = torch.device(device)
         self.samples = Samples(network, x, y, self.device)
-        self.kernel = Loop(network, self.samples, self.device)
+        self.kernel = choose(kernel, network, self.samples, self.device, chunk)
 
     def compute(self, jobs: Sequence[Job]) -> list[Tensor]:
         """The result of each job, in the order of the jobs, on this machine's device."""
@@ -67,11 +64,11 @@ class Machine:
         n_groups: int,
         weights: Array | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """(correct [m, n_groups], totals [n_groups]) of models [m, d] on test samples, float64 on this machine's device."""
+        """(correct [m, n_groups], totals [n_groups]) of models [m, d] on test samples, float64, on the device."""
         samples = Samples(self.network, x_test, y_test, self.device)
         given = None if weights is None else torch.as_tensor(weights)
         models = models.to(self.device)
-        return evaluate.accuracy_by_group(self.kernel, samples, models, torch.as_tensor(groups), n_groups, given)
+        return evaluate.accuracy_by_group(self.kernel.points, samples, models, torch.as_tensor(groups), n_groups, given)
 
     def _group(self, work: object, jobs: list[Job]) -> list[Tensor]:
         if work is Train:
@@ -79,9 +76,9 @@ class Machine:
         if work in (Losses, SampleLosses, Logits):
             return self._evaluate(work, jobs)
         one: dict[object, Callable[[Tensor, Tensor], Tensor]] = {
-            Gradient: self.kernel.gradient,
-            GradientNorms: self.kernel.sample_norms,
-            Fisher: self.kernel.fisher,
+            Gradient: self.kernel.points.gradient,
+            GradientNorms: self.kernel.points.sample_norms,
+            Fisher: self.kernel.points.fisher,
         }
         answers = [one[work](_at(job).to(self.device), self._rows(job)) for job in jobs]
         _check_finite(answers, "the gradients", "the model they are taken at holds huge or undefined values")
@@ -100,10 +97,10 @@ class Machine:
         rows = [self._rows(job) for job in jobs]
         joined, sizes = torch.cat(rows), [len(r) for r in rows]
         if work is Logits:
-            return list(evaluate.logits_of(self.kernel, self.samples, models, joined).split(sizes, dim=1))
-        losses = evaluate.sample_losses(self.kernel, self.samples, models, joined)
+            return list(torch.split(evaluate.logits_of(self.kernel.points, self.samples, models, joined), sizes, dim=1))
+        losses = evaluate.sample_losses(self.kernel.points, self.samples, models, joined)
         _check_finite([losses], "the losses", "a model holds huge or undefined values: lower training.lr")
-        return evaluate.means(losses, sizes) if work is Losses else list(losses.split(sizes, dim=1))
+        return evaluate.means(losses, sizes) if work is Losses else list(torch.split(losses, sizes, dim=1))
 
     def _rows(self, job: Job) -> Tensor:
         on = getattr(job.work, "on", None)

@@ -13,15 +13,17 @@ from covey.learn.flat import Network
 class Objective(nn.Module):
     """A network, and beside its last layer a second head where one is asked for; gives each sample's loss.
 
-    Parameters stand in the order of the flat vector: the network's, then the head's weight and bias. Dropout (`keep`, a scaled
-    mask) acts on what the last layer reads, so on what the head reads too.
+    Parameters stand in the order of the flat vector: the network's, then the head's weight and bias. Dropout (`keep`,
+    a scaled mask) acts on what the last layer reads, so on what the head reads too.
     """
 
     def __init__(self, network: Network, head_classes: int, share: float, device: torch.device) -> None:
         super().__init__()
         self.net = network.module(device)
         self.share = share
-        self.head = nn.Linear(network.features, head_classes, device=device) if head_classes else None
+        self.head = (
+            nn.utils.skip_init(nn.Linear, network.features, head_classes, device=device) if head_classes else None
+        )
 
     def forward(self, x: Tensor, y: Tensor, keep: Tensor | None = None, head_y: Tensor | None = None) -> Tensor:
         features = self.net.body(x)
@@ -40,7 +42,7 @@ def keep_mask(keys: Tensor, slots: int, features: int, dropout: float) -> Tensor
 
 
 def clipped(factor: Tensor, norms: Tensor, counts: Tensor, clip: float) -> Tensor:
-    """What each sample's gradient is multiplied with in the batch's mean: weight / b, or less where the norm exceeds the bound.
+    """Each sample's share in the batch's mean gradient: weight / b, or less where its norm exceeds the bound.
 
     `norms` are those of the unweighted loss: min(w, C / ‖∇‖) / b bounds the weighted gradient by C.
     """

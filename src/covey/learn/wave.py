@@ -1,6 +1,6 @@
 """A wave: training jobs of one plan, laid out step by step, with all their randomness drawn.
 
-Every kernel reads the same wave, so that batches, masks and noise do not depend on which kernel runs or how it is chunked.
+Every kernel reads the same wave, so that batches, masks and noise do not depend on the kernel or on how it is chunked.
 """
 
 from __future__ import annotations
@@ -35,6 +35,35 @@ class Wave:
     head_classes: int
     head_share: float
     order: tuple[int, ...]  # client i of the wave is job order[i]
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """Those that are there, without start."""
+        names = ("constant", "rows", "factor", "counts", "noise_keys", "dropout_keys", "head_labels")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+    def copy(self) -> Wave:
+        """The wave in memory of its own."""
+        return replace(self, **{name: tensor.clone() for name, tensor in self._tensors().items()})  # type: ignore[arg-type]
+
+    def overwrite(self, other: Wave) -> None:
+        """Copies another wave of the same shape, with no more steps, over this one's memory."""
+        for name, tensor in self._tensors().items():
+            value = other._tensors()[name]
+            tensor[: len(value)].copy_(value)
+
+    def padded(self, clients: int) -> Wave:
+        """The wave with clients added that take no step, so that waves of all sizes have one shape."""
+        extra = clients - len(self.steps)
+        if extra <= 0:
+            return self
+
+        def more(name: str, tensor: Tensor) -> Tensor:
+            dim = 0 if name in ("start", "constant") else 1
+            zeros = torch.zeros_like(tensor.narrow(dim, 0, 1))
+            return torch.cat([tensor, zeros.expand(*(extra if i == dim else -1 for i in range(tensor.dim())))], dim)
+
+        tensors = {name: more(name, tensor) for name, tensor in (self._tensors() | {"start": self.start}).items()}
+        return replace(self, steps=self.steps + self.steps[-1:] * extra, **tensors)  # type: ignore[arg-type]
 
     def clients(self, start: int, stop: int) -> Wave:
         """The wave of some of its clients, cut to the steps and slots that they need."""
@@ -101,7 +130,7 @@ def lay_out(jobs: Sequence[Job], device: torch.device) -> Wave:
 def _batches(
     plan: Plan, keys: list[int], sizes: list[int], steps: list[int], device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Which samples each step takes: positions in the clients' concatenated samples [T, n, B], and batch sizes [T, n]."""
+    """What each step takes: positions in the clients' concatenated samples [T, n, B], and batch sizes [T, n]."""
     widest, longest = max(sizes), max(steps)
     batch = plan.batch_size or widest
     per_epoch = [plan.batches(size) for size in sizes]

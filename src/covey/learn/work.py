@@ -1,7 +1,7 @@
 """Work: what a client asks its machine to compute. Plain data; `machine.py` decides how it is computed.
 
-Models are flat float32 vectors `[d]`, stacks of them `[k, d]`. `on` restricts work to some of the asking client's samples
-(positions in its own data, not rows of the dataset).
+Models are flat float32 vectors `[d]`, stacks of them `[k, d]`. `on` restricts work to some of the asking client's
+samples (positions in its own data, not rows of the dataset); weights and labels of samples are for all of its samples.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from covey.errors import CoveyError
 class Plan:
     """How to train locally. One epoch visits every sample once in a keyed random order; the last batch may be smaller.
 
-    The gradient of a step is the mean over its batch of (clipped) per-sample gradients, plus noise, weight decay, the proximal
-    pull towards the anchor and the correction of the request; then momentum, then the step.
+    The gradient of a step is the mean over its batch of (clipped) per-sample gradients, plus noise, weight decay, the
+    proximal pull towards the anchor and the correction of the request; then momentum, then the step.
     """
 
     lr: float = 0.01
@@ -75,7 +75,8 @@ class Train:
 class Head:
     """A second output beside the model's own, on its last hidden layer: loss = share · main + (1 − share) · head.
 
-    With it `start`, `anchor`, `correction` and the result are `[d + head_size]`: the model, then the head's weight and bias.
+    With it `start`, `anchor`, `correction` and the result are `[d + head_size]`: the model, then the head's weight and
+    bias.
     """
 
     labels: Tensor  # [n] of the asking client's samples
@@ -133,7 +134,7 @@ class Fisher:
 
 @dataclass(frozen=True)
 class Compute:
-    """Any other computation, timed under `phase`. `shared`: equal for all clients of a host, so done once per broadcast."""
+    """Any other computation, timed under `phase`. `shared`: equal for all clients of a host, so done once a broadcast."""
 
     phase: str
     function: Callable[..., Any]

@@ -13,8 +13,8 @@ GROUPS = 32  # of GroupNorm in ResNet-18: batch statistics could not be averaged
 def lenet(channels: int, height: int, width: int, classes: int) -> Classifier:
     """Two 5×5 convolutions with pooling, then 120–84–classes.
 
-    28×28 and less is padded to keep its size in the first layer (as LeNet-5 pads 28 to 32), and images too small for a second
-    unpadded 5×5 are padded there too.
+    28×28 and less is padded to keep its size in the first layer (as LeNet-5 pads 28 to 32), and images too small for
+    a second unpadded 5×5 are padded there too.
     """
     first = 2 if min(height, width) <= 28 else 0
     second = 2 if min(height, width) < 16 else 0

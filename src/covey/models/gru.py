@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from covey.models.classifier import Classifier
 
@@ -13,7 +12,10 @@ HIDDEN = 128
 
 
 class GRU(nn.Module):
-    """Embedding and one GRU layer; gives the state after the last token that is not padding (0). Same equations as `nn.GRU`."""
+    """Embedding and one GRU layer; gives the state after the last token that is not padding (0).
+
+    The equations are those of `nn.GRU`.
+    """
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()
@@ -26,8 +28,8 @@ class GRU(nn.Module):
         real = (tokens != 0).unsqueeze(-1)
         h = torch.zeros_like(from_input[:, 0, :HIDDEN])
         for x, present in zip(from_input.unbind(1), real.unbind(1)):
-            x_gates, x_candidate = x.split([2 * HIDDEN, HIDDEN], dim=-1)
-            s_gates, s_candidate = F.linear(h, self.state.weight, self.state.bias).split([2 * HIDDEN, HIDDEN], dim=-1)
+            x_gates, x_candidate = torch.split(x, [2 * HIDDEN, HIDDEN], dim=-1)
+            s_gates, s_candidate = torch.split(self.state(h), [2 * HIDDEN, HIDDEN], dim=-1)
             reset, update = torch.sigmoid(x_gates + s_gates).chunk(2, dim=-1)
             candidate = torch.tanh(x_candidate + reset * s_candidate)
             h = torch.where(present, torch.lerp(candidate, h, update), h)

@@ -16,16 +16,16 @@ VOCABULARY = 10_000  # of token networks, unless said otherwise
 
 @dataclass(frozen=True)
 class Spec:
-    """A network before it knows its input. `layout` is what its first layer reads: flat, image (channels first) or tokens."""
+    """A network before it knows its input."""
 
     title: str
-    layout: str
+    layout: str  # what the first layer reads: flat, image (channels first) or tokens
     make: Callable[[tuple[int, ...], int, int], Classifier]  # (input shape as the layout has it, classes, vocabulary)
 
     def build(
         self, input_shape: tuple[int, ...], classes: int, kind: str = "image", vocabulary: int = VOCABULARY
     ) -> Classifier:
-        """The module for samples of `input_shape` as the dataset holds them: (h, w), (h, w, channels), (features,), (tokens,)."""
+        """The module for samples shaped as the dataset holds them: (h, w), (h, w, channels), (features,), (tokens,)."""
         return self.make(self.read_shape(input_shape, kind), classes, vocabulary)
 
     def read_shape(self, input_shape: tuple[int, ...], kind: str) -> tuple[int, ...]:
@@ -48,7 +48,7 @@ def _dense(title: str, hidden: tuple[int, ...], leak: float = 0.0) -> Spec:
 
 
 def _image(title: str, make: Callable[[int, int, int, int], Classifier]) -> Spec:
-    return Spec(title, "image", lambda shape, classes, _: make(*shape, classes))
+    return Spec(title, "image", lambda shape, classes, _: make(shape[0], shape[1], shape[2], classes))
 
 
 MODELS: dict[str, Spec] = {

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def initial(network: Network, key: int) -> Tensor:
-    """The starting model [d] of this key: torch's default distributions, drawn from keyed streams instead of global state.
+    """The starting model [d] of this key: torch's default distributions, drawn from keyed streams, not global state.
 
-    Weights and biases of a layer are uniform within ±1/√fan_in, embeddings standard normal, norms 1 and 0. (`nn.GRU` draws
-    within ±1/√hidden; the input part of our cell is a linear layer and follows the rule of linear layers.)
+    Weights and biases of a layer are uniform within ±1/√fan_in, embeddings standard normal, norms 1 and 0. (`nn.GRU`
+    draws within ±1/√hidden; the input part of our cell is a linear layer and follows the rule of linear layers.)
     """
     parts: list[Tensor] = []
     for index, (module, name, shape) in enumerate(_parameters(network.module("meta"))):
@@ -37,7 +37,7 @@ def initial(network: Network, key: int) -> Tensor:
 
 
 def layers(network: Network) -> list[tuple[str, int, int]]:
-    """(name, from, to) of every layer in the flat vector, first to last; a layer is a module with its own parameters."""
+    """(name, from, to) of every layer in the flat vector; a layer is a module with parameters of its own."""
     found: list[tuple[str, int, int]] = []
     position = 0
     for name, shape in network.shapes.items():
@@ -51,7 +51,7 @@ def layers(network: Network) -> list[tuple[str, int, int]]:
 
 
 def personal_mask(network: Network, layers: int) -> Tensor:
-    """Bool [d], true on the parameters of the last `layers` layers: those are personal (per cluster), the rest is shared."""
+    """Bool [d], true on the parameters of the last `layers` layers: those are personal, the rest is shared."""
     every = _layers(network)
     if not 0 <= layers <= len(every):
         raise CoveyError(

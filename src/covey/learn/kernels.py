@@ -1,0 +1,105 @@
+"""Which way a machine computes: the choice, and how many clients go side by side."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from covey.errors import CoveyError, nearest
+from covey.learn.batched import Accumulate, run
+from covey.learn.flat import Network
+from covey.learn.graph import Replays
+from covey.learn.linear import Linear, is_stack
+from covey.learn.loop import Loop
+from covey.learn.samples import Samples
+from covey.learn.stacked import Stacked, activations
+from covey.learn.wave import Wave
+
+NAMES = ("auto", "linear", "loop", "stacked")
+CACHE = 8e6  # bytes of parameters and activations of the clients that share a CPU's cache; flat between 2 and 16 MB
+GPU = 32e9  # bytes of a GPU that one captured step may use; more clients at once gain nothing beyond
+
+
+class Points(Protocol):
+    """What is computed for one model at a time."""
+
+    def logits(self, model: Tensor, x: Tensor) -> Tensor: ...
+    def gradient(self, at: Tensor, rows: Tensor) -> Tensor: ...
+    def sample_norms(self, at: Tensor, rows: Tensor) -> Tensor: ...
+    def fisher(self, at: Tensor, rows: Tensor) -> Tensor: ...
+
+
+class Kernel(Protocol):
+    """A way to compute: trains waves, and computes points."""
+
+    name: str
+
+    @property
+    def points(self) -> Points: ...
+    def train(self, wave: Wave) -> Tensor: ...
+
+
+def choose(name: str, network: Network, samples: Samples, device: torch.device, chunk: int = 0) -> Kernel:
+    """The kernel of this name; auto: linear stacks in closed form, the rest stacked on a GPU and looped on a CPU."""
+    if name not in NAMES:
+        raise CoveyError(f"unknown kernel '{name}'{nearest(name, NAMES)}")
+    if name == "auto":
+        name = "linear" if is_stack(network) else "stacked" if device.type == "cuda" else "loop"
+    loop = Loop(network, samples, device)
+    if name == "loop":
+        return loop
+    if name == "linear":
+        linear = Linear(network, samples)
+        return SideBySide(name, network, samples, linear, linear.accumulate, sum(linear.sizes), 2, chunk)
+    stacked = Stacked(network, device)
+    return SideBySide(name, network, samples, loop, stacked.accumulate, activations(network), 5, chunk)
+
+
+class SideBySide:
+    """Trains chunks of clients at once: eagerly on a CPU, as a replayed CUDA graph on a GPU."""
+
+    def __init__(
+        self,
+        name: str,
+        network: Network,
+        samples: Samples,
+        points: Points,
+        accumulate: Accumulate,
+        activations: int,  # floats per sample
+        copies: int,  # of the parameters that a step holds at its peak
+        chunk: int,
+    ) -> None:
+        self.name, self.points = name, points
+        self._network, self._samples, self._accumulate = network, samples, accumulate
+        self._activations, self._copies, self._chunk = activations, copies, chunk
+        self._device = samples.x.device
+        self._room = CACHE
+        if self._device.type == "cuda":
+            self._room = min(GPU, torch.cuda.mem_get_info(self._device)[0] / 2)
+            self._replays = Replays(samples, network.features, accumulate, self._room)
+
+    def train(self, wave: Wave) -> Tensor:
+        """Trained models [n, D] in the wave's order."""
+        n, each = len(wave.steps), self._bytes(wave)
+        fit = self._chunk or max(1, int(self._room / each))
+        size = -(-n // -(-n // fit))  # chunks of even size
+        result = torch.empty_like(wave.start)
+        for low in range(0, n, size):
+            part = wave.clients(low, min(low + size, n))
+            if self._device.type == "cuda":
+                trained = self._replays.run(part.padded(size), size * each)[: n - low]
+            else:
+                trained = run(part, self._samples, self._network.features, self._accumulate)
+            result[low : low + size] = trained
+        return result
+
+    def _bytes(self, wave: Wave) -> float:
+        """What one client needs while it trains."""
+        plan, slots, d = wave.plan, wave.rows.shape[2], wave.start.shape[1]
+        copies = self._copies + (plan.momentum > 0) + (wave.constant is not None) + 3 * (plan.noise > 0)
+        per_sample = 3 * slots * d if plan.clip and self.name == "stacked" else 0
+        if self._device.type == "cpu":  # what is reused soon should stay in the cache: not the temporaries
+            return 4.0 * (d + slots * self._activations)
+        return 4.0 * (copies * d + 3 * slots * self._activations + per_sample)
