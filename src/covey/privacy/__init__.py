@@ -1,8 +1,13 @@
 """Mechanisms that add noise, and the ledger that prices what they spent. No attack lives here.
 
-A defence wraps a client's coroutine: it sees every piece of work that the client asks for, may change the request (clipping
-in a training plan) or its result (noise on a trained model), and records what it spent with `me.spend`. So any defence works
-under any algorithm, and no algorithm knows about it.
+A defence wraps a client's coroutine: it sees every training that the client asks for, may change the request (clipping in a
+training plan) or its result (noise on a trained model), and records what it spent with `me.spend`. So any defence works
+under any algorithm, and no algorithm knows about it. First events say what happened (`ledger.py`), then accountants price it.
 """
 
-DEFENCES: dict[str, type] = {}
+from covey.privacy.afc import AFC
+from covey.privacy.dp_sgd import DPSGD
+from covey.privacy.ldp import ADP, LDP
+from covey.privacy.regularisation import L2, Dropout
+
+DEFENCES: dict[str, type] = {cls.name: cls for cls in (DPSGD, LDP, ADP, AFC, Dropout, L2)}

@@ -2,12 +2,13 @@
 
     train(me, work)    coroutine: yields the (changed) Train and any further work, returns the protected model
 
-`defend` threads it through a client's coroutine; everything but training passes through untouched.
+`defend` threads it through a client's coroutine; everything but training passes through untouched. So what an algorithm
+sends beside a trained model (a cluster choice, a sample count) is not protected by any of them: the ledger says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from covey.algorithms.contract import Client, Coroutine
@@ -27,7 +28,7 @@ def defend(defence: Defence | None, me: Client, coroutine: Coroutine) -> Corouti
     return _defended(defence, me, coroutine)
 
 
-def _defended(defence: Defence, me: Client, coroutine: Coroutine) -> Generator[Work | list[Work], Any, Any]:
+def _defended(defence: Defence, me: Client, coroutine: Coroutine) -> Coroutine:
     answer = None
     while True:
         try:
@@ -35,10 +36,38 @@ def _defended(defence: Defence, me: Client, coroutine: Coroutine) -> Generator[W
         except StopIteration as stop:
             return stop.value
         if isinstance(request, list):
-            answer = []
-            for work in request:
-                answer.append((yield from defence.train(me, work)) if isinstance(work, Train) else (yield work))
-        elif isinstance(request, Train):
-            answer = yield from defence.train(me, request)
+            answer = yield from in_step([_protected(defence, me, work) for work in request])
         else:
-            answer = yield request
+            answer = yield from _protected(defence, me, request)
+
+
+def _protected(defence: Defence, me: Client, work: Work) -> Coroutine:
+    if isinstance(work, Train):
+        return (yield from defence.train(me, work))
+    return (yield work)
+
+
+def in_step(turns: Sequence[Coroutine]) -> Coroutine:
+    """Several coroutines as one: what they ask for at the same step goes out as one list.
+
+    A machine computes the list as one batch, and work keeps the position, hence the randomness, that it has undefended.
+    """
+    done: list[Any] = [None] * len(turns)
+    answers: dict[int, Any] = dict.fromkeys(range(len(turns)))
+    while True:
+        asked: dict[int, Work | list[Work]] = {}
+        for i, answer in answers.items():
+            try:
+                asked[i] = turns[i].send(answer)
+            except StopIteration as stop:
+                done[i] = stop.value
+        if not asked:
+            return done
+        flat: list[Work] = []
+        for request in asked.values():
+            flat.extend(request if isinstance(request, list) else [request])
+        results = iter((yield flat))
+        answers = {
+            i: [next(results) for _ in request] if isinstance(request, list) else next(results)
+            for i, request in asked.items()
+        }
