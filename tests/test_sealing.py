@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.crypto import sealing
+from covey.crypto.lattice import write_words
+from covey.crypto.residues import as_words
 from covey.crypto.sealing import LABEL_BYTES, SCHEMES, Label, mix, mixer, sealer, whole_counts
 from covey.errors import CoveyError
 
@@ -144,7 +147,7 @@ def test_damage_is_found_by_server_and_client_and_leaves_the_sums_alone(name):
     high = bytearray(good)
     high[word : word + 8] = b"\xff" * 8
     damaged = [good[:-1], good + b"\0", good[:LABEL_BYTES], good[:10], b"", swapped, bytes(flipped), bytes(high)]
-    damaged.append(b"x" + good[1:])
+    damaged += [good[:i] + bytes([good[i] ^ 1]) + good[i + 1 :] for i in range(LABEL_BYTES)]
     for blob in damaged:
         with pytest.raises(CoveyError):
             server.add(blob, [0])
@@ -174,7 +177,7 @@ def test_another_key_or_other_parameters_are_told_apart(name):
 def test_opening_with_a_wrong_key_is_noticed_even_under_a_forged_label(name):
     blob = SEALERS[name].seal(np.zeros(4096))
     stranger = sealer(sealing.generate_keys(name, bound=8.0, terms=64))
-    forged = blob[:24] + Label.read(stranger.seal([0.0])).key + blob[32:]
+    forged = write_words(as_words(memoryview(blob)[LABEL_BYTES:]), Label.read(stranger.seal([0.0])), 4096, 1)
     with pytest.raises(CoveyError, match="exceeds"):
         stranger.open(forged)
 
@@ -247,6 +250,21 @@ def test_a_slice_of_a_larger_message_is_accepted_whatever_its_alignment(name):
     server.add(memoryview(b"abc" + blob)[3:], [0])
     server.add(bytearray(blob), [0])
     assert np.allclose(SEALERS[name].open(server.sums()[0]), [2, 4])
+
+
+@every_scheme
+def test_memory_does_not_grow_with_the_number_of_clients(name):
+    def peak(clients):
+        server = mixer(SEALERS[name].public(), 2, 4096)
+        tracemalloc.start()
+        for _ in range(clients):
+            server.add(SEALERS[name].seal(np.zeros(4096)), [0])
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    peak(1)
+    assert peak(60) < 1.2 * peak(30)
 
 
 def test_counts_must_be_near_whole_numbers():

@@ -3,7 +3,7 @@
 Parameters: N = 4096, one 54-bit prime, no rescaling and no key switching: 16 bytes per float. The scale is the largest
 power of two at which a sum of `terms` vectors within `±bound` cannot wrap: a coefficient of the encoded polynomial is
 at most the largest slot, `sqrt(2) bound terms`, in magnitude. `bound = 2.8, terms = 128` gives 2^44; the default 2^38.
-Error of an opened sum of n vectors: about `200 sqrt(n) / scale` per float (8e-9 for 120 at the default).
+Error of an opened sum of n vectors: about `150 sqrt(n) / scale` per float (6e-9 for 120 at the default).
 
 Opened CKKS results carry noise that depends on the key: never give them back to the server as they are (IND-CPA-D).
 Keys, parties and trust: `lattice.py`.

@@ -32,7 +32,7 @@ from covey.errors import CoveyError
 Memory = list[list[int]]  # memory[ĵ]: the set shown for ĵ, [] while none was drawn
 Draw = Callable[[int], bytes]  # n -> n random bytes
 
-MOST_DRAWS = 10_000  # expected redraws above which a threshold is refused: about 10 s of a client's time
+MOST_DRAWS = 10_000  # expected redraws above which a threshold is refused: some 6 s at k = 10
 _WORD = 1 << 64
 
 

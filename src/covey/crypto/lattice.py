@@ -4,7 +4,7 @@ Parties and trust. All clients hold the *same* secret key; the server holds para
 (`residues.py`). So a client that hands its key to the server opens everything: only threshold decryption would stop
 that, and the library (Microsoft SEAL 4.4 through seal-python) has none. It is not imitated here.
 
-Secret-key or public-key encryption. Who holds the secret key seals with it: it takes .6 of the time of public-key
+Secret-key or public-key encryption. Who holds the secret key seals with it: it takes .7 of the time of public-key
 encryption and its noise is some 70 times smaller, and it gives nothing away that the same party could not open
 anyway. A party that must seal but never open gets `Keys.sealing_only()`. A secret-key ciphertext could be sent as
 `c0` and the seed of `c1`, half the bytes; seal-python does not expose seeded saving, and the server would have to
@@ -42,7 +42,10 @@ from covey.crypto.sealing import (
 )
 from covey.errors import CoveyError
 
-WINDOW = 16  # blobs added in one sweep over the accumulators: enough to make their traffic small
+# Blobs wait to be added together: fewer sweeps over the accumulators. At most 24, and at most 64 MiB or k blobs, so that
+# the mixer's memory stays within twice its accumulators (or a little more than nothing).
+WINDOW = 24
+WAITING_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ def read_words(sealed: bytes, own: Label, ring: Ring, length: int | None = None)
         )
     words = as_words(payload)
     largest, total, weighted = survey(words)
-    if largest >= ring.modulus or _digest(total, weighted) != found.digest:
+    if largest >= ring.modulus or found != found.over(_digest(total, weighted)):
         raise CoveyError("A sealed vector was altered on the way: its residues do not fit its label.")
     if found.terms > ring.terms:
         raise CoveyError(f"A sum of {found.terms} vectors, these parameters carry {ring.terms}: raise terms.")
@@ -127,7 +130,7 @@ def read_words(sealed: bytes, own: Label, ring: Ring, length: int | None = None)
 
 def write_words(words: Words, own: Label, length: int, terms: int) -> bytes:
     _, total, weighted = survey(words)
-    mark = replace(own, length=length, terms=terms, digest=_digest(total, weighted))
+    mark = replace(own, length=length, terms=terms).over(_digest(total, weighted))
     return b"".join((mark.write(), words.data))
 
 
@@ -202,13 +205,14 @@ def checked_opening(values: NDArray[np.float64], found: Label, ring: Ring) -> ND
 
 
 class ResidueMixer:
-    """The server's side of CKKS and BFV: `k` accumulators, at most 16 blobs waiting, no key and no decryption."""
+    """The server's side of CKKS and BFV: `k` accumulators, a few blobs waiting, no key and no decryption."""
 
     def __init__(self, public: bytes, scheme: str, clusters: int, length: int) -> None:
         self._ring, name = read_public(public, scheme)
         self._label, self._length = label(self._ring, name), length
         self._sums = np.zeros((clusters, self._ring.payload_bytes(length) // 8), dtype="<u8")  # [k, residues]
         self._terms = [0] * clusters
+        self._room = min(WINDOW, max(clusters, WAITING_BYTES // self._sums[0].nbytes))
         self._waiting: list[tuple[Words, list[int]]] = []
 
     def add(self, sealed: bytes, members: Sequence[int]) -> None:
@@ -220,7 +224,7 @@ class ResidueMixer:
         for j in chosen:
             self._terms[j] += found.terms
         self._waiting.append((words, chosen))
-        if len(self._waiting) == WINDOW:
+        if len(self._waiting) == self._room:
             self._flush()
 
     def sums(self) -> list[bytes]:

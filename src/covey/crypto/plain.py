@@ -72,13 +72,13 @@ class PlainMixer:
 
 def _write(values: NDArray[np.float64], terms: int) -> bytes:
     payload = values.astype("<f4").tobytes()
-    return replace(_LABEL, length=values.size, terms=terms, digest=_digest(payload)).write() + payload
+    return replace(_LABEL, length=values.size, terms=terms).over(_digest(payload)).write() + payload
 
 
 def _read(sealed: bytes, length: int | None) -> NDArray[np.float32]:
     label, payload = Label.read(sealed), memoryview(sealed)[LABEL_BYTES:]
     label.expect(_LABEL, length)
-    if len(payload) != 4 * label.length or _digest(payload) != label.digest:
+    if len(payload) != 4 * label.length or label != label.over(_digest(payload)):
         raise CoveyError("A plain vector was truncated or altered on the way: have it sent again.")
     return np.frombuffer(payload, dtype="<f4")
 

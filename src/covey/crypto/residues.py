@@ -6,7 +6,9 @@ No key, no library object and no copy is needed. Results are equal to the librar
 work is bound by memory) and it holds for every prime up to 61 bits, with no count of additions to keep.
 """
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numba import njit
@@ -15,6 +17,8 @@ from numpy.typing import NDArray
 Words = NDArray[np.uint64]
 
 BLOCK = 2048  # residues: 16 KiB, so that a block of each accumulator and input stays in the L2 cache
+THREADS = min(2, os.cpu_count() or 1)  # two fill the memory bus
+WORTH_A_THREAD = 1 << 17  # columns
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
@@ -31,16 +35,22 @@ def survey(words: Words) -> tuple[np.uint64, np.uint64, np.uint64]:
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _accumulate(
-    sums: Words, inputs: tuple[Words, ...], chosen: NDArray[np.int64], counts: NDArray[np.int64], q: np.uint64
+    sums: Words,
+    inputs: tuple[Words, ...],
+    chosen: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    q: np.uint64,
+    start: int,
+    stop: int,
 ) -> None:
-    """`sums[j] += inputs[c] mod q` for the `counts[j]` inputs `c` in `chosen[j]`; all values stay below `q`.
+    """`sums[j] += inputs[c] mod q` for the `counts[j]` inputs `c` in `chosen[j]`, in the columns `start..stop`.
 
     Unsigned wrap-around makes `min(s, s - m)` the reduction of `s < 2m` below `m`, without a branch.
     """
     q2 = q + q
     q4 = q2 + q2
-    for low in range(0, sums.shape[1], BLOCK):
-        high = min(sums.shape[1], low + BLOCK)
+    for low in range(start, stop, BLOCK):
+        high = min(stop, low + BLOCK)
         for j in range(sums.shape[0]):
             a = sums[j, low:high]
             c = 0
@@ -77,7 +87,19 @@ def accumulate(sums: Words, inputs: Sequence[Words], members: Sequence[Sequence[
             chosen[j, counts[j]] = c
             counts[j] += 1
     padded = tuple(inputs) + (inputs[0],) * (window - len(inputs))
-    _accumulate(sums, padded, chosen, counts, np.uint64(q))
+    columns = sums.shape[1]
+    parts = THREADS if columns >= WORTH_A_THREAD else 1
+    width = -(-columns // parts // BLOCK) * BLOCK
+
+    def add_columns(start: int) -> None:
+        _accumulate(sums, padded, chosen, counts, np.uint64(q), start, min(start + width, columns))
+
+    if parts == 1:
+        add_columns(0)
+        return
+    # Threads that end here, not a pool that stays: a process with living threads must not fork.
+    with ThreadPoolExecutor(parts) as pool:
+        list(pool.map(add_columns, range(0, columns, width)))
 
 
 def as_words(payload: memoryview) -> Words:

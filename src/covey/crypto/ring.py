@@ -6,12 +6,14 @@ from typing import Any
 
 import seal
 
-from covey.errors import CoveyError
+from covey.errors import CoveyError, nearest
 
 # log2 q at most, ternary secret, 128 bits against classical attacks (HomomorphicEncryption.org standard, 2018)
 HE_STANDARD_128 = {1024: 27, 2048: 54, 4096: 109, 8192: 218, 16384: 438, 32768: 881}
 # Estimates have come down a little since 2018, so a modulus at the very limit (N = 2048 with 54 bits) has no margin.
 MARGIN = 0.97
+# Fewer bits after the point make sums too coarse to train on: CKKS's noise takes some 16 bits, BFV only rounds.
+LEAST_UNIT_BITS = {"ckks": 28, "bfv": 10}
 
 
 def check_security(degree: int, modulus_bits: int) -> None:
@@ -48,10 +50,13 @@ class Ring:
     def __post_init__(self) -> None:
         check_security(self.degree, self.modulus.bit_length())
         check_capacity(self.bound, self.terms)
-        if self.unit_bits < 1:
+        least = LEAST_UNIT_BITS.get(self.scheme)
+        if least is None:
+            raise CoveyError(f"No ring for the scheme '{self.scheme}'{nearest(self.scheme, list(LEAST_UNIT_BITS))}")
+        if self.unit_bits < least:
             raise CoveyError(
                 f"{self.scheme} for {self.terms} terms within ±{self.bound:g} leaves {self.unit_bits} bits after the "
-                "point, expected at least one: lower bound or terms."
+                f"point, expected at least {least}: lower bound or terms."
             )
         if self.modulus.bit_length() > 61:
             raise CoveyError(f"A {self.modulus.bit_length()}-bit prime: residues are added in 64 bits, use 61 or less.")

@@ -18,7 +18,7 @@ import importlib
 import json
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -33,7 +33,8 @@ SCHEMES = {"none": "covey.crypto.plain", "ckks": "covey.crypto.ckks", "bfv": "co
 class Sealer(Protocol):
     """Holds what a client holds. Safe to create before a fork and to use in the children."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def seal(self, vector: ArrayLike) -> bytes: ...
 
@@ -115,7 +116,7 @@ class Label:
     key: bytes  # 8 random bytes that name the key
     length: int = 0  # floats in the vector
     terms: int = 1  # how many sealed vectors this is the sum of; 0: of none
-    digest: bytes = bytes(16)
+    digest: bytes = bytes(16)  # of the payload and of the fields above
 
     _LAYOUT = struct.Struct("<8s8s8s8sQQ16s")
     _MAGIC = b"covey\0\0\1"
@@ -134,6 +135,11 @@ class Label:
         if magic != cls._MAGIC:
             raise CoveyError("These bytes are not a sealed vector: they do not start with covey's label.")
         return cls(scheme.rstrip(b"\0").decode("ascii", "replace"), *rest)
+
+    def over(self, payload_digest: bytes) -> "Label":
+        """This label with the digest that binds it to a payload of that (16-byte) digest."""
+        fields = hashlib.sha256(replace(self, digest=payload_digest).write()).digest()[:16]
+        return replace(self, digest=fields)
 
     def expect(self, own: "Label", length: int | None = None) -> None:
         """Refuses a label that differs from `own` in scheme, parameters, key or length."""
