@@ -22,7 +22,7 @@ WARM_UP = 3  # steps on a side stream before capturing: libraries allocate their
 
 
 class Replay:
-    """One captured step of c clients, for every wave of the same shape and plan."""
+    """One captured step of c clients, for every wave of the same shape and plan. (On a CPU the same step, not captured.)"""
 
     def __init__(self, wave: Wave, samples: Samples, features: int, accumulate: Accumulate, hold: bool) -> None:
         self._wave = wave.copy()
@@ -30,7 +30,10 @@ class Replay:
         self._model = wave.start.clone()
         self._velocity = torch.zeros_like(self._model) if wave.plan.momentum else None
         self._parts = (samples, features, accumulate, hold)
-        self._graph: torch.cuda.CUDAGraph | None = torch.cuda.CUDAGraph()
+        self._graph = self._capture() if wave.start.device.type == "cuda" else None
+
+    def _capture(self) -> torch.cuda.CUDAGraph | None:
+        graph = torch.cuda.CUDAGraph()
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -39,11 +42,12 @@ class Replay:
                 self._step()
         torch.cuda.current_stream().wait_stream(side)
         try:
-            with torch.cuda.graph(self._graph):
+            with torch.cuda.graph(graph):
                 self._step()
         except RuntimeError as error:
             warnings.warn(f"no CUDA graph for this step, it runs slower without: {error}", stacklevel=2)
-            self._graph = None
+            return None
+        return graph
 
     def run(self, wave: Wave) -> Tensor:
         """Trained models [c, D] of a wave that needs no more steps than the one captured."""

@@ -17,6 +17,7 @@ from covey.errors import CoveyError
 from covey.learn import evaluate
 from covey.learn.flat import Network
 from covey.learn.kernels import choose
+from covey.learn.precision import precision
 from covey.learn.samples import Samples
 from covey.learn.wave import lay_out
 from covey.learn.work import Compute, Fisher, Gradient, GradientNorms, Job, Logits, Losses, SampleLosses, Train
@@ -25,7 +26,13 @@ Array = Tensor | NDArray[np.generic]
 
 
 class Machine:
-    """A device with a dataset on it. Jobs name rows of that dataset."""
+    """A device with a dataset on it. Jobs name rows of that dataset.
+
+    Args:
+        kernel: auto, linear, loop or stacked; one that cannot do the network is refused.
+        chunk: clients side by side in the linear and stacked kernels; 0: as many as the cache or the GPU's memory suits.
+        tf32: on a GPU, allow products with 10-bit mantissas: faster, and off by some 1e-3.
+    """
 
     def __init__(
         self,
@@ -36,9 +43,11 @@ class Machine:
         device: str | torch.device = "cpu",
         kernel: str = "auto",
         chunk: int = 0,
+        tf32: bool = False,
     ) -> None:
         self.network = network
         self.device = torch.device(device)
+        self._precision = "tf32" if tf32 else "ieee"
         self.samples = Samples(network, x, y, self.device)
         self.kernel = choose(kernel, network, self.samples, self.device, chunk)
 
@@ -49,10 +58,11 @@ class Machine:
         for index, job in enumerate(jobs):
             self._check(job)
             groups[_kind(job)].append(index)
-        for (work, *_), members in groups.items():
-            answers = self._group(work, [jobs[i] for i in members])
-            for index, answer in zip(members, answers):
-                results[index] = answer
+        with precision(self._precision, self.device):
+            for (work, *_), members in groups.items():
+                answers = self._group(work, [jobs[i] for i in members])
+                for index, answer in zip(members, answers):
+                    results[index] = answer
         return [result for result in results if result is not None]
 
     def accuracy_by_group(
@@ -68,7 +78,9 @@ class Machine:
         samples = Samples(self.network, x_test, y_test, self.device)
         given = None if weights is None else torch.as_tensor(weights)
         models = models.to(self.device)
-        return evaluate.accuracy_by_group(self.kernel.points, samples, models, torch.as_tensor(groups), n_groups, given)
+        member = torch.as_tensor(groups)
+        with precision(self._precision, self.device):
+            return evaluate.accuracy_by_group(self.kernel.points, samples, models, member, n_groups, given)
 
     def _group(self, work: object, jobs: list[Job]) -> list[Tensor]:
         if work is Train:

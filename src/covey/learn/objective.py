@@ -21,9 +21,9 @@ class Objective(nn.Module):
         super().__init__()
         self.net = network.module(device)
         self.share = share
-        self.head = (
-            nn.utils.skip_init(nn.Linear, network.features, head_classes, device=device) if head_classes else None
-        )
+        self.head = None
+        if head_classes:
+            self.head = nn.Linear(network.features, head_classes, device="meta").to_empty(device=device)
 
     def forward(self, x: Tensor, y: Tensor, keep: Tensor | None = None, head_y: Tensor | None = None) -> Tensor:
         features = self.net.body(x)

@@ -1,0 +1,207 @@
+"""Local training on a GPU: Machine.compute against the usual research loop, and agreement of the kernels.
+
+    PYTHONPATH=src python benchmarks/bench_training_gpu.py --json training_gpu.json
+
+120 clients, one epoch, batch 50. The research loop (deepcopy of the model, DataLoader, optim.SGD, batch copied to the
+GPU) is measured on a few clients and scaled to 120; it is linear in the clients. Both sides are warm: the graph of a
+step is captured in a first call, whose time is reported too. Data are random, fresh in each run. Needs torch and numpy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+from covey.learn.flat import Network
+from covey.learn.machine import Machine
+from covey.learn.work import Head, Job, Losses, Plan, Train
+from covey.models import initial
+
+CLIENTS, BATCH = 120, 50
+GOALS = {"fcnn": 300, "cnn": 40, "cnn5": 0, "gru": 80, "resnet18": 4}  # times the research loop; 0: only reported
+SAMPLES = {"fcnn": 500, "cnn": 500, "cnn5": 500, "gru": 100, "resnet18": 100}
+LOOP_CLIENTS = {"fcnn": 6, "cnn": 4, "cnn5": 4, "gru": 3, "resnet18": 3}
+
+
+def network(name: str) -> Network:
+    if name == "gru":
+        return Network(name, (50,), 2, "tokens", 5000)
+    return Network(name, (32, 32, 3) if name == "resnet18" else (28, 28), 10)
+
+
+def data(net: Network, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    tokens = net.kind == "tokens"
+    x = torch.randint(0, net.vocabulary if tokens else 256, (count, *net.input_shape), generator=generator)
+    y = torch.randint(0, net.classes, (count,), generator=generator)
+    return x.to(torch.int32 if tokens else torch.uint8), y
+
+
+def seconds(work: Callable[[], object], repeat: int) -> tuple[float, float]:
+    """(first call, best of the calls after it)"""
+    times = []
+    for _ in range(repeat + 1):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        work()
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    return times[0], min(times[1:])
+
+
+def research_loop(net: Network, x: Tensor, y: Tensor, samples: int, clients: int, start: Tensor) -> Callable[[], None]:
+    """What most code of the field does for each client of a round."""
+    model = net.module("cuda")
+    net.write(start.cuda(), model)
+    inputs = x.long() if net.kind == "tokens" else x.float() / 255
+    if net.spec.layout == "image":
+        inputs = inputs.unsqueeze(1) if inputs.dim() == 3 else inputs.permute(0, 3, 1, 2).contiguous()
+    sets = [
+        TensorDataset(inputs[i * samples : (i + 1) * samples], y[i * samples : (i + 1) * samples])
+        for i in range(clients)
+    ]
+
+    def run() -> None:
+        for dataset in sets:
+            local: nn.Module = copy.deepcopy(model)
+            optimiser = torch.optim.SGD(local.parameters(), lr=0.05)
+            for batch_x, batch_y in DataLoader(dataset, batch_size=BATCH, shuffle=True):
+                optimiser.zero_grad()
+                F.cross_entropy(local(batch_x.cuda()), batch_y.cuda()).backward()
+                optimiser.step()
+
+    return run
+
+
+def jobs_of(starts: Tensor, samples: int, plan: Plan, extras: bool = False, ragged: bool = False) -> list[Job]:
+    jobs = []
+    for client, start in enumerate(starts):
+        size = samples - 7 * (client % 5) if ragged else samples
+        rows = torch.arange(client * samples, client * samples + size)
+        correction = torch.full_like(start, 0.01) if extras else None
+        jobs.append(Job(rows, client, Train(start, plan, correction=correction)))
+    return jobs
+
+
+def speed(name: str, generator: torch.Generator) -> dict[str, object]:
+    net, samples = network(name), SAMPLES[name]
+    x, y = data(net, CLIENTS * samples, generator)
+    start = initial(net, 1)
+    machine = Machine(net, x, y, device="cuda")
+    starts = start.cuda().expand(CLIENTS, -1)
+    jobs = jobs_of(starts, samples, Plan(lr=0.05, batch_size=BATCH))
+    first, ours = seconds(lambda: machine.compute(jobs), 3 if name == "resnet18" else 10)
+    models = start.cuda()[None] + 0.01 * torch.randn(5, net.d, device="cuda")
+    losses = [Job(job.rows, 0, Losses(models)) for job in jobs]
+    _, evaluation = seconds(lambda: machine.compute(losses), 3)
+    few = LOOP_CLIENTS[name]
+    _, loop = seconds(research_loop(net, x, y, samples, few, start), 2)
+    loop *= CLIENTS / few
+    return {
+        "model": name,
+        "kernel": machine.kernel.name,
+        "samples": samples,
+        "loop_s": loop,
+        "loop_clients_measured": few,
+        "covey_s": ours,
+        "first_call_s": first,
+        "ratio": loop / ours,
+        "goal": GOALS[name],
+        "five_losses_s": evaluation,
+        "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
+    }
+
+
+def agreement(name: str, kernels: tuple[str, ...], generator: torch.Generator) -> list[dict[str, object]]:
+    """Largest difference to the loop kernel, relative to the largest change of a parameter."""
+    net, samples, clients = network(name), 60 if name != "resnet18" else 12, 4 if name != "resnet18" else 2
+    x, y = data(net, clients * samples, generator)
+    found = []
+    plans = {
+        "plain": (Plan(lr=0.05, batch_size=16), False),
+        "momentum+prox+correction": (Plan(lr=0.05, batch_size=16, epochs=2, momentum=0.9, proximal=0.1), True),
+        "clip+noise+dropout": (Plan(lr=0.05, batch_size=16, clip=1.0, noise=0.5, dropout=0.2), False),
+    }
+    for label, (plan, extras) in plans.items():
+        if name == "resnet18" and plan.clip:
+            continue
+        starts = torch.stack([initial(net, i) for i in range(clients)]).cuda()
+        jobs = jobs_of(starts, samples, plan, extras, ragged=name != "resnet18")
+        expected = torch.stack(Machine(net, x, y, device="cuda", kernel="loop").compute(jobs))
+        change = (expected - starts).abs().max()
+        for kernel in kernels:
+            machine = Machine(net, x, y, device="cuda", kernel=kernel)
+            machine.compute(jobs)  # the second call replays the graph that the first captured
+            got = torch.stack(machine.compute(jobs))
+            relative = float((got - expected).abs().max() / change)
+            found.append({"model": name, "kernel": kernel, "plan": label, "relative": relative})
+    return found
+
+
+def head_agreement(generator: torch.Generator) -> dict[str, object]:
+    net = network("fcnn")
+    x, y = data(net, 120, generator)
+    d = net.d + net.head_size(2)
+    labels = torch.randint(0, 2, (60,), generator=generator)
+    starts = 0.05 * torch.randn(2, d, generator=generator).cuda()
+    jobs = [
+        Job(torch.arange(i * 60, (i + 1) * 60), i, Train(s, Plan(lr=0.05), head=Head(labels)))
+        for i, s in enumerate(starts)
+    ]
+    results = {k: torch.stack(Machine(net, x, y, device="cuda", kernel=k).compute(jobs)) for k in ("loop", "linear")}
+    results["cpu"] = torch.stack(Machine(net, x, y).compute(jobs)).cuda()
+    change = (results["loop"] - starts).abs().max()
+    worst = max(float((results[k] - results["loop"]).abs().max() / change) for k in ("linear", "cpu"))
+    return {"model": "fcnn", "kernel": "linear, cpu", "plan": "head", "relative": worst}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", help="write the figures to this file")
+    parser.add_argument("--models", default=",".join(GOALS), help="which to time")
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        raise SystemExit("no CUDA device: this benchmark needs one")
+    generator = torch.Generator()
+    generator.seed()
+    begin = time.perf_counter()
+    same: list[dict[str, object]] = []
+    for name, kernels in (("fcnn", ("linear", "stacked")), ("cnn", ("stacked",)), ("gru", ("stacked",))):
+        same += agreement(name, kernels, generator)
+    same += agreement("resnet18", ("stacked",), generator)
+    same.append(head_agreement(generator))
+    rows = []
+    for name in arguments.models.split(","):
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        rows.append(speed(name, generator))
+        print(f"{name}: {rows[-1]['ratio']:.0f}x after {time.perf_counter() - begin:.0f} s", flush=True)
+    device = torch.cuda.get_device_name()
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump({"device": device, "torch": torch.__version__, "speed": rows, "agreement": same}, file, indent=1)
+    print(f"\n{device}, torch {torch.__version__}, {time.perf_counter() - begin:.0f} s in all")
+    print("agreement with the loop kernel (largest difference / largest change of a parameter)")
+    for row in same:
+        print(f"  {row['model']:9} {row['kernel']:12} {row['plan']:26} {row['relative']:.1e}")
+    print(f"{CLIENTS} clients, batch {BATCH}, one epoch; ms; loop measured on a few clients and scaled")
+    print(
+        f"  {'model':9} {'kernel':8} {'loop':>8} {'covey':>8} {'first':>8} {'ratio':>6} {'goal':>5} {'5 losses':>9} {'GB':>5}"
+    )
+    for r in rows:
+        times = [1e3 * float(str(r[key])) for key in ("loop_s", "covey_s", "first_call_s")]
+        print(
+            f"  {r['model']:9} {r['kernel']:8} {times[0]:8.0f} {times[1]:8.1f} {times[2]:8.0f} {r['ratio']:6.0f} "
+            f"{r['goal']:5} {1e3 * float(str(r['five_losses_s'])):9.1f} {r['peak_gb']:5.1f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
