@@ -194,7 +194,7 @@ def _show(result: Any, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result.json(), indent=1))
         return
-    from covey.report.words import closing_lines
+    from covey.report.closing import closing_lines
 
     for line in closing_lines(result):
         print(line)
@@ -264,12 +264,7 @@ def main() -> None:
         sys.exit(130)
     except typer.Exit as e:
         sys.exit(e.exit_code)
-    except typer.Abort:
-        sys.exit(130)
-    except Exception as e:
-        import click
-
-        if isinstance(e, click.ClickException):
-            e.show()
-            sys.exit(e.exit_code)
-        raise
+    except typer.TyperException as e:  # a mistake in the arguments: typer knows how to say it
+        show = getattr(e, "show", None)
+        show() if show else print(f"covey: {e.message}", file=sys.stderr)
+        sys.exit(e.exit_code)

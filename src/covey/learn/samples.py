@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import torch
@@ -23,7 +24,9 @@ class Samples:
         y: Tensor | NDArray[np.generic],
         device: torch.device,
     ) -> None:
-        x, y = torch.as_tensor(x), torch.as_tensor(y)
+        with warnings.catch_warnings():  # datasets are read-only arrays, and nothing here writes to them
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            x, y = torch.as_tensor(x), torch.as_tensor(y)
         if tuple(x.shape[1:]) != tuple(network.input_shape):
             raise CoveyError(
                 f"the samples have shape {tuple(x.shape[1:])}, the network '{network.name}' was built for "
