@@ -13,6 +13,7 @@ from covey.privacy.ledger import PRIVATE, GaussianRelease, LaplaceRelease, Subsa
 
 Entry = dict[str, Any]
 BESIDE = "what is sent beside the protected vector (a cluster choice, a sample count) is not covered"
+EXACT = "exact for Gaussian noise"
 FEW = 16  # clients with different sampling rates that are priced one by one
 
 
@@ -38,13 +39,16 @@ def subsampled_gaussian(histories: Mapping[int, list[SubsampledGaussian]], delta
     step = max(every, key=lambda e: (-e.noise, e.sampling))  # the one that costs most
     q, sigma = step.sampling, step.noise
     unamplified = max(plain.values())
+    best = {client: min(amplified[client], plain[client]) for client in counts}
+    by_sampling = any(amplified[client] < plain[client] for client in counts)
     caveat = ["no noise was added, so nothing is guaranteed"] if sigma == 0 else []
-    caveat.append(
-        "the total assumes Poisson-sampled batches, while these are cut from shuffled epochs; proved for those is the "
-        f"figure without amplification, ε = {_say(unamplified)}"
-    )
+    if by_sampling:
+        caveat.append(
+            "the total assumes Poisson-sampled batches, while these are cut from shuffled epochs; proved for those is the "
+            f"figure without amplification, ε = {_say(unamplified)}"
+        )
     return _entry(
-        amplified,
+        best,
         delta,
         per_step={
             "epsilon": _number(accountants.subsampled_gaussian_epsilon({(q, sigma): 1}, delta)),
@@ -53,8 +57,8 @@ def subsampled_gaussian(histories: Mapping[int, list[SubsampledGaussian]], delta
             "noise": sigma,
         },
         total={"without_amplification": _number(unamplified), "steps": max(map(_steps, counts.values()))},
-        composition="RDP",
-        adjacency="one sample of one client added or removed",
+        composition="RDP" if by_sampling else EXACT,
+        adjacency="one sample of one client added or removed (its gradients there or zero)",
         sensitivity={
             "value": max(e.clip for e in every),
             "is": "clipping bound C of a sample's gradient",
@@ -83,7 +87,7 @@ def gaussian(histories: Mapping[int, list[GaussianRelease]], delta: float) -> En
         caveat.append("no noise was added, so nothing is guaranteed")
     elif worst > claimed * (1 + 1e-6):
         caveat.append(
-            f"ε = {_say(claimed)} is not the worst case: the release or coordinate with the least noise has {_say(worst)}"
+            f"the claimed ε = {_say(claimed)} is not the worst case: the coordinate or round with the least noise has {_say(worst)}"
         )
     if private:
         caveat.append(
@@ -108,7 +112,7 @@ def gaussian(histories: Mapping[int, list[GaussianRelease]], delta: float) -> En
             "sigma_analytic": 0.0 if math.isinf(claimed) else analytic_sigma(claimed, delta),
         },
         total={"releases": max(map(len, histories.values()))},
-        composition="exact for Gaussian noise",
+        composition=EXACT,
         adjacency="one sample of one client replaced",
         sensitivity=_range(e.sensitivity for e in every)
         | {"is": "2 η C/|b|", "from": PRIVATE if private else "public bound"},
@@ -123,7 +127,9 @@ def laplace(histories: Mapping[int, list[LaplaceRelease]], delta: float) -> Entr
     one = max(every, key=lambda e: e.epsilon * e.coordinates)
     record = one.epsilon * one.coordinates
     private = any(e.sensitivity_from == PRIVATE for e in every)
-    caveat = [f"ε = {_say(one.epsilon)} is per coordinate: a record has {one.coordinates}, so it spends {_say(record)}"]
+    caveat = [
+        f"the claimed ε = {_say(one.epsilon)} is per coordinate: a record has {one.coordinates}, so it spends {_say(record)}"
+    ]
     if private:
         caveat.append(
             "the sensitivity is read from private data, so it leaks itself and the guarantee is conditional on it"
