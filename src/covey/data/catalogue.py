@@ -109,7 +109,15 @@ SOURCES: dict[str, Source] = {
         kind="image",
         classes=47,
         licence="public domain in the US (NIST)",
-        forms=(packed.form("emnist_bymerge47", class_names.EMNIST47, PACKED["emnist_bymerge47"]),),
+        forms=(
+            packed.form(
+                "emnist_bymerge47",
+                class_names.EMNIST47,
+                PACKED["emnist_bymerge47"],
+                whole=116_323,
+                split="of the official test part, with a split of its own",
+            ),
+        ),
         shape=(28, 28),
         by_hand="whoever gave you this name (it is a packed subset; the published set is `emnist`)",
     ),
@@ -120,7 +128,7 @@ SOURCES: dict[str, Source] = {
         licence=CITE_KRIZHEVSKY,
         forms=(
             *cifar.forms("cifar10", "cifar-10", ("cifar-10-batches-bin", "cifar-10-batches-py"), CIFAR10_MD5),
-            packed.form("cifar10", class_names.CIFAR10, PACKED["cifar10"], whole=50_000),
+            packed.form("cifar10", class_names.CIFAR10, PACKED["cifar10"], None, 60_000, "with the official split"),
         ),
         shape=(32, 32, 3),
     ),
@@ -131,7 +139,7 @@ SOURCES: dict[str, Source] = {
         licence=CITE_KRIZHEVSKY,
         forms=(
             *cifar.forms("cifar100", "cifar-100", ("cifar-100-binary", "cifar-100-python"), CIFAR100_MD5),
-            packed.form("cifar100", class_names.CIFAR100, PACKED["cifar100"], whole=50_000),
+            packed.form("cifar100", class_names.CIFAR100, PACKED["cifar100"], None, 60_000, "with a split of its own"),
         ),
         shape=(32, 32, 3),
     ),

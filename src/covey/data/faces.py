@@ -8,6 +8,7 @@ people and the rest by classifiers. An attribute that nobody knows is 255.
 from __future__ import annotations
 
 import io
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -32,11 +33,13 @@ def labelled(
     test: Column,
     label: str,
     races: tuple[str, ...],
+    note: str = "",
 ) -> Dataset:
     """The rows whose chosen label is known; all columns as attributes of the training rows."""
     y = columns[label]
     known = y != UNKNOWN
     train, held = known & ~test, known & test
+    left_out = "" if known.all() else f"{int((~known).sum())} rows without a known {label} are left out"
     return Dataset(
         f"{name}:{label}",
         x[train],
@@ -45,14 +48,21 @@ def labelled(
         y[held].astype(np.int64),
         races if label == "race" else CLASSES[label],
         attributes={key: column[train] for key, column in columns.items()},
-        note="" if known.all() else f"{int((~known).sum())} rows without a known {label} are left out",
+        note="; ".join(filter(None, (note, left_out))),
     )
+
+
+@lru_cache(maxsize=1)
+def unpacked(path: Path, stamp: int) -> dict[str, Column]:
+    """The arrays of a packed file with its photographs as `x`, decoded once for all labels that are asked for."""
+    content: dict[str, Column] = arrays(path)
+    content["x"] = photographs(part(content, "luma_diff", path), part(content, "chroma_diff", path))
+    return content
 
 
 def read_lfw(paths: tuple[Path, ...], label: str) -> Dataset:
     (path,) = paths
-    content: dict[str, Column] = arrays(path)
-    x = photographs(part(content, "luma_diff", path), part(content, "chroma_diff", path))
+    content = unpacked(path, path.stat().st_mtime_ns)
     race = part(content, "race_pred", path)
     names = [bytes(n).decode() for n in part(content, "attr40_names", path)]
     if "Eyeglasses" not in names:
@@ -66,7 +76,8 @@ def read_lfw(paths: tuple[Path, ...], label: str) -> Dataset:
         "glasses": only_known(eyewear, eyewear > 127),
         "identity": part(content, "identity", path),
     }
-    return labelled("lfw", x, columns, part(content, "is_test", path), label, RACES)
+    told = "race, black and glasses are what a classifier thought"
+    return labelled("lfw", content["x"], columns, part(content, "is_test", path), label, RACES, told)
 
 
 def only_known(source: Column, values: Column) -> NDArray[np.uint8]:
@@ -104,7 +115,8 @@ def read_lfw_published(paths: tuple[Path, ...], label: str) -> Dataset:
     columns = {key: values[keep].astype(np.uint8) for key, values in columns.items()}
     columns["identity"] = people.astype(np.int32)
     test = held_out(columns[label].astype(np.int64), key=4)
-    return labelled("lfw", x, columns, test, label, RACES[:4])
+    told = "all attributes are scores of classifiers (Kumar et al.)"
+    return labelled("lfw", x, columns, test, label, RACES[:4], told)
 
 
 def picture(body: bytes, path: Path, size: tuple[int, int], crop: tuple[slice, slice] | None = None) -> Column:
@@ -119,11 +131,11 @@ def picture(body: bytes, path: Path, size: tuple[int, int], crop: tuple[slice, s
 
 def read_utk(paths: tuple[Path, ...], label: str) -> Dataset:
     (path,) = paths
-    content: dict[str, Column] = arrays(path)
-    x = photographs(part(content, "luma_diff", path), part(content, "chroma_diff", path))
+    content = unpacked(path, path.stat().st_mtime_ns)
     columns = {key: part(content, key, path) for key in ("gender", "race", "age")}
     columns["black"] = (columns["race"] == UTK_RACES.index("black")).astype(np.uint8)
-    return labelled("utkface", x, columns, part(content, "is_test", path), label, UTK_RACES)
+    told = f"a subset: {len(content['x']):,} of 23,705 faces, with a split of its own"
+    return labelled("utkface", content["x"], columns, part(content, "is_test", path), label, UTK_RACES, told)
 
 
 def read_utk_published(paths: tuple[Path, ...], label: str) -> Dataset:

@@ -17,6 +17,7 @@ from covey.data.federation import Dataset
 from covey.data.files import Form, WantedFile, arrays, damaged
 
 Pixels = NDArray[np.uint8]
+BLOCK = 256  # photographs turned into colour at a time: stays in the cache, and never a float copy of all
 
 
 def restored(differences: NDArray[Any]) -> Pixels:
@@ -37,12 +38,16 @@ def photographs(luma: NDArray[Any], chroma: NDArray[Any]) -> Pixels:
     """Brightness [m, h, w] and half-resolution Cb, Cr [2, m, ⌈h/2⌉, ⌈w/2⌉], all as differences -> RGB [m, h,
     w, 3].
     """
-    y = restored(luma).astype(np.float32)
-    height, width = y.shape[1:]
-    half = restored(chroma).astype(np.float32) - 128
-    cb, cr = (c.repeat(2, axis=1).repeat(2, axis=2)[:, :height, :width] for c in half)
-    rgb = np.stack([y + 1.402 * cr, y - 0.344136 * cb - 0.714136 * cr, y + 1.772 * cb], axis=-1)
-    return rgb.round().clip(0, 255).astype(np.uint8)
+    height, width = luma.shape[1:]
+    rgb = np.empty((*luma.shape, 3), np.uint8)
+    for start in range(0, len(luma), BLOCK):
+        part = slice(start, start + BLOCK)
+        y = restored(luma[part]).astype(np.float32)
+        half = restored(chroma[:, part]).astype(np.float32) - 128
+        cb, cr = (c.repeat(2, axis=1).repeat(2, axis=2)[:, :height, :width] for c in half)
+        for channel, value in enumerate((y + 1.402 * cr, y - 0.344136 * cb - 0.714136 * cr, y + 1.772 * cb)):
+            rgb[part, ..., channel] = value.round().clip(0, 255)
+    return rgb
 
 
 def part(content: dict[str, NDArray[Any]], name: str, path: Path) -> NDArray[Any]:
@@ -51,8 +56,10 @@ def part(content: dict[str, NDArray[Any]], name: str, path: Path) -> NDArray[Any
     return content[name]
 
 
-def read(paths: tuple[Path, ...], label: str, name: str, classes: tuple[str, ...], whole: int = 0) -> Dataset:
-    """`whole`: training rows of the published set, so that a subset says that it is one."""
+def read(
+    paths: tuple[Path, ...], label: str, name: str, classes: tuple[str, ...], whole: int = 0, split: str = ""
+) -> Dataset:
+    """`whole`: images of the published set, so that a subset says that it is one, and by whose `split`."""
     (path,) = paths
     content: dict[str, NDArray[Any]] = arrays(path)
     x = [
@@ -60,10 +67,19 @@ def read(paths: tuple[Path, ...], label: str, name: str, classes: tuple[str, ...
         for half in ("train", "test")
     ]
     y = [part(content, f"y_{half}", path).reshape(-1).astype(np.int64) for half in ("train", "test")]
-    note = f"{len(y[0]):,} of the {whole:,} training images" if whole > len(y[0]) else ""
+    held = len(y[0]) + len(y[1])
+    note = f"a subset: {held:,} of {whole:,} images, {split}" if held < whole else ""
     return Dataset(name, x[0], y[0], x[1], y[1], classes, note=note)
 
 
-def form(name: str, classes: tuple[str, ...], sha256: str, rows: tuple[int, int] | None = None, whole: int = 0) -> Form:
+def form(
+    name: str,
+    classes: tuple[str, ...],
+    sha256: str,
+    rows: tuple[int, int] | None = None,
+    whole: int = 0,
+    split: str = "",
+) -> Form:
     file = WantedFile(f"{name}.npz", sha256=sha256)
-    return Form((file,), partial(read, name=name, classes=classes, whole=whole), ("", name), rows)
+    reader = partial(read, name=name, classes=classes, whole=whole, split=split)
+    return Form((file,), reader, ("", name), rows)

@@ -87,7 +87,8 @@ class PropertySplit:
             raise CoveyError(f"{dataset.name} has no attribute '{self.attribute}'{tail}")
         values = np.asarray(dataset.attributes[self.attribute])
         marked = rng.permutation(np.flatnonzero(values == self.value))
-        others = np.flatnonzero((values != self.value) & (values != UNKNOWN))
+        unknown = values == (UNKNOWN if values.dtype == np.uint8 else -1)  # wider types hold numbers of people
+        others = np.flatnonzero((values != self.value) & ~unknown)
         if len(marked) < 2:
             raise CoveyError(
                 f"{len(marked)} training rows of {dataset.name} have {self.attribute} = {self.value}; "

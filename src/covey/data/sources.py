@@ -80,6 +80,9 @@ def validate(dataset: Dataset, source: Source, form: Form, path: Path) -> None:
         raise damaged(path, f"has {counts[0]} training and {counts[1]} test samples instead of {form.rows}")
     if source.shape and (dataset.x_train.shape[1:], dataset.x_test.shape[1:]) != (source.shape,) * 2:
         raise damaged(path, f"has samples of shape {dataset.x_train.shape[1:]} instead of {source.shape}")
+    expected = np.dtype(np.int32 if source.kind == "tokens" else np.uint8)
+    if {dataset.x_train.dtype, dataset.x_test.dtype} != {expected}:
+        raise damaged(path, f"has samples of type {dataset.x_train.dtype} instead of {expected}")
     labels = np.concatenate([dataset.y_train, dataset.y_test])
     if labels.min() < 0 or labels.max() >= len(dataset.classes):
         raise damaged(path, f"has labels {labels.min()} to {labels.max()} for {len(dataset.classes)} classes")
