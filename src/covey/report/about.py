@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 from covey.report.clusters import blocks
-from covey.report.folder import Run, numbers, table
+from covey.report.folder import Run, fields, numbers, table
 from covey.report.grids import MAX_ROWS, chosen, grid_picture, levels, scale_legend
 from covey.report.layout import Section, figure, figures
 from covey.report.marks import bars
@@ -16,8 +17,7 @@ from covey.report.words import plain, sentence_case
 
 def data(run: Run) -> Section | None:
     body = figures(_histogram(run), _sizes(run))
-    notes = run.federation.get("notes")
-    said = [f"{sentence_case(key)}: {value}" for key, value in (notes if isinstance(notes, dict) else {}).items()]
+    said = [f"{sentence_case(key)}: {value}" for key, value in fields(run.federation.get("notes")).items()]
     foot = tag("ul", *(tag("li", one) for one in said), class_="notes") if said else Html("")
     lead = "What every client had to learn from."
     return Section("data", "Data", lead, join([body, foot])) if body or said else None
@@ -41,7 +41,7 @@ def _histogram(run: Run) -> Html | None:
         words += " Clients are sorted by true cluster, named at the left."
     if len(rows) < len(order):
         words += f" {len(rows)} of {len(order):,} clients are drawn, evenly spread."
-    shown = range(labels) if labels <= 20 else chosen(labels, 11)
+    shown = range(0, labels, 1 if labels <= 20 else 10 * math.ceil(labels / 100))
     slanted = labels <= 20 and max(len(name) for name in names) > 3
     ticks = [((j + 0.5) / labels, _clip(names[j])) for j in shown]
     picture = grid_picture(
@@ -55,6 +55,7 @@ def _histogram(run: Run) -> Html | None:
         "label",
         blocks(rows, truth),
         slanted,
+        sequential=True,
     )
     top = max(value for row in counts for value in row)
     return figure("Labels of every client", join([scale_legend(top, "samples"), picture]), words)
@@ -113,8 +114,7 @@ def setup(run: Run) -> Section | None:
         parts.append(join([tag("h3", "Configuration"), tag("dl", *cells, class_="settings")]))
     elif run.config_text:
         parts.append(join([tag("h3", "Configuration, as written"), tag("pre", run.config_text)]))
-    versions = run.result.get("versions")
-    if isinstance(versions, dict) and versions:
+    if versions := fields(run.result.get("versions")):
         cells = [tag("div", tag("dt", key), tag("dd", written(value))) for key, value in versions.items()]
         parts.append(join([tag("h3", "Versions"), tag("dl", *cells, class_="settings")]))
     lead = "The command that repeats this run, with every setting it used."

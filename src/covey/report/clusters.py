@@ -11,7 +11,7 @@ from covey.report.grids import MAX_COLUMNS, MAX_ROWS, Shade, chosen, grid_pictur
 from covey.report.layout import Section, figure, figures
 from covey.report.marks import beyond_palette
 from covey.report.markup import Html, join
-from covey.report.svg import Axis, Series, area_chart, drawable, hue, line_chart
+from covey.report.svg import Axis, Series, area_chart, drawable, hue, line_chart, linear
 from covey.report.training import pick, thinned
 from covey.report.words import percent, plain
 
@@ -53,6 +53,13 @@ def clustering(run: Run) -> Section | None:
     return Section("clusters", "Clusters", lead, body) if body else None
 
 
+def round_ticks(times: Sequence[int]) -> list[tuple[float, str]]:
+    """Round numbers under the columns that show them (or the nearest one, where rounds were left out)."""
+    wanted = linear(times[0], times[-1], tight=True).ticks
+    nearest = {min(range(len(times)), key=lambda i: abs(times[i] - value)) for value, _ in wanted} | {0}
+    return [((i + 0.5) / len(times), str(times[i])) for i in sorted(nearest)]
+
+
 def _assignment(run: Run, times: list[int], picked: list[list[int]]) -> Html:
     order, truth = client_order(run, picked[-1])
     rows = [order[i] for i in chosen(len(order), MAX_ROWS)]
@@ -61,7 +68,7 @@ def _assignment(run: Run, times: list[int], picked: list[list[int]]) -> Html:
     present = sorted({choice for row in grid for choice in row if choice >= 0})
     shades = {choice: Shade(hue(choice), f"cluster {choice}") for choice in present}
     count = max(present, default=-1) + 1
-    ticks = [((place + 0.5) / len(columns), str(times[columns[place]])) for place in chosen(len(columns), 6)]
+    ticks = round_ticks([times[t] for t in columns])
     changed = sum(a != b for early, late in pairwise(picked) for a, b in zip(early, late) if a >= 0)
     words = "One line per client, one column per round, colour: the cluster it chose."
     if truth:
@@ -154,6 +161,7 @@ def _memberships(run: Run) -> Html | None:
         ticks,
         "cluster",
         blocks(rows, truth),
+        sequential=True,
     )
     top = max(value for row in weights for value in row)
     return figure("Memberships", join([scale_legend(top, "weight"), picture]), words)

@@ -48,7 +48,13 @@ def lede(runs: Sequence[Run]) -> list[str]:
 
 
 def badges(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    return [("warn", f"{run.name}: {words}") for run in runs for kind, words in run_badges(run) if kind == "warn"]
+    marks = [("warn", f"{run.name}: {words}") for run in runs for kind, words in run_badges(run) if kind == "warn"]
+    data = dict.fromkeys(pretty(run.word("dataset") or "unknown data") for run in runs)
+    if len(data) > 1:
+        marks.insert(
+            0, ("warn", f"the runs learned different data ({', '.join(data)}): their accuracies do not compare")
+        )
+    return marks
 
 
 def sections(runs: Sequence[Run]) -> list[Section]:

@@ -80,6 +80,11 @@ def dig(tree: Any, *keys: str) -> Any:
     return tree
 
 
+def fields(value: Any) -> Json:
+    """The value where it is a table, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
 def numbers(value: Any) -> list[float] | None:
     """A non-empty list of finite numbers, or None."""
     if not isinstance(value, list) or not value:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from covey.report.markup import Html, percent_of, tag
+from covey.report.markup import Html, join, percent_of, tag
 from covey.report.svg import stretched
 from covey.report.words import plain
 
@@ -68,6 +68,7 @@ def grid_picture(
     x_label: str,
     groups: Sequence[tuple[int, int, str, str]] = (),
     slanted: bool = False,
+    sequential: bool = False,
 ) -> Html:
     """The grid with its axes. `groups` are (first row, end row, name, colour): a strip at the left that names blocks of rows.
 
@@ -76,7 +77,8 @@ def grid_picture(
     rows, columns = len(grid), len(grid[0])
     pixels = row_pixels(rows)
     height = rows * pixels
-    parts = [stretched(cells(grid, shades), height, columns, rows)]
+    ground = tag("rect", width=columns, height=rows, class_="ground")
+    parts = [stretched(join([ground, cells(grid, shades)]), height, columns, rows)]
     for first, end, name, colour in groups:
         top, tall = first * pixels, (end - first) * pixels
         parts.append(tag("rect", x=-12, y=top, width=6, height=max(tall - 1, 1), class_=f"fill {colour}"))
@@ -98,7 +100,7 @@ def grid_picture(
         "svg",
         tag("desc", desc),
         *parts,
-        class_=f"chart cells{' slanted' if slanted else ''}",
+        class_=f"chart cells{' slanted' if slanted else ''}{' sequential' if sequential else ''}",
         height=height,
         role="img",
         aria_label=title,

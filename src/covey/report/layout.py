@@ -28,15 +28,15 @@ class Tile:
     picture: Html = NOTHING
 
 
-def figure(title: str, picture: Html, caption: str = "", wide: bool = False) -> Html:
+def figure(title: str, picture: Html, caption: str = "") -> Html:
     head = tag("h3", title)
     foot = tag("figcaption", caption) if caption else Html("")
-    return tag("figure", head, picture, foot, class_="wide" if wide else None)
+    return tag("figure", head, picture, foot)
 
 
 def figures(*parts: Html | None) -> Html:
     present = [part for part in parts if part]
-    return tag("div", *present, class_="figures") if present else Html("")
+    return tag("div", *present, class_="figures" if len(present) > 1 else "figures lone") if present else Html("")
 
 
 def rows_table(head: Sequence[object], rows: Sequence[Sequence[object]], kind: str = "") -> Html:

@@ -111,7 +111,7 @@ def covey(groups: Sequence[Sequence[int]], names: Sequence[str]) -> tuple[Html, 
             odd = bool(usual) and choice not in (-1, usual[0][0])
             colour = hue(choice) if choice >= 0 else "absent"
             spot = {"cx": cx + far * math.cos(turn), "cy": cy + far * math.sin(turn)}
-            dots.append(tag("circle", **spot, r=4.1, class_=f"bird {colour}{' odd' if odd else ''}"))
+            dots.append(tag("circle", **spot, r=4.5, class_=f"bird {colour}{' odd' if odd else ''}"))
     left = min(x - r for (x, _), r in zip(places, radii)) - 2
     top = min(y - r for (_, y), r in zip(places, radii)) - 2
     width = max(x + r for (x, _), r in zip(places, radii)) + 2 - left
@@ -130,7 +130,7 @@ def _pack(radii: Sequence[float]) -> list[tuple[float, float]]:
         step = 0
         while True:
             turn, far = step * 0.25, 1.1 * step**0.9
-            x, y = 1.45 * far * math.cos(turn), 0.8 * far * math.sin(turn)
+            x, y = 1.3 * far * math.cos(turn), 0.85 * far * math.sin(turn)
             if all(math.hypot(x - a, y - b) >= radius + r + 4 for a, b, r in placed):
                 placed.append((x, y, radius))
                 break

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from covey.report.folder import Run, dig, numbers, table
+from covey.report.folder import Run, dig, fields, numbers, table
 from covey.report.grids import matrix
 from covey.report.layout import Section, figure, figures
 from covey.report.marks import bars
-from covey.report.markup import Html
+from covey.report.markup import Html, tag
 from covey.report.svg import Series, drawable, hue, line_chart
 from covey.report.training import thinned
 from covey.report.words import number, plain, pretty, sentence_case
@@ -41,8 +41,7 @@ def keys_of(run: Run) -> list[str]:
     """Names under `extra`, in order of first appearance."""
     seen: dict[str, None] = {}
     for entry in run.rounds:
-        extra = entry.get("extra")
-        seen.update(dict.fromkeys(extra if isinstance(extra, dict) else ()))
+        seen.update(dict.fromkeys(fields(entry.get("extra"))))
     return [str(key) for key in seen]
 
 
@@ -66,15 +65,26 @@ def measured(run: Run, key: str) -> Html | None:
     title, unit, words = KNOWN.get(key, (sentence_case(key), "", ""))
     shown, note = thinned(run)
     values = [dig(run.rounds[i], "extra", key) for i in shown]
-    series = lines_of(values)
+    series = lines_of(values, _names_for(run, key))
     if not series:
         return None
+    found = {value for one in series for value in one.values if value is not None}
+    if len(found) == 1 and len(run.rounds) > 1:  # a flat line is a number
+        return figure(title, tag("p", tag("b", plain(found.pop())), " in every round", class_="constant"), words)
     xs = [run.rounds[i]["round"] for i in shown]
     drawn = line_chart(title, words or f"{key} by round", xs, series, unit, plain, log=True, height=190)
     return figure(title, drawn, words + note)
 
 
-def lines_of(values: Sequence[object]) -> list[Series]:
+def _names_for(run: Run, key: str) -> list[str]:
+    """What the entries of a short list stand for, where that is known: five quantiles, or the clusters."""
+    if key.endswith("quantiles"):
+        return ["smallest", "lower quarter", "median", "upper quarter", "largest"]
+    clusters = number(run.config.get("clusters"))
+    return [f"cluster {j}" for j in range(int(clusters))] if clusters else []
+
+
+def lines_of(values: Sequence[object], entries: Sequence[str] = ()) -> list[Series]:
     """Scalars give one line, short lists one per entry, long lists (one value per client) their spread; tables by name."""
     if any(isinstance(value, dict) for value in values):
         names = list(dict.fromkeys(key for value in values if isinstance(value, dict) for key in value))
@@ -84,7 +94,8 @@ def lines_of(values: Sequence[object]) -> list[Series]:
         return _present([""], lambda value, i: value, values)
     longest = max(lengths)
     if longest <= 8:
-        return _present([str(i) for i in range(longest)], _entry, values)
+        names = list(entries) if len(entries) == longest else [str(i) for i in range(longest)]
+        return _present(names, _entry, values)
     ordered = [sorted(found) if (found := numbers(value)) else None for value in values]
     spots = {"smallest": 0.0, "median": 0.5, "largest": 1.0}
     return _present(list(spots), lambda v, i: v[round(list(spots.values())[i] * (len(v) - 1))] if v else None, ordered)

@@ -111,10 +111,6 @@
   name();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", name);
   theme.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; name(); });
-  // Paper is white, whatever the screen was.
-  let before;
-  addEventListener("beforeprint", () => { before = root.dataset.theme; root.dataset.theme = "light"; });
-  addEventListener("afterprint", () => { if (before) root.dataset.theme = before; else delete root.dataset.theme; });
 
   for (const button of document.querySelectorAll(".copy")) {
     button.addEventListener("click", async () => {

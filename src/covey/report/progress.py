@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TextIO
 
-from covey.report.words import duration, percent
+from covey.report.words import NBSP, duration, percent
 
 EVERY = 2.0  # seconds between plain lines: a log of a long run stays readable
 
@@ -81,7 +81,7 @@ class Progress:
             parts.append(f"took {duration(elapsed)}")
         elif steps > 0:
             parts.append(f"{duration(elapsed / steps * (self.total - done))} left")
-        return ", ".join(parts + ([note] if note else []))
+        return ", ".join(parts + ([note] if note else [])).replace(NBSP, " ")
 
     def _print(self, line: str) -> None:
         if line != self._shown:  # a last update repeated, say after a final evaluation, is not news

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from covey.report.folder import Run, dig
+from covey.report.folder import Run, dig, fields
 from covey.report.layout import Section, figures, rows_table
 from covey.report.marks import track
 from covey.report.markup import Html, join, tag
@@ -58,7 +58,7 @@ class Finding:
         if self.low is None:
             return "open", "above chance, no interval" if self.value > base else "not above chance"
         if self.low > base:
-            return "leak", "leaks: above chance and controls"
+            return "leak", "a leak: above chance and controls"
         if self.chance is not None and self.low > self.chance:
             best = max(self.controls, key=lambda control: control[1])[0]
             return "none", f"no leak shown: its control “{best.replace('_', ' ')}” reaches as much"
@@ -70,14 +70,11 @@ class Finding:
 
 def read_findings(run: Run) -> list[Finding]:
     """Findings of result.json that have a score, the worst first."""
-    attacks = run.result.get("attacks")
     found = []
-    for name, entry in attacks.items() if isinstance(attacks, dict) else ():
+    for name, entry in fields(run.result.get("attacks")).items():
         value = number(dig(entry, "value"))
         if value is None:
             continue
-        controls = entry.get("controls")
-        details = entry.get("details")
         found.append(
             Finding(
                 sentence_case(name),
@@ -87,16 +84,12 @@ def read_findings(run: Run) -> list[Finding]:
                 number(entry.get("chance")),
                 number(entry.get("low")),
                 number(entry.get("high")),
-                tuple((str(k), s) for k, v in _items(controls) if (s := number(v)) is not None),
+                tuple((str(k), s) for k, v in fields(entry.get("controls")).items() if (s := number(v)) is not None),
                 str(entry.get("verdict") or ""),
-                tuple((sentence_case(k), _brief(v)) for k, v in _items(details)),
+                tuple((sentence_case(k), _brief(v)) for k, v in fields(entry.get("details")).items()),
             )
         )
     return sorted(found, key=lambda finding: -finding.excess)
-
-
-def _items(value: Any) -> list[tuple[Any, Any]]:
-    return list(value.items()) if isinstance(value, Mapping) else []
 
 
 def _brief(value: Any) -> str:

@@ -44,8 +44,9 @@ def main_accuracy(run: Run) -> tuple[float, str] | None:
 
 
 def lede(run: Run) -> list[str]:
-    """Sentences under the headline, each only where its facts are known."""
-    said = []
+    """Paragraphs under the headline: how well, then how private. Each sentence stands only where its facts are known."""
+    said: list[str] = []
+    guarded: list[str] = []
     found = main_accuracy(run)
     rounds = f"After {counted(run.done_rounds, 'round')}" if run.done_rounds else "So far"
     if found:
@@ -66,10 +67,10 @@ def lede(run: Run) -> list[str]:
     plain_text = "updates travelled in the clear" if "encryption" in run.result or "encryption" in run.config else ""
     if shields or plain_text:
         sentence = " and ".join(shields) or plain_text
-        said.append(sentence[:1].upper() + sentence[1:] + ".")
+        guarded.append(sentence[:1].upper() + sentence[1:] + ".")
     if attacks := read_findings(run):
-        said.append(_worst_in_words(attacks[0]))
-    return said
+        guarded.append(_worst_in_words(attacks[0]))
+    return [" ".join(paragraph) for paragraph in (said, guarded) if paragraph]
 
 
 def _worst_in_words(worst: Finding) -> str:
@@ -78,7 +79,7 @@ def _worst_in_words(worst: Finding) -> str:
         f"The strongest attack, “{worst.name.lower()}”,{where[1:] if where else ''} scores {worst.form(worst.value)}"
     )
     against = f" where guessing gives {worst.form(worst.chance)}" if worst.chance is not None else ""
-    return f"{score}{against}: {worst.said or worst.verdict[1]}."
+    return f"{score}{against} ({worst.said or worst.verdict[1]})."
 
 
 def tiles(run: Run) -> list[Tile]:
@@ -138,11 +139,8 @@ def _privacy(run: Run) -> Tile:
     if spends:
         largest = max(n for _, e in ledger if (n := number(e.get("epsilon"))) is not None)
         return Tile("Privacy", f"ε = {plain(largest)}", " ".join(f"{s}." for s in spends) + " No attack was run.")
-    return Tile(
-        "Privacy",
-        "not audited",
-        "No attack was run and no noise was accounted for. `covey audit` runs every attack that applies.",
-    )
+    words = "No attack was run and no noise was accounted for. `covey audit` runs every attack that applies."
+    return Tile("Privacy", "not audited", words_with_code(words))
 
 
 def _traffic(run: Run) -> Tile:

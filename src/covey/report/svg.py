@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from covey.report.markup import Html, join, percent_of, short, tag
-from covey.report.words import plain
+from covey.report.words import NBSP, plain
 
 HUES = 8  # the style sheet's colours c0 … c7 stay distinct for colour-blind readers; there is no honest ninth
 WIDTH = 1000  # units of the stretched viewBox
@@ -49,8 +49,15 @@ def linear(low: float, high: float, form: Callable[[float], str] = plain, count:
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
     first = math.ceil(low / step - 1e-9) if tight else math.floor(low / step + 1e-9)
     last = math.floor(high / step + 1e-9) if tight else math.ceil(high / step - 1e-9)
-    ticks = tuple((i * step, form(i * step)) for i in range(first, last + 1))
+    places = [i * step for i in range(first, last + 1)]
+    ticks = tuple(zip(places, trimmed([form(place) for place in places])))
     return Axis(low, high, ticks) if tight else Axis(first * step, last * step, ticks)
+
+
+def trimmed(labels: Sequence[str]) -> list[str]:
+    """Tick labels without a '.0' that all of them carry: '80.0 %', '90.0 %' become '80 %', '90 %'."""
+    zero = f".0{NBSP}"
+    return [label.replace(zero, NBSP) for label in labels] if all(zero in label for label in labels) else list(labels)
 
 
 def logarithmic(low: float, high: float, form: Callable[[float], str] = plain) -> Axis:
@@ -141,10 +148,11 @@ def line_chart(
     height: int = 230,
     legend: bool = True,
     y: Axis | None = None,
+    x_ticks: int = 5,
 ) -> Html:
     """Lines over `xs`; missing values are bridged. Hovering reads all series at the nearest x; the legend hides them."""
     known = [value for one in series for value in one.values if value is not None]
-    x = linear(min(xs), max(xs), whole, tight=True)
+    x = linear(min(xs), max(xs), whole, x_ticks, tight=True)
     y = y or axis_for(known, form, log)
     groups = []
     for index in sorted(range(len(series)), key=lambda i: not series[i].thin):

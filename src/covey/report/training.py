@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from covey.report.folder import Run, dig
+from covey.report.folder import Run, fields
 from covey.report.grids import chosen
 from covey.report.layout import Section, figure, figures
 from covey.report.marks import bars, beyond_palette
@@ -91,7 +91,7 @@ def _per_cluster(run: Run, xs: Sequence[int], shown: Sequence[int]) -> Html | No
             series.insert(0, Series("Mean of clusters", mean, "muted", thin=True))
         head = tag("div", tag("i", class_=f"swatch {hue(j)}"), f"Cluster {j} ", tag("b", percent(_last(curves[j]))))
         plot = line_chart(
-            f"Cluster {j}", "Accuracy by round.", xs, series, "", percent, "", height=84, legend=False, y=y
+            f"Cluster {j}", "Accuracy by round.", xs, series, "", percent, "", height=84, legend=False, y=y, x_ticks=2
         )
         small.append(tag("div", head, plot, class_="small"))
     worst = min(alive, key=lambda j: _last(curves[j]))
@@ -103,11 +103,10 @@ def _per_cluster(run: Run, xs: Sequence[int], shown: Sequence[int]) -> Html | No
 
 def phases_of(run: Run) -> list[tuple[str, float, str]]:
     """(phase, total seconds, colour), in the order in which a round passes through them."""
-    table = run.result.get("seconds")
-    totals = {k: s for k, v in (table if isinstance(table, dict) else {}).items() if (s := number(v)) is not None}
+    totals = {k: s for k, v in fields(run.result.get("seconds")).items() if (s := number(v)) is not None}
     if not totals:
         for entry in run.rounds:
-            for key, value in (dig(entry, "seconds") or {}).items():
+            for key, value in fields(entry.get("seconds")).items():
                 totals[key] = totals.get(key, 0.0) + (number(value) or 0.0)
     totals.pop("total", None)
     known = [phase for phase in PHASES if phase in totals]
@@ -128,7 +127,7 @@ def cost(run: Run) -> Section | None:
     if len(timed) > 1 and phases:
         xs = [run.rounds[i]["round"] for i in timed]
         layers = [Series(sentence_case(n), pick(run.series("seconds", n), timed), c) for n, _, c in phases]
-        drawn = area_chart("Time of each round", "Seconds by phase.", xs, layers, "seconds")
+        drawn = area_chart("Time of each round", "Seconds by phase.", xs, layers, "time", duration)
         parts.append(figure("Time of each round", drawn, "Stacked by phase." + note))
     parts.append(_bytes(run))
     body = figures(*parts)

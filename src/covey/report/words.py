@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+NBSP = "\u00a0"  # a number and its unit never part at the end of a line
 
 NAMES = {
     "ifca": "IFCA",
@@ -51,18 +51,23 @@ def sentence_case(name: object) -> str:
 
 
 def number(value: object) -> float | None:
-    """The value where it is a finite number; None for anything else that a file may hold."""
+    """The value where it is a number one can draw; None for anything else that a file may hold.
+
+    Beyond 1e100 something diverged, and axes would overflow; below 1e-100 is zero.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         found = float(value)
     except OverflowError:
         return None
-    return found if math.isfinite(found) else None
+    if abs(found) < 1e-100:
+        return 0.0
+    return found if abs(found) <= 1e100 else None  # NaN fails this too
 
 
 def percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
+    return f"{100 * value:.1f}{NBSP}%"
 
 
 def plain(value: float) -> str:
@@ -80,21 +85,21 @@ def size(count: float) -> str:
     """Bytes, in decimal units: 2_540_000 -> '2.5 MB'."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 999.5:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.3g} {unit}"
+            return f"{count:.0f}{NBSP}B" if unit == "B" else f"{count:.3g}{NBSP}{unit}"
         count /= 1000
-    return f"{count:.3g} TB"
+    return f"{count:.3g}{NBSP}TB"
 
 
 def duration(seconds: float) -> str:
     if seconds < 1:
-        return f"{1000 * seconds:.0f} ms"
+        return f"{1000 * seconds:.0f}{NBSP}ms"
     if seconds < 59.95:
-        return f"{seconds:.1f} s"
+        return f"{seconds:.1f}{NBSP}s"
     whole = round(seconds)
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
+        return f"{whole // 60}{NBSP}min {whole % 60}{NBSP}s"
     if whole < 48 * 3600:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
+        return f"{whole // 3600}{NBSP}h {whole % 3600 // 60}{NBSP}min"
     return f"{whole / 86400:.1f} days"
 
 
