@@ -55,6 +55,20 @@ def test_encryption_is_randomised() -> None:
     assert len(set(small_key(0).public.encrypt([5] * 20))) == 20
 
 
+def test_the_table_holds_the_powers_of_the_base() -> None:
+    """A wrong table would still decrypt: only the randomness would be another than the one the security rests on."""
+    public = small_key(0).public
+    assert len(public._powers) == 32
+    for i, row in enumerate(public._powers):
+        assert row == [gmpy2.powmod(public.h, byte * 256**i, public.n_squared) for byte in range(256)]
+
+
+def test_every_key_has_factors_with_little_in_common() -> None:
+    keys = [generate(256, insecure_for_tests=True) for _ in range(12)]  # by chance alone, half of them would not
+    assert all(gmpy2.gcd(key.p - 1, key.q - 1) == 2 for key in keys)
+    assert all(key.public.bits == 256 for key in keys)
+
+
 def test_arithmetic_under_encryption() -> None:
     key = small_key(0)
     public = key.public
@@ -207,6 +221,15 @@ def test_the_blind_is_longer_than_the_slots() -> None:
     top = packing.slots * packing.width + packing.hiding
     assert top - 20 < max(lengths) <= top <= 2048 - 3
     assert len(set(lengths)) > 1
+
+
+def test_what_hides_behind_the_last_value_is_refused() -> None:
+    packing = Packing(512)
+    packed = packing.pack(np.array([1, 2, 3]))
+    with pytest.raises(CoveyError, match="zeros behind"):
+        packing.unpack(packed, 2)
+    with pytest.raises(CoveyError, match="expected 100"):
+        packing.unpack(packed, 100)
 
 
 @pytest.mark.parametrize("bad", [64.01, -1e9, math.nan, math.inf])

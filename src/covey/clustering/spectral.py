@@ -42,7 +42,7 @@ class SoftClusters:
 def distances(rows: ArrayLike) -> Floats:
     """Euclidean distances [n, n] of rows [n, d]."""
     points = np.asarray(rows, np.float64)
-    points = points - points.mean(0)  # what the rows share would only cost digits
+    points = points - points.mean(0)  # what the rows share would only cost digits, and time below
     squares = np.einsum("nd,nd->n", points, points)
     squared = squares[:, None] + squares - 2 * points @ points.T
     # Where almost everything cancels (equal rows), what is left is rounding: subtract first there.
