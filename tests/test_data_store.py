@@ -82,8 +82,9 @@ def test_an_interrupted_download_resumes_where_it_stopped(tmp_path):
 
 def test_a_server_without_ranges_starts_over(tmp_path):
     (tmp_path / "set.bin.part").write_bytes(BODY[:1000])
-    with server(ranges=False) as (url, _):
+    with server(ranges=False) as (url, log):
         assert fetch(wanted(url), tmp_path).read_bytes() == BODY
+    assert len(log) == 1
 
 
 @pytest.mark.parametrize("left", [b"wrong half", BODY + b"too long"])

@@ -155,6 +155,8 @@ def test_too_many_samples_names_what_fits():
     data = labelled([100, 100, 100, 80])
     with pytest.raises(CoveyError, match="18 samples per client would fit"):
         LabelSets(public=0, samples=25).make(data, 20, 2, 0)  # set 1: 180 rows for 10 clients
+    with pytest.raises(CoveyError, match="18 samples per client would fit"):
+        LabelSets(public=0, samples=10**9).make(data, 20, 2, 0)
     assert_sound(LabelSets(public=0, samples=18).make(data, 20, 2, 0), 20)
 
 

@@ -21,6 +21,7 @@ from covey.data.federation import Dataset
 from covey.data.files import Form, WantedFile, damaged, named
 
 PIXELS = 3 * 32 * 32
+REBUILD = np.empty(0).__reduce__()[0]  # the function that an array in a pickle is rebuilt by
 BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
@@ -44,8 +45,8 @@ class ArraysOnly(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         admitted: dict[tuple[str, str], Any] = {
-            ("numpy.core.multiarray", "_reconstruct"): np._core.multiarray._reconstruct,  # type: ignore[attr-defined]
-            ("numpy._core.multiarray", "_reconstruct"): np._core.multiarray._reconstruct,  # type: ignore[attr-defined]
+            ("numpy.core.multiarray", "_reconstruct"): REBUILD,
+            ("numpy._core.multiarray", "_reconstruct"): REBUILD,
             ("numpy", "ndarray"): np.ndarray,
             ("numpy", "dtype"): np.dtype,
             ("_codecs", "encode"): latin,  # how Python 3 writes bytes in the old protocols

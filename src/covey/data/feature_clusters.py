@@ -59,7 +59,7 @@ class FeatureClusters:
                 f"partition.rates has {len(self.rates)} rates for {clients} clients; client 0 is the target, "
                 f"so give {clients - 1}."
             )
-        rates = np.array([0.0, *(self.rates or np.linspace(0.0, 1.0, clients - 1))])
+        rates = np.array([0.0, *(self.rates or np.linspace(0.0, 1.0, clients - 1).round(6))])
         rng = generator(seed, self.name)
         public, rows = set_aside(np.arange(len(dataset.y_train)), self.public, rng)
 

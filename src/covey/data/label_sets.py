@@ -132,7 +132,8 @@ class LabelSets:
         """How many rows each client takes from its own set and from all labels, [n] each."""
         if self.samples:
             if not self._fits(self.samples, pools, members):
-                most = next(m for m in range(self.samples - 1, -1, -1) if self._fits(m, pools, members))
+                even = int(pools.sum() // members.sum())  # no more than that can fit
+                most = next(m for m in range(min(self.samples, even), -1, -1) if self._fits(m, pools, members))
                 raise CoveyError(
                     f"partition.samples is {self.samples}, but the smallest label set has too few rows for "
                     f"{members.tolist()} disjoint clients per set beside {self.public} public rows; "
