@@ -89,6 +89,8 @@ def test_newcomers_and_those_who_were_away_walk_down_the_tree() -> None:
     bench.round(0, 1)
     assert models(bench, 2, 3) == [[0.0, 0.0]] * 2
     bench.round()
+    root = bench.state.nodes[0]
+    assert (root.sent.model.tolist(), root.children) == ([0.0, 0.0], (1, 2))
     assert [bench.notes[i]["cluster"] for i in (2, 3)] == [0, 0]
     assert models(bench, 0, 1, 2, 3) == [[1.5, 0.0], [-1.5, 0.0]] * 2
     # From now on their updates count: the right goes from (1.5, 0) by the mean of (.25, 0) and (.25, 1).

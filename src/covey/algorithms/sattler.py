@@ -78,8 +78,8 @@ class Sattler:
     encryptions: ClassVar[tuple[str, ...]] = ("none",)
 
     eps1: float = 0.0  # ε1; 0: a tenth of the largest ‖mean Δ‖ so far, the paper's rule of thumb
-    eps2: float = 0.0  # ε2; 0: as ε1
-    gamma: float = 0.0  # γ; 0: any similarity below 1 splits
+    eps2: float = 0.0  # ε2; 0: five times ε1, the middle of the 1 to 10 times that the paper suggests
+    gamma: float = 0.7  # γ; 0.7: the halves must point apart (α < 0.02); 0: any similarity below 1 splits
     weighting: str = "clients"  # or "samples"
 
     def __post_init__(self) -> None:
@@ -144,7 +144,7 @@ class Sattler:
         changes = torch.stack([reply.change for reply in replies]).cpu().numpy()  # [n, d]
         eps1 = self.eps1 or largest / 10
         weights = [weight_of(reply, self.weighting) for reply in replies]
-        if len(replies) < 2 or not wants_split(changes, weights, eps1, self.eps2 or eps1):
+        if len(replies) < 2 or not wants_split(changes, weights, eps1, self.eps2 or 5 * eps1):
             return None
         cut = bipartition(cosine_similarities(changes))
         return (cut.first.tolist(), cut.second.tolist()) if is_separated(cut.cross, self.gamma) else None
