@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from covey.algorithms.contract import Client, Setting
 from covey.config import choose
 from covey.errors import CoveyError
-from covey.learn.work import Fisher, GradientNorms, Losses, Plan, Train
+from covey.learn.work import Fisher, GradientNorms, Head, Losses, Plan, Train
 from covey.privacy import DEFENCES
-from covey.privacy.afc import AFC, clipping_bound, normalised
+from covey.privacy.afc import AFC, clipping_bound, clipping_weights, normalised
 from covey.privacy.contract import defend
 from covey.privacy.dp_sgd import DPSGD
 from covey.privacy.ldp import ADP, LDP, sensitivity_growth, step_sensitivity
@@ -131,15 +131,14 @@ def test_afcs_clipping_bound_is_a_percentile_of_the_history():
 
 def test_afc_keeps_its_history_over_rounds_and_leaves_the_old_one_alone():
     memory: dict = {}
-    for round, norms in enumerate(([1.0, 3.0], [4.0, 6.0]), 1):
+    for round, norms in enumerate(([1.0, 3.0] * 10, [4.0, 6.0] * 10), 1):
         me = client(round=round, memory=dict(memory))
         before = list(memory.get("afc.train", []))
-        asked, _ = afc_turn(AFC(), me, norms, torch.rand(D))
+        afc_turn(AFC(), me, norms, torch.rand(D))
         assert memory.get("afc.train", []) == before
         memory = me.memory
     assert memory == {"afc.train": [2.0, 5.0]}
-    assert asked[1].plan.clip == pytest.approx(2 + 0.7 * 3)
-    assert me.notes["clip"] == asked[1].plan.clip
+    assert me.notes["clip"] == pytest.approx(2 + 0.7 * 3)
 
 
 def test_afc_measures_the_batch_that_it_trains_on():
@@ -148,6 +147,42 @@ def test_afc_measures_the_batch_that_it_trains_on():
     assert isinstance(norms, GradientNorms) and isinstance(fisher, Fisher) and fisher.on is None
     assert len(set(norms.on.tolist())) == 20 and max(norms.on.tolist()) < 100
     assert torch.equal(trained.on, norms.on) and trained.plan.steps_for(20) == 1 and trained.plan.batch_size == 0
+
+
+def test_afc_clips_its_one_step_by_weights():
+    """C is the 50th percentile of one G = 2.5; norms 1 and 4 become factors 1 and 2.5 / 4."""
+    plan = replace(PLAN, batch_size=2)
+    (measured, trained), _ = afc_turn(AFC(percentile=50), client(samples=5, plan=plan), [1.0, 4.0], torch.rand(D), plan)
+    expected = [1.0] * 5
+    expected[measured[0].on.tolist()[1]] = 0.625
+    assert trained.weights.tolist() == pytest.approx(expected) and trained.plan.clip == 0
+    given = torch.tensor([0.5, 0.5, 0.5])
+    weights = clipping_weights(torch.tensor([4.0, 100.0]), torch.tensor([2, 0]), 2.5, 3, given)
+    assert weights.tolist() == pytest.approx([0.025, 0.5, 0.5]) and given.tolist() == [0.5] * 3
+
+
+def test_clipping_by_weights_is_clipping_in_the_step():
+    from covey.learn.flat import Network
+    from covey.learn.machine import Machine
+    from covey.learn.work import Job
+    from covey.models.start import initial
+
+    network = Network("fcnn", (8, 8), 10)
+    random = torch.Generator().manual_seed(0)
+    x, y = torch.rand(30, 8, 8, generator=random), torch.randint(0, 10, (30,), generator=random)
+    machine, start, batch = Machine(network, x, y), initial(network, 3), torch.arange(5, 25)
+    plan = Plan(lr=0.5, steps=1, batch_size=0)
+
+    def compute(work):
+        return machine.compute([Job(torch.arange(30), 1, work)])[0]
+
+    norms = compute(GradientNorms(start, batch))
+    clip = float(norms.median())
+    weights = clipping_weights(norms, batch, clip, 30, None)
+    one = compute(Train(start, replace(plan, clip=clip), on=batch))
+    other = compute(Train(start, plan, on=batch, weights=weights))
+    torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+    assert float((other - compute(Train(start, plan, on=batch))).abs().max()) > 1e-4
 
 
 def test_afc_with_several_steps_trains_as_planned():
@@ -192,7 +227,9 @@ def test_alpha_stays_between_beta_minus_one_and_beta(fisher, beta):
 def test_a_second_heads_parameters_get_full_noise_and_no_measurement():
     me = client(d=3)
     work = Train(torch.zeros(5), PLAN)
+    work = replace(work, head=Head(torch.zeros(100, dtype=torch.int64)))
     asked, model = drive(AFC().train(me, work), [[torch.ones(20), torch.tensor([0.0, 1.0, 2.0])], torch.zeros(5)])
+    assert asked[1].plan.clip == 1.0 and asked[1].weights is None
     assert asked[0][0].at.shape == (3,) and model.shape == (5,)
 
 

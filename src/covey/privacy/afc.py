@@ -59,11 +59,14 @@ class AFC:
         batch = _batch(me, work, samples)
         norms, fisher = yield [GradientNorms(at, batch), Fisher(at, work.on)]
         clip = self._clip(me, work, float(norms.mean()))
-        plan = replace(work.plan, clip=clip, noise=0.0)
-        if plan.steps_for(samples) == 1:
-            work = replace(work, plan=replace(plan, batch_size=0, steps=1), on=batch)
+        plan = replace(work.plan, clip=0.0, noise=0.0)
+        if plan.steps_for(samples) == 1 and work.head is None:
+            # The step's gradients are the measured ones: clipping them is weighting them. So all clients keep one plan, which
+            # a machine computes as one batch (and a GPU captures once), although each has its own bound.
+            weights = clipping_weights(norms, batch, clip, me.samples, work.weights)
+            work = replace(work, plan=replace(plan, batch_size=0, steps=1), on=batch, weights=weights)
         else:
-            work = replace(work, plan=plan)
+            work = replace(work, plan=replace(plan, clip=clip))
         model: Tensor = yield work
         step, growth = step_sensitivity(plan, clip, len(batch)), sensitivity_growth(plan, samples)
         scaled_to = step * (growth if self.sensitivity == "round" else 1.0)
@@ -96,6 +99,15 @@ class AFC:
 def clipping_bound(history: Sequence[float], percentile: float) -> float:
     """C^t: the percentile of G^0 … G^t, between neighbours by linear interpolation."""
     return max(float(np.percentile(history, percentile)), SMALLEST_CLIP)
+
+
+def clipping_weights(norms: Tensor, batch: Tensor, clip: float, samples: int, given: Tensor | None) -> Tensor:
+    """Weights [samples] that clip: min(1, C/‖g‖) on the batch, or less where the algorithm weighs a sample less."""
+    device = norms.device
+    weights = torch.ones(samples, device=device) if given is None else given.to(device, torch.float32).clone()
+    at = batch.to(device)
+    weights[at] = torch.minimum(weights[at], clip / norms.to(torch.float32).clamp(min=1e-30))
+    return weights
 
 
 def normalised(fisher: Tensor) -> Tensor:
