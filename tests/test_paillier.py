@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from covey.crypto.packing import Packing
 from covey.crypto.paillier import PrivateKey, PublicKey, generate
-from covey.crypto.paillier_vectors import OVERHEAD, VectorOpener, VectorSealer
+from covey.crypto.paillier_vectors import VectorOpener, VectorSealer
+from covey.crypto.sealing import LABEL_BYTES
 from covey.errors import CoveyError
 
 
@@ -392,12 +393,12 @@ def _sealed_once() -> bytes:
 
 def test_damaged_and_foreign_blobs_are_refused() -> None:
     party, blob = opener(), _sealed_once()
-    for bad in (b"", blob[:10], blob[:-1], blob + b"\0", blob[:OVERHEAD]):
+    for bad in (b"", blob[:10], blob[:-1], blob + b"\0", blob[:LABEL_BYTES]):
         with pytest.raises(CoveyError):
             party.open(bad)
-    with pytest.raises(CoveyError, match="sealed for the key"):
+    with pytest.raises(CoveyError, match="another key"):
         opener(1).open(blob)
-    with pytest.raises(CoveyError, match="packed in another way"):
+    with pytest.raises(CoveyError, match="other paillier parameters"):
         opener(precision=20).open(blob)
     with pytest.raises(CoveyError, match="modulus"):
         VectorSealer(small_key(0).public, Packing(1024))
@@ -407,9 +408,9 @@ def test_a_forged_ciphertext_with_a_right_digest_is_refused() -> None:
     """Whoever alters a body can recompute the digest: the checks of range and unit stand on their own."""
     party = opener()
     sealer = party.sealer
-    honest = sealer._read(_sealed_once())
+    honest = sealer.read(_sealed_once())
     for forged in (0, small_key(0).p):
-        blob = sealer._write(type(honest)([forged, *honest.ciphertexts[1:]], honest.dimension, 1))
+        blob = sealer.write(type(honest)([forged, *honest.ciphertexts[1:]], honest.dimension, 1))
         with pytest.raises(CoveyError, match=r"outside|no unit"):
             sealer.add(blob, _sealed_once())
 
@@ -419,4 +420,4 @@ def test_a_model_under_a_real_key() -> None:
     models = np.random.default_rng(0).normal(0, 0.1, (3, 200)).astype(np.float32)
     total = functools.reduce(party.sealer.add, [party.sealer.seal(m) for m in models])
     assert np.abs(party.open(total, additions=3) - models.astype(np.float64).sum(0)).max() <= 3 * 2**-25
-    assert len(total) == OVERHEAD + math.ceil(200 / party.packing.slots) * 512
+    assert len(total) == LABEL_BYTES + math.ceil(200 / party.packing.slots) * 512

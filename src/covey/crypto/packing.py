@@ -54,7 +54,7 @@ class Packing:
     @cached_property
     def largest(self) -> int:
         """The magnitude of the largest encoded value."""
-        return round(self.bound * 2**self.precision)
+        return round(math.ldexp(self.bound, self.precision))
 
     @cached_property
     def width(self) -> int:

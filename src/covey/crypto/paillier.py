@@ -81,8 +81,8 @@ class PublicKey:
 
     @cached_property
     def key_id(self) -> bytes:
-        """16 bytes that name the key in every message sealed under it."""
-        return hashlib.sha256(self.to_bytes()).digest()[:16]
+        """8 bytes that name the key in every message sealed under it."""
+        return hashlib.sha256(self.to_bytes()).digest()[:8]
 
     def to_bytes(self) -> bytes:
         width = (self.bits + 7) // 8

@@ -1,9 +1,9 @@
 """Sealed vectors under Paillier: one model, one bytes object, which a server can add, blind and hand on
 unread.
 
-A blob is a header (which key, which packing, how many values, how many terms were summed, whether it is
-blinded), a SHA-256 of header and body, and ciphertexts of fixed width. The digest finds accidents; it is no
-signature, and since anybody can combine blobs, who sent one must be shown by `covey.crypto.signatures`.
+A blob is the label that everything sealed carries (`covey.crypto.sealing`), with the scheme `paillier` or, under a
+blind, `pailblnd`, and then ciphertexts of fixed width. Who sent it must be shown by `covey.crypto.signatures`: anybody
+can make blobs and combine them.
 
 Blinding, as FedCAPrivacy uses it: the business server draws a blind, adds its encryption to every row
 (`add`), and the holder of the key sees rows relative to each other only (`open_blinded`). A mean of blinded
@@ -14,7 +14,6 @@ whichever key the mean was sealed.
 from __future__ import annotations
 
 import hashlib
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,16 +23,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from covey.crypto.packing import Packing
 from covey.crypto.paillier import Integer, PrivateKey, PublicKey
+from covey.crypto.sealing import LABEL_BYTES, Label
 from covey.errors import CoveyError
 
-_MAGIC = b"CVPV\x01"
-_HEADER = struct.Struct(">5s16s8sIIB")  # magic, key id, packing, dimension, terms, blinds
-_DIGEST = 32
-OVERHEAD = _HEADER.size + _DIGEST
+_SCHEMES = ("paillier", "pailblnd")  # by number of blinds
 
 
 @dataclass(frozen=True)
-class _Sealed:
+class SealedVector:
+    """A blob that was read and found possible."""
+
     ciphertexts: list[Integer]
     dimension: int
     terms: int
@@ -57,25 +56,25 @@ class VectorSealer:
 
     def size(self, dimension: int) -> int:
         """Bytes of a sealed vector."""
-        return OVERHEAD + self.packing.count(dimension) * self.key.ciphertext_bytes
+        return LABEL_BYTES + self.packing.count(dimension) * self.key.ciphertext_bytes
 
     def seal(self, vector: ArrayLike) -> bytes:
         encoded = self.packing.encode(vector)
-        return self._write(self._encrypt(self.packing.pack(encoded), encoded.size, terms=1))
+        return self.write(self._encrypt(self.packing.pack(encoded), encoded.size, terms=1))
 
     def add(self, a: bytes, b: bytes) -> bytes:
-        return self._write(self._combine(self._read(a), self._read(b)))
+        return self.write(self.combine(self.read(a), self.read(b)))
 
     def subtract(self, a: bytes, b: bytes) -> bytes:
-        left, right = self._read(a), self._read(b)
+        left, right = self.read(a), self.read(b)
         if right.blinds:
             raise CoveyError("cannot subtract a blinded vector; remove its blind with `unblind` first")
-        negated = _Sealed(self.key.negate(right.ciphertexts), right.dimension, right.terms)
-        return self._write(self._combine(left, negated))
+        negated = SealedVector(self.key.negate(right.ciphertexts), right.dimension, right.terms)
+        return self.write(self.combine(left, negated))
 
     def scale(self, blob: bytes, factor: int) -> bytes:
         """Times a whole number, which counts as that many terms."""
-        return self._write(self._scaled(self._read(blob), factor))
+        return self.write(self._scaled(self.read(blob), factor))
 
     def mix(self, membership: ArrayLike, sealed: Sequence[bytes]) -> list[bytes]:
         """k sealed sums over n sealed vectors: row k of `membership` [k, n] holds whole, non-negative weights."""
@@ -86,8 +85,7 @@ class VectorSealer:
             )
         if np.any(weights < 0) or np.any(weights != np.rint(weights)):
             raise CoveyError("Paillier sums take whole non-negative weights; scale the weights and round them")
-        rows = [self._read(blob) for blob in sealed]
-        zeros = self.packing.pack(np.zeros(rows[0].dimension, np.int64))
+        rows = [self.read(blob) for blob in sealed]
         sums = []
         for row_weights in weights.astype(int).tolist():
             total = None
@@ -95,36 +93,36 @@ class VectorSealer:
                 if weight == 0:
                     continue
                 term = row if weight == 1 else self._scaled(row, weight)
-                total = term if total is None else self._combine(total, term)
-            sums.append(self._write(total or self._encrypt(zeros, rows[0].dimension, terms=0)))
+                total = term if total is None else self.combine(total, term)
+            sums.append(self.write(total or self.zeros(rows[0].dimension)))
         return sums
 
     def seal_blind(self, blind: Sequence[Integer], dimension: int) -> bytes:
         """A blind, to `add` to every row of a round. Its encryption is fresh, so it also hides the rows'
         randomness.
         """
-        return self._write(self._encrypt(self._fits(blind, dimension), dimension, terms=0, blinds=1))
+        return self.write(self._encrypt(self._fits(blind, dimension), dimension, terms=0, blinds=1))
 
     def seal_blinded(self, integers: Sequence[Integer], dimension: int) -> bytes:
         """A blinded mean, as `BlindedRows.mean` gives it: for the key holder that hands it on without knowing
         it.
         """
-        return self._write(self._encrypt(self._fits(integers, dimension), dimension, terms=1, blinds=1))
+        return self.write(self._encrypt(self._fits(integers, dimension), dimension, terms=1, blinds=1))
 
     def unblind(self, blob: bytes, blind: Sequence[Integer]) -> bytes:
-        sealed = self._read(blob)
+        sealed = self.read(blob)
         if sealed.blinds != 1:
             raise CoveyError("there is no blind to remove from this vector; unblind each blinded vector once")
         blind = self._fits(blind, sealed.dimension)
         rest = self.key.add_known(sealed.ciphertexts, [-b for b in blind])
-        return self._write(_Sealed(rest, sealed.dimension, sealed.terms))
+        return self.write(SealedVector(rest, sealed.dimension, sealed.terms))
 
     def rearrange(self, blob: bytes, order: ArrayLike, signs: ArrayLike) -> bytes:
         """Ciphertext i of the result is `signs[i]` (±1) times ciphertext `order[i]`: distances between rows
         that were rearranged alike stay, coordinates no longer line up with those of another round. Before
         blinding only.
         """
-        sealed = self._read(blob)
+        sealed = self.read(blob)
         count = len(sealed.ciphertexts)
         order, signs = np.asarray(order), np.asarray(signs)
         if sealed.blinds or not np.array_equal(np.sort(order), np.arange(count)) or signs.shape != (count,):
@@ -133,20 +131,22 @@ class VectorSealer:
             )
         moved = [sealed.ciphertexts[i] for i in order.tolist()]
         turned = [c if sign > 0 else self.key.negate([c])[0] for c, sign in zip(moved, signs.tolist(), strict=True)]
-        return self._write(_Sealed(turned, count * self.packing.slots, sealed.terms))  # the zeros at the end moved too
+        return self.write(
+            SealedVector(turned, count * self.packing.slots, sealed.terms)
+        )  # the zeros at the end moved too
 
     def restore(self, blob: bytes, order: ArrayLike, signs: ArrayLike, dimension: int) -> bytes:
         """Undoes `rearrange`."""
         back = np.argsort(np.asarray(order))
-        sealed = self._read(self.rearrange(blob, back, np.asarray(signs)[back]))
+        sealed = self.read(self.rearrange(blob, back, np.asarray(signs)[back]))
         if self.packing.count(dimension) != len(sealed.ciphertexts):
             raise CoveyError(
                 f"{len(sealed.ciphertexts)} ciphertexts cannot hold {dimension} values; check the dimension"
             )
-        return self._write(_Sealed(sealed.ciphertexts, dimension, sealed.terms))
+        return self.write(SealedVector(sealed.ciphertexts, dimension, sealed.terms))
 
-    def _encrypt(self, integers: Sequence[Integer], dimension: int, terms: int, blinds: int = 0) -> _Sealed:
-        return _Sealed(self.key.encrypt(integers, self.workers), dimension, terms, blinds)
+    def _encrypt(self, integers: Sequence[Integer], dimension: int, terms: int, blinds: int = 0) -> SealedVector:
+        return SealedVector(self.key.encrypt(integers, self.workers), dimension, terms, blinds)
 
     def _fits(self, integers: Sequence[Integer], dimension: int) -> Sequence[Integer]:
         if len(integers) != self.packing.count(dimension):
@@ -156,25 +156,29 @@ class VectorSealer:
             )
         return integers
 
-    def _combine(self, a: _Sealed, b: _Sealed) -> _Sealed:
+    def zeros(self, dimension: int) -> SealedVector:
+        """The sum of no vectors, freshly encrypted."""
+        return self._encrypt(self.packing.pack(np.zeros(dimension, np.int64)), dimension, terms=0)
+
+    def combine(self, a: SealedVector, b: SealedVector) -> SealedVector:
         if a.dimension != b.dimension:
             raise CoveyError(f"cannot add vectors of {a.dimension} and {b.dimension} values; all must be one model")
         if a.blinds + b.blinds > 1:
             raise CoveyError("the sum would carry two blinds, and only one can be removed; add unblinded vectors")
-        return _Sealed(
+        return SealedVector(
             self.key.add(a.ciphertexts, b.ciphertexts),
             a.dimension,
             self._allowed(a.terms + b.terms),
             a.blinds + b.blinds,
         )
 
-    def _scaled(self, sealed: _Sealed, factor: int) -> _Sealed:
+    def _scaled(self, sealed: SealedVector, factor: int) -> SealedVector:
         if sealed.blinds:
             raise CoveyError("cannot scale a blinded vector: its blind would grow with it; scale it unblinded")
         if factor == 0:
             raise CoveyError("a vector times 0 would be a ciphertext that anybody can read; seal zeros instead")
         terms = self._allowed(sealed.terms * abs(factor))
-        return _Sealed(self.key.multiply(sealed.ciphertexts, factor), sealed.dimension, terms)
+        return SealedVector(self.key.multiply(sealed.ciphertexts, factor), sealed.dimension, terms)
 
     def _allowed(self, terms: int) -> int:
         if terms > self.packing.additions:
@@ -184,39 +188,30 @@ class VectorSealer:
             )
         return terms
 
-    def _write(self, sealed: _Sealed) -> bytes:
-        fields = (self.key.key_id, self.packing.fingerprint, sealed.dimension, sealed.terms, sealed.blinds)
-        header = _HEADER.pack(_MAGIC, *fields)
+    def write(self, sealed: SealedVector) -> bytes:
         width = self.key.ciphertext_bytes
         body = b"".join([int(c).to_bytes(width, "little") for c in sealed.ciphertexts])
-        return header + _digest(header, body) + body
+        label = self._label(sealed.blinds, sealed.dimension, sealed.terms)
+        return label.over(_digest(body)).write() + body
 
-    def _read(self, blob: bytes) -> _Sealed:
+    def read(self, blob: bytes) -> SealedVector:
         """Everything about a blob that can be checked without the private key is checked here."""
-        if len(blob) < OVERHEAD or not blob.startswith(_MAGIC):
-            raise CoveyError("expected a vector sealed with Paillier, found something else or only its beginning")
-        _, key_id, packing, dimension, terms, blinds = _HEADER.unpack_from(blob)
-        if key_id != self.key.key_id:
+        label, body = Label.read(blob), memoryview(blob)[LABEL_BYTES:]
+        blinds = _SCHEMES.index(label.scheme) if label.scheme in _SCHEMES else 0
+        label.expect(self._label(blinds, label.length, label.terms))
+        if len(blob) != self.size(label.length) or label != label.over(_digest(body)):
             raise CoveyError(
-                f"this vector is sealed for the key {key_id.hex()}, expected {self.key.key_id.hex()}; "
-                "use the key of the party that is to open it"
+                f"this sealed vector of {label.length} values was cut or altered ({len(blob)} bytes, expected "
+                f"{self.size(label.length)} that match the digest); ask for it again"
             )
-        if packing != self.packing.fingerprint:
-            raise CoveyError("this vector is packed in another way; give all parties the same packing")
-        if len(blob) != self.size(dimension):
-            raise CoveyError(
-                f"this sealed vector of {dimension} values has {len(blob)} bytes, expected "
-                f"{self.size(dimension)}; it was cut or altered, ask for it again"
-            )
-        body = memoryview(blob)[OVERHEAD:]
-        if blob[_HEADER.size : OVERHEAD] != _digest(blob[: _HEADER.size], body):
-            raise CoveyError("this sealed vector does not match its digest; it was altered, ask for it again")
-        if blinds > 1 or terms > self.packing.additions:
-            raise CoveyError(f"this vector claims {terms} terms and {blinds} blinds, more than its packing allows")
+        self._allowed(label.terms)
         width = self.key.ciphertext_bytes
         ciphertexts = [mpz.from_bytes(bytes(body[i : i + width]), "little") for i in range(0, len(body), width)]
         self.key.check(ciphertexts)
-        return _Sealed(ciphertexts, dimension, terms, blinds)
+        return SealedVector(ciphertexts, label.length, label.terms, blinds)
+
+    def _label(self, blinds: int, dimension: int, terms: int) -> Label:
+        return Label(_SCHEMES[blinds], self.packing.fingerprint, self.key.key_id, dimension, terms)
 
 
 @dataclass(frozen=True)
@@ -256,7 +251,7 @@ class VectorOpener:
 
     def open(self, blob: bytes, additions: int | None = None) -> NDArray[np.float64]:
         """The sum that was sealed. Give `additions` where the number of terms is known, and it is checked."""
-        sealed = self.sealer._read(blob)
+        sealed = self.sealer.read(blob)
         if sealed.blinds:
             raise CoveyError("this vector is blinded; open it with `open_blinded`, or have its blind removed first")
         if additions is not None and sealed.terms != additions:
@@ -271,7 +266,7 @@ class VectorOpener:
         first: list[Integer] = []
         offsets, dimension = [], None
         for blob in blobs:
-            sealed = self.sealer._read(blob)
+            sealed = self.sealer.read(blob)
             dimension = sealed.dimension if dimension is None else dimension
             if sealed.blinds != 1 or sealed.terms != 1 or sealed.dimension != dimension:
                 raise CoveyError("expected single vectors of one dimension under one blind; check what was forwarded")
@@ -284,7 +279,5 @@ class VectorOpener:
         return BlindedRows(self.packing, tuple(first), np.stack(offsets))
 
 
-def _digest(header: bytes, body: bytes | memoryview) -> bytes:
-    hasher = hashlib.sha256(header)
-    hasher.update(body)
-    return hasher.digest()
+def _digest(body: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(body, digest_size=16).digest()
