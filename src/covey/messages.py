@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import struct
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -91,16 +91,26 @@ def decode(data: bytes | bytearray | memoryview) -> Any:
     return value
 
 
+class _Buffers(list[memoryview]):
+    """The buffers in order. A tensor that occurs again is referred to, so that what many share is stored once."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[int, tuple[int, Tensor]] = {}  # id -> (its number, itself: so its id stays its own)
+
+
 def _split(value: Any) -> tuple[bytes, list[memoryview]]:
-    buffers: list[memoryview] = []
+    buffers = _Buffers()
     tree = _tree(value, buffers)
     return json.dumps(tree, separators=(",", ":")).encode(), buffers
 
 
-def _tree(value: Any, buffers: list[memoryview]) -> Any:
+def _tree(value: Any, buffers: _Buffers) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Tensor):
+        if id(value) in buffers.tensors:
+            return {"again": buffers.tensors[id(value)][0]}
+        buffers.tensors[id(value)] = (len(buffers.tensors), value)
         return _array("t", value.detach().cpu().contiguous().numpy(), buffers)
     if isinstance(value, np.ndarray):
         return _array("a", np.ascontiguousarray(value), buffers)
@@ -118,7 +128,7 @@ def _tree(value: Any, buffers: list[memoryview]) -> Any:
         return {"d": [[_tree(k, buffers), _tree(v, buffers)] for k, v in value.items()]}
     name = type(value).__name__
     if _REGISTRY.get(name) is type(value):
-        fields = {f.name: _tree(getattr(value, f.name), buffers) for f in dataclasses.fields(value)}
+        fields = {f.name: _tree(getattr(value, f.name), buffers) for f in dataclasses.fields(cast(Any, value))}
         return {"m": name, "f": fields}
     raise CoveyError(f"a {name} cannot cross the wire: use tensors, bytes and scalars, or register it with @message")
 
@@ -126,7 +136,7 @@ def _tree(value: Any, buffers: list[memoryview]) -> Any:
 def _array(kind: str, array: np.ndarray[Any, Any], buffers: list[memoryview]) -> dict[str, Any]:
     if array.dtype.name not in _DTYPES:
         raise CoveyError(f"arrays of {array.dtype.name} cannot cross the wire; use one of {', '.join(_DTYPES)}")
-    buffers.append(memoryview(array.reshape(-1).view(np.uint8)))
+    buffers.append(memoryview(cast(Any, array.reshape(-1).view(np.uint8))))
     return {kind: array.dtype.name, "s": list(array.shape)}
 
 
@@ -136,6 +146,7 @@ class _Reader:
     def __init__(self, body: memoryview) -> None:
         self.body = body
         self.used = 0
+        self.tensors: list[Tensor] = []
 
     def take(self, count: int) -> memoryview:
         if not isinstance(count, int) or count < 0 or self.used + count > len(self.body):
@@ -150,8 +161,15 @@ class _Reader:
             if isinstance(node, list):
                 raise ValueError("a bare list stands where a value should be")
             return node
-        if "t" in node or "a" in node:
-            return self.array(node)
+        if "t" in node:
+            self.tensors.append(torch.from_numpy(self.array(node["t"], node["s"])))
+            return self.tensors[-1]
+        if "a" in node:
+            return self.array(node["a"], node["s"])
+        if "again" in node:
+            if not 0 <= node["again"] < len(self.tensors):
+                raise ValueError("it refers to a tensor that has not come yet")
+            return self.tensors[node["again"]]
         if "b" in node:
             return bytes(self.take(node["b"]))
         if "l" in node:
@@ -165,13 +183,11 @@ class _Reader:
             raise ValueError(f"it is of the unknown kind {node['m']!r}")
         return cls(**{name: self.value(v, depth + 1) for name, v in node["f"].items()})
 
-    def array(self, node: dict[str, Any]) -> Tensor | np.ndarray[Any, Any]:
-        name, shape = node.get("t") or node["a"], node["s"]
+    def array(self, name: str, shape: list[int]) -> np.ndarray[Any, Any]:
         if name not in _DTYPES or len(shape) > 8 or not all(isinstance(n, int) and n >= 0 for n in shape):
             raise ValueError(f"an array of {name} with shape {shape} is not admitted")
         dtype = np.dtype(name)
         count = 1
         for n in shape:
             count *= n
-        array = np.frombuffer(self.take(count * dtype.itemsize), dtype).reshape(shape).copy()
-        return torch.from_numpy(array) if "t" in node else array
+        return np.frombuffer(self.take(count * dtype.itemsize), dtype).reshape(shape).copy()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from covey import checkpoint
 from covey.algorithms.contract import Server, make_keys
@@ -55,7 +56,8 @@ def run(
     if experiment.seeds > 1:
         return _run_seeds(experiment, folder, attacks, callbacks, federation, resume, quiet, command)
     loop = _Loop(experiment, folder, list(attacks), federation, command)
-    return loop.run(callbacks, resume, quiet)
+    with _single_threaded():
+        return loop.run(callbacks, resume, quiet)
 
 
 def _run_seeds(
@@ -222,7 +224,7 @@ class _Loop:
             "accuracy": accuracy,
             "clustering": clustering_scores(clusters, self.federation.clusters),
             "clusters": clusters,
-            "extra": {**server.notes, **_means(facts)},
+            "extra": {**server.notes, **_means(facts), **_pictures(facts)},
         }
         memberships = {i: f["membership"] for i, f in facts.items() if "membership" in f}
         if memberships:
@@ -326,6 +328,17 @@ def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
         seconds[phase] += time.perf_counter() - begin
 
 
+@contextmanager
+def _single_threaded() -> Iterator[None]:
+    """Parallelism comes from worker processes: threads that wait for each other crawl when the cores are busy (60× seen)."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _instances(attacks: tuple[Any, ...]) -> list[Attack]:
     """Fresh observers of the experiment's attacks: an experiment may be run twice."""
     return [replace(a, memory={}) for a in attacks]
@@ -349,6 +362,15 @@ def _means(facts: dict[int, Any]) -> dict[str, float]:
         if name not in ("cluster", "membership") and isinstance(value, int | float):
             values[name].append(float(value))
     return {name: float(np.mean(v)) for name, v in values.items()}
+
+
+def _pictures(facts: dict[int, Any]) -> dict[str, Any]:
+    """Notes named "picture:…", such as a matrix that all clients of a round share: the first client's."""
+    found: dict[str, Any] = {}
+    for name, value in itertools.chain.from_iterable(f.items() for f in facts.values()):
+        if name.startswith("picture:"):
+            found.setdefault(name.removeprefix("picture:"), value)
+    return found
 
 
 def _federation_summary(federation: Federation) -> dict[str, Any]:

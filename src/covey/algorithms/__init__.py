@@ -9,6 +9,8 @@ from covey.algorithms.fedprox import FedProx
 from covey.algorithms.fedsoft import FedSoft
 from covey.algorithms.ifca import IFCA
 from covey.algorithms.local import LocalOnly
+from covey.algorithms.mingledpie import MingledPie
+from covey.algorithms.routing import Routing
 from covey.algorithms.sattler import Sattler
 from covey.algorithms.scaffold import Scaffold
 
@@ -24,5 +26,7 @@ ALGORITHMS: dict[str, type] = {
         IFCA,
         Sattler,
         FedSoft,
+        MingledPie,
+        Routing,
     )
 }

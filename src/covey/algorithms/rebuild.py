@@ -1,0 +1,108 @@
+"""From mingled sums back to cluster models: the linear algebra of MingledPie's client, without randomness or cryptography.
+
+Group `a` holds everyone who shows cluster `a`. With `S_a` the sum of their models and `x_ab` how many of them are truly of
+cluster `b`, the mean models `Θ*` satisfy `S = H Θ*`, up to how much the members of one cluster differ from each other.
+
+The paper divides `S_a` by the size of the group and then solves with the counts as they are; every row is then off by that
+factor. Here both sides are sums. A cluster that nobody chose is a column of zeros, and in small federations two columns may
+coincide: such clusters are not determined by the sums, and keep the model that they had.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covey.algorithms.contract import Client, Setting
+from covey.learn.work import Compute, Work
+
+Matrix = NDArray[np.float64]
+_RANK = 1e-9  # singular values below this share of the largest are zero; counts up to thousands stay far above it
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """Cluster models as clients get them out of a broadcast."""
+
+    models: Tensor  # [k, d]; rows that are not known hold zeros
+    rows: list[Tensor]  # the same, one by one: what clients remember
+    known: list[bool]
+    shared: Tensor | None  # [d] the mean over all clients, where layers are shared
+
+
+def solve(counts: Matrix, sums: Matrix) -> tuple[Matrix, list[bool]]:
+    """`H Θ = S` by least squares over the clusters that it determines: (Θ [k, d], which rows it determines)."""
+    inverse = _inverse(counts)
+    resolution = inverse @ counts  # row b is e_b iff cluster b is determined
+    known = [bool(np.abs(row - unit).max() < 1e-6) for row, unit in zip(resolution, np.eye(len(counts)))]
+    return (inverse * np.array(known)[:, None]) @ sums, known
+
+
+def mingled_means(sums: Matrix, sizes: NDArray[np.int64]) -> tuple[Matrix, list[bool]]:
+    """No rebuilding: the mean of each group, false members and all (Table V, ① + ②)."""
+    return sums / np.maximum(sizes, 1)[:, None], (sizes > 0).tolist()
+
+
+def ideal(sums: Matrix, sizes: NDArray[np.int64], rate: float) -> tuple[Matrix, list[bool]]:
+    """Rebuilding with expected shares in the place of counts (Table V, ③): equal clusters, every other one shown at `rate`."""
+    means, known = mingled_means(sums, sizes)
+    k = len(sums)
+    shares = (rate + (1.0 - rate) * np.eye(k)) / (1.0 + (k - 1) * rate)  # rows sum to 1
+    models: Matrix = np.linalg.inv(shares).astype(np.float64) @ means
+    return models, known
+
+
+def condition(counts: Matrix) -> float:
+    """cond(H) over the clusters that somebody chose."""
+    chosen = counts[:, counts.any(0)]
+    return float(np.linalg.cond(chosen)) if chosen.size else math.inf
+
+
+def noise_gain(counts: Matrix) -> float:
+    """The largest `√n_b · ‖row b of H⁻¹‖`: by how much rebuilding magnifies the noise that a plain average would have."""
+    gains = np.sqrt(np.diag(counts)) * np.linalg.norm(_inverse(counts), axis=1)
+    return float(gains.max(initial=0.0))
+
+
+def _inverse(counts: Matrix) -> Matrix:
+    """H⁻¹, or where H is singular its pseudo-inverse; rows of clusters that nobody chose are zero."""
+    return np.linalg.pinv(counts, rcond=_RANK).astype(np.float64)
+
+
+def rebuilt(models: Matrix, known: list[bool], setting: Setting, mean: NDArray[np.float64] | None = None) -> Rebuilt:
+    """Float32 on the setting's device, cut into rows once for all clients of a host; `mean` fills the shared layers."""
+    stack = torch.from_numpy(models.astype(np.float32)).to(setting.start.device)
+    shared = None if mean is None else torch.from_numpy(mean.astype(np.float32)).to(stack.device)
+    if shared is not None:
+        stack = torch.where(setting.personal, stack, shared)
+    return Rebuilt(stack, list(stack.unbind(0)), known, shared)
+
+
+def remembered(me: Client, found: Rebuilt) -> Generator[Work, Any, Tensor]:
+    """All k models [k, d]: those found, and for the others the last that this client knew, at first the agreed start.
+
+    Every client remembers k models, as it would in a deployment. In a simulation these are references to the rows that the
+    clients of a host share, so that memory and checkpoints hold them once; a client that was away falls back to older ones.
+    """
+    last = me.memory.get("models") or list(me.setting.start.unbind(0))
+    kept = [old.to(found.models.device) for old in last]
+    if found.shared is not None:
+        kept = [torch.where(me.setting.personal, old, found.shared) for old in kept]
+    rows = [new if known else old for new, old, known in zip(found.rows, kept, found.known)]
+    me.memory["models"] = rows
+    if all(found.known):
+        return found.models
+    # Most clients remember the same rows: those share one stack, which the machine then evaluates in one go.
+    common, stack = yield Compute("keep", _stacked, (rows,), shared=True)
+    return stack if all(a is b for a, b in zip(common, rows)) else torch.stack(rows)
+
+
+def _stacked(rows: list[Tensor]) -> tuple[list[Tensor], Tensor]:
+    return rows, torch.stack(rows)
