@@ -183,8 +183,8 @@ class VectorSealer:
     def _allowed(self, terms: int) -> int:
         if terms > self.packing.additions:
             raise CoveyError(
-                f"a sum of {terms} vectors could overflow: the packing has room for "
-                f"{self.packing.additions}; raise `additions` for all parties"
+                f"More than {self.packing.additions} summed vectors could overflow a slot, found {terms}; "
+                "raise `additions` for all parties"
             )
         return terms
 
