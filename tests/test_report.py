@@ -424,12 +424,12 @@ def finding(**changes: object) -> Finding:
 
 
 def test_a_leak_needs_the_whole_interval_above_chance_and_controls() -> None:
-    assert finding().verdict == ("leak", "a leak: above chance and controls")
-    assert finding(low=0.1).verdict[0] == "none"
-    reached = finding(controls=(("prior", 0.45), ("placebo", 0.2))).verdict
-    assert reached == ("none", "no leak shown: its control “prior” reaches as much")
-    assert finding(low=None).verdict == ("open", "above chance, no interval")
-    assert finding(chance=None).verdict[0] == "open"
+    assert (finding().kind, finding().verdict) == ("leak", "leaks: above chance and controls")
+    assert finding(said="broken").verdict == "broken: above chance and controls"
+    assert finding(low=0.1).kind == "none"
+    reached = finding(controls=(("prior", 0.45), ("placebo", 0.2)))
+    assert (reached.kind, reached.verdict) == ("none", "no leak seen: its control “prior” reaches as much")
+    assert finding(low=None).kind == finding(chance=None).kind == "open"
     assert finding().excess == pytest.approx(0.3 / 0.8)
 
 
@@ -479,14 +479,12 @@ def test_an_interrupted_run_shows_its_rounds_and_says_so(tmp_path: Path) -> None
 
 
 def test_stand_in_data_is_named(tmp_path: Path) -> None:
-    synthetic_run(tmp_path, clients=10, rounds=3, stand_in="Purchase100")
-    assert "generated data, standing in for Purchase100: no figure here holds for the real data" in visible(
-        page_of(tmp_path)
-    )
+    synthetic_run(tmp_path, clients=10, rounds=3, stand_in="generated stand-in for Purchase100")
+    assert "generated stand-in for Purchase100; no figure here holds for the real data" in visible(page_of(tmp_path))
 
 
 def test_repeated_seeds_show_their_spread(tmp_path: Path) -> None:
-    spread = {"n": 5, "mean": {"average_cluster": 0.951}, "std": {"average_cluster": 0.004}}
+    spread = {"n": 5, "mean": {"accuracy.average_cluster": 0.951}, "std": {"accuracy.average_cluster": 0.004}}
     synthetic_run(tmp_path, clients=10, rounds=3, seeds=spread)
     assert "95.1 ± 0.4 % over 5 seeds." in visible(page_of(tmp_path))
 

@@ -154,7 +154,7 @@ def _attacks(runs: Sequence[Run]) -> Section | None:
                 swatch(runs, i),
                 " ",
                 tag("b", one.form(one.value)),
-                f" {one.metric}: {one.said or one.verdict[1]}",
+                f" {one.metric}: {one.verdict}",
                 class_="numbers",
             )
             lines.append(tag("div", words, drawn))

@@ -50,19 +50,32 @@ class Finding:
         return all(0 <= n <= 1 for n in all_numbers if n is not None)
 
     @property
-    def verdict(self) -> tuple[str, str]:
-        """(kind, words): 'leak' only where the whole interval lies above chance and every control."""
+    def kind(self) -> str:
+        """'leak' only where the whole interval lies above chance and every control; 'open' where that cannot be told."""
+        if self.baseline is None or self.low is None:
+            return "open"
+        return "leak" if self.low > self.baseline else "none"
+
+    @property
+    def reason(self) -> str:
+        """Why it is of that kind."""
         base = self.baseline
         if base is None:
-            return "open", "nothing to compare with"
+            return "nothing to compare with"
         if self.low is None:
-            return "open", "above chance, no interval" if self.value > base else "not above chance"
+            return "above chance and controls, but without an interval" if self.value > base else "not above chance"
         if self.low > base:
-            return "leak", "a leak: above chance and controls"
+            return "above chance and controls"
         if self.chance is not None and self.low > self.chance:
             best = max(self.controls, key=lambda control: control[1])[0]
-            return "none", f"no leak shown: its control “{best.replace('_', ' ')}” reaches as much"
-        return "none", "no leak shown: chance lies in or above the interval"
+            return f"its control “{best.replace('_', ' ')}” reaches as much"
+        return "chance lies in or above the interval"
+
+    @property
+    def verdict(self) -> str:
+        """The attack's own word where it gave one, and the reason."""
+        words = {"leak": "leaks", "none": "no leak seen", "open": "undecided"}
+        return f"{self.said or words[self.kind]}: {self.reason}"
 
     def form(self, value: float) -> str:
         return percent(value) if self.is_share else plain(value)
@@ -75,10 +88,11 @@ def read_findings(run: Run) -> list[Finding]:
         value = number(dig(entry, "value"))
         if value is None:
             continue
+        told = ({"used": entry["used"]} if entry.get("used") else {}) | fields(entry.get("details"))
         found.append(
             Finding(
                 sentence_case(name),
-                str(entry.get("vantage") or ""),
+                str(entry.get("vantage") or "").replace("+", " and ").replace(":", " "),
                 str(entry.get("metric") or "score").replace("_", " "),
                 value,
                 number(entry.get("chance")),
@@ -86,7 +100,7 @@ def read_findings(run: Run) -> list[Finding]:
                 number(entry.get("high")),
                 tuple((str(k), s) for k, v in fields(entry.get("controls")).items() if (s := number(v)) is not None),
                 str(entry.get("verdict") or ""),
-                tuple((sentence_case(k), _brief(v)) for k, v in fields(entry.get("details")).items()),
+                tuple((sentence_case(k), _brief(v)) for k, v in told.items()),
             )
         )
     return sorted(found, key=lambda finding: -finding.excess)
@@ -108,7 +122,7 @@ def attacks(run: Run) -> Section | None:
     found = read_findings(run)
     if not found:
         return None
-    leaks = sum(finding.verdict[0] == "leak" for finding in found)
+    leaks = sum(finding.kind == "leak" for finding in found)
     lead = (
         f"{counted(len(found), 'attack')} watched this run from the places named; {leaks or 'none'} learned more than guessing "
         "and every control did. Dot and bar: score and its interval. Upright line: chance. "
@@ -129,13 +143,12 @@ def interval_of(finding: Finding) -> tuple[float, float] | None:
 
 
 def _finding(one: Finding) -> Html:
-    kind, words = one.verdict
     head = tag(
         "h3", one.name, tag("span", f" from the view of the {one.vantage}" if one.vantage else "", class_="soft")
     )
-    chip = tag("p", one.said or words, class_=f"chip {kind}")
+    chip = tag("p", one.verdict, class_=f"chip {one.kind}")
     axis = finding_axis(one)
-    colour = {"leak": "bad", "none": "good", "open": "ink"}[kind]
+    colour = {"leak": "bad", "none": "good", "open": "ink"}[one.kind]
     picture = track(axis, one.value, interval_of(one), one.chance, one.controls, one.form, colour)
     numbers = [tag("b", one.form(one.value)), f" {one.metric}"]
     if interval_of(one):

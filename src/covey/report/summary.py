@@ -9,7 +9,7 @@ from covey.report.marks import covey, spark, stacked_bar, track
 from covey.report.markup import Html, join, tag
 from covey.report.protection import Finding, finding_axis, interval_of, read_findings, read_ledger
 from covey.report.training import phases_of
-from covey.report.words import counted, duration, number, percent, plain, pretty, sentence_case, size
+from covey.report.words import NBSP, counted, duration, number, percent, plain, pretty, sentence_case, size
 
 ONE_MODEL = ("fedavg", "fedprox", "scaffold", "feddyn")
 
@@ -79,7 +79,7 @@ def _worst_in_words(worst: Finding) -> str:
         f"The strongest attack, “{worst.name.lower()}”,{where[1:] if where else ''} scores {worst.form(worst.value)}"
     )
     against = f" where guessing gives {worst.form(worst.chance)}" if worst.chance is not None else ""
-    return f"{score}{against} ({worst.said or worst.verdict[1]})."
+    return f"{score}{against} ({worst.verdict})."
 
 
 def tiles(run: Run) -> list[Tile]:
@@ -108,14 +108,10 @@ def seeds(run: Run) -> str | None:
     count = number(dig(run.result, "seeds", "n"))
     if count is None:
         return None
-    mean, deviation = dig(run.result, "seeds", "mean"), dig(run.result, "seeds", "std")
     for key in ("average_cluster", "client_mean", "global"):
-        values = [
-            v if (v := number(one)) is not None else number(dig(one, key) or dig(one, "accuracy", key))
-            for one in (mean, deviation)
-        ]
-        if values[0] is not None and values[1] is not None:
-            return f"{100 * values[0]:.1f} ± {100 * values[1]:.1f} % over {counted(int(count), 'seed')}."
+        mean, deviation = (number(dig(run.result, "seeds", part, f"accuracy.{key}")) for part in ("mean", "std"))
+        if mean is not None and deviation is not None:
+            return f"{100 * mean:.1f} ± {100 * deviation:.1f}{NBSP}% over {counted(int(count), 'seed')}."
     return f"{counted(int(count), 'seed')}."
 
 
@@ -131,7 +127,7 @@ def _privacy(run: Run) -> Tile:
         against = f" Guessing: {worst.form(worst.chance)}." if worst.chance is not None else ""
         seen_from = f" ({worst.vantage})" if worst.vantage else ""
         words = f"{worst.name}{seen_from}: the strongest of {counted(len(found), 'attack')}.{against}"
-        colour = {"leak": "bad", "none": "good", "open": "ink"}[worst.verdict[0]]
+        colour = {"leak": "bad", "none": "good", "open": "ink"}[worst.kind]
         picture = track(
             finding_axis(worst), worst.value, interval_of(worst), worst.chance, (), worst.form, colour, ticks=False
         )
@@ -193,12 +189,10 @@ def flock(run: Run) -> tuple[Html, str] | None:
 def badges(run: Run) -> list[tuple[str, str]]:
     """(kind, words) that qualify every number below them."""
     marks = []
-    stand_in = run.result.get("stand_in")
+    stand_in = run.result.get("stand_in") or run.federation.get("stand_in")
     if stand_in:
-        words = (
-            f"generated data, standing in for {stand_in}" if isinstance(stand_in, str) else "generated stand-in data"
-        )
-        marks.append(("warn", f"{words}: no figure here holds for the real data"))
+        words = str(stand_in) if isinstance(stand_in, str) else "generated stand-in data"
+        marks.append(("warn", f"{words}; no figure here holds for the real data"))
     planned = run.planned_rounds
     reached = run.result.get("rounds_to_target") == run.done_rounds  # a run may end as soon as it meets its target
     if not run.result or (planned is not None and run.done_rounds < planned and not reached):
