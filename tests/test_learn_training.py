@@ -1,9 +1,12 @@
 """Every kernel trains like a textbook loop: module, autograd, torch.optim.SGD, one sample at a time where gradients are clipped.
 
-Differences seen when this was written (float32, largest absolute): 3e-7 on the linear stacks and small CNNs, 2e-6 on ResNet-18.
+Largest absolute difference of a parameter seen when this was written (float32): 9e-8 over all plans and requests, 1.2e-7
+over all models; the tests allow 1e-6.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -152,7 +155,7 @@ def textbook(net: Network, x: Tensor, y: Tensor, job: Job) -> Tensor:
     return torch.cat([p.detach().reshape(-1) for p in parameters])
 
 
-def check(net: Network, jobs: list[Job], kernel: str, tolerance: float = 2e-6, chunk: int = 0) -> None:
+def check(net: Network, jobs: list[Job], kernel: str, tolerance: float = 1e-6, chunk: int = 0) -> None:
     x, y = samples(net, sum(len(job.rows) for job in jobs))
     trained = Machine(net, x, y, kernel=kernel, chunk=chunk).compute(jobs)
     for job, model in zip(jobs, trained):
@@ -207,8 +210,10 @@ def test_head_and_clip_on_other_stacks(name: str) -> None:
 
 @pytest.mark.parametrize("kernel", ["loop", "stacked"])
 def test_resnet(kernel: str) -> None:
+    """From start 0 a pre-activation of 2.8e-7 would lie within rounding of ReLU's kink, where rounding picks the gradient."""
     net = network("resnet18")
-    check(net, jobs_of(net, Plan(lr=0.05, batch_size=2), sizes=(3,)), kernel, tolerance=1e-5)
+    [job] = jobs_of(net, Plan(lr=0.05, batch_size=2), sizes=(3,))
+    check(net, [replace(job, work=replace(job.work, start=initial(net, 1)))], kernel)
 
 
 @pytest.mark.parametrize("kernel", ["linear", "stacked"])
@@ -216,6 +221,23 @@ def test_resnet(kernel: str) -> None:
 def test_chunks_do_not_matter(kernel: str, chunk: int) -> None:
     net = network("fcnn")
     check(net, jobs_of(net, PLANS["everything smooth"], frozenset({"correction"})), kernel, chunk=chunk)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("plan", ["plain", "everything smooth", "noise, momentum", "clip, dropout"])
+@pytest.mark.parametrize(
+    ("name", "kernel"), [("fcnn", "linear"), ("fcnn", "stacked"), ("cnn", "stacked"), ("gru", "stacked")]
+)
+def test_graphs_on_a_gpu(name: str, kernel: str, plan: str) -> None:
+    net = network(name)
+    jobs = jobs_of(net, PLANS[plan], frozenset(EXTRAS[-1]))
+    x, y = samples(net, sum(SIZES))
+    expected = Machine(net, x, y, kernel="loop").compute(jobs)
+    machine = Machine(net, x, y, device="cuda", kernel=kernel)
+    for _ in range(2):  # captured, then replayed
+        for got, want in zip(machine.compute(jobs), expected):
+            torch.testing.assert_close(got.cpu(), want, rtol=0, atol=1e-5)
 
 
 def test_order_and_company_do_not_matter() -> None:

@@ -1,8 +1,8 @@
 """Keyed randomness for experiments: a stream per (seed, round, client, purpose), the same on every device and engine.
 
-The streams are counter-based (SplitMix64 over torch integers), so a thousand clients draw theirs in one vectorised call, a
-GPU draws the same numbers as a CPU, and no generator has a state that could depend on the order of the work. This is for
-experiments only: keys, nonces and the noise of a real deployment come from the operating system.
+The streams are counter-based (SplitMix64 over torch integers), so a thousand clients draw theirs in one vectorised call,
+a GPU draws the same numbers as a CPU, and no generator has a state that could depend on the order of the work. This is
+for experiments only: keys, nonces and the noise of a real deployment come from the operating system.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ def bits(keys: Sequence[int] | Tensor, count: int, device: torch.device | str = 
     """63 random bits for every key and position, int64 [len(keys), count]; keys may be bits drawn before."""
     start = keys if isinstance(keys, Tensor) else torch.tensor(list(keys), dtype=torch.int64)
     z = start.to(device)[:, None] + torch.arange(1, count + 1, dtype=torch.int64, device=device) * _GOLDEN
-    z = (z ^ _shift(z, 30)) * _MIX_1
-    z = (z ^ _shift(z, 27)) * _MIX_2
-    return _shift(z ^ _shift(z, 31), 1)
+    shifted = torch.empty_like(z)  # one buffer for all shifts: the passes over memory are what this costs
+    z.bitwise_xor_(_shift(z, 30, shifted)).mul_(_MIX_1)
+    z.bitwise_xor_(_shift(z, 27, shifted)).mul_(_MIX_2)
+    z.bitwise_xor_(_shift(z, 31, shifted))
+    return _shift(z, 1, z)
 
 
 def permutations(keys: Sequence[int] | Tensor, sizes: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
@@ -55,14 +57,17 @@ def uniforms(keys: Sequence[int] | Tensor, count: int, device: torch.device | st
 
 
 def normals(keys: Sequence[int] | Tensor, count: int, device: torch.device | str = "cpu") -> Tensor:
-    """Standard normals by Box and Muller, float32 [len(keys), count]."""
+    """Standard normals by Box and Muller, float32 [len(keys), count]. A word gives both numbers of a pair; none exceeds 5.9."""
     half = (count + 1) // 2
-    u = uniforms(keys, 2 * half, device)
-    radius = torch.sqrt(-2.0 * torch.log(u[:, :half]))
-    angle = (2.0 * math.pi) * u[:, half:]
-    return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], dim=1)[:, :count]
+    word = bits(keys, half, device)
+    angle = ((word >> 15) & 0xFFFFFF).to(torch.float32).add_(0.5).mul_(2.0**-24 * 2.0 * math.pi)
+    radius = (word >> 39).to(torch.float32).add_(0.5).mul_(2.0**-24).log_().mul_(-2.0).sqrt_()
+    out = torch.empty(len(word), 2 * half, device=device)
+    torch.mul(radius, torch.cos(angle), out=out[:, :half])
+    torch.mul(radius, angle.sin_(), out=out[:, half:])
+    return out[:, :count]
 
 
-def _shift(z: Tensor, by: int) -> Tensor:
-    """Logical right shift: torch's >> carries the sign."""
-    return (z >> by) & ((1 << (64 - by)) - 1)
+def _shift(z: Tensor, by: int, out: Tensor) -> Tensor:
+    """Logical right shift into `out`: torch's >> carries the sign."""
+    return torch.bitwise_right_shift(z, by, out=out).bitwise_and_((1 << (64 - by)) - 1)

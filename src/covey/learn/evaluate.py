@@ -11,8 +11,6 @@ from torch.nn import functional as F
 
 from covey.learn.samples import Samples
 
-ROWS_CPU, ROWS_GPU = 1024, 16_384  # samples in one product: enough to be efficient, few enough for the caches (memory)
-
 
 class Forward(Protocol):
     """What a kernel offers for evaluation."""
@@ -22,8 +20,7 @@ class Forward(Protocol):
 
 def outputs(kernel: Forward, samples: Samples, models: Tensor, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """(logits [k, b, classes], rows [b]) part by part; the inputs of a part are gathered once for all models."""
-    size = ROWS_CPU if rows.device.type == "cpu" else ROWS_GPU
-    for part in torch.split(rows, size):
+    for part in torch.split(rows, samples.at_once):
         x = samples.inputs(part)
         yield torch.stack([kernel.logits(model, x) for model in models]), part
 

@@ -13,8 +13,9 @@ from covey.learn.flat import Network
 from covey.learn.graph import Replays
 from covey.learn.linear import Linear, is_stack
 from covey.learn.loop import Loop
+from covey.learn.objective import activations
 from covey.learn.samples import Samples
-from covey.learn.stacked import Stacked, activations
+from covey.learn.stacked import Stacked
 from covey.learn.wave import Wave
 
 NAMES = ("auto", "linear", "loop", "stacked")

@@ -19,7 +19,6 @@ from covey.learn.objective import clipped
 from covey.learn.samples import Samples
 
 Layers = list[tuple[Tensor, Tensor]]  # (weights [c, out, in], biases [c, out]) of the hidden layers, the last, the head
-ROWS = 1024  # samples of one client in a product when they need not be a batch
 
 
 class Linear:
@@ -95,14 +94,14 @@ class Linear:
     def gradient(self, at: Tensor, rows: Tensor) -> Tensor:
         """Mean gradient [d]."""
         total = torch.zeros_like(at)
-        for part in torch.split(rows, ROWS):
+        for part in torch.split(rows, self.samples.at_once):
             self.accumulate(total[None], at[None], self._batch(part, 1 / len(rows)), 1.0, 1.0)
         return total
 
     def sample_norms(self, at: Tensor, rows: Tensor) -> Tensor:
         """Norm of every sample's gradient [n]."""
         layers, found = self._cut(at[None], 0), []
-        for part in torch.split(rows, ROWS):
+        for part in torch.split(rows, self.samples.at_once):
             found.append(_norms(*self._backward(layers, self._batch(part)))[0])
         return torch.cat(found)
 
@@ -110,7 +109,7 @@ class Linear:
         """Mean squared per-sample gradient [d]: (δ²)ᵀ h² for weights, Σ δ² for biases."""
         total = torch.zeros_like(at)
         layers, sums = self._cut(at[None], 0), self._cut(total[None], 0)
-        for part in torch.split(rows, ROWS):
+        for part in torch.split(rows, self.samples.at_once):
             for (weight, bias), h, delta in zip(sums, *self._backward(layers, self._batch(part))):
                 delta.square_()
                 weight.baddbmm_(delta.mT, h.square(), alpha=1 / len(rows))

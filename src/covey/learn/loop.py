@@ -88,7 +88,7 @@ class Loop:
         trainee = self._trainee(0, 1.0)
         trainee.model.copy_(at)
         total = torch.zeros_like(at)
-        for part in torch.split(rows, 1024):
+        for part in torch.split(rows, self.samples.at_once):
             factor = torch.full((len(part),), 1 / len(rows), device=self.device)
             batch = (self.samples.inputs(part), self.samples.labels(part), None, None)
             total += torch.cat([g.reshape(-1) for g in trainee.gradients(batch, factor)])

@@ -26,7 +26,7 @@ Array = Tensor | NDArray[np.generic]
 
 
 class Machine:
-    """A device with a dataset on it. Jobs name rows of that dataset.
+    """A device with a dataset on it. Jobs name rows of that dataset. For one thread: its kernels reuse their buffers.
 
     Args:
         kernel: auto, linear, loop or stacked; one that cannot do the network is refused.
@@ -125,17 +125,27 @@ class Machine:
         on = getattr(job.work, "on", None)
         if len(job.rows) == 0 or (on is not None and len(on) == 0):
             raise CoveyError("a client has no samples to compute on: give every client at least one, or leave it out")
-        size = self.network.d
         if isinstance(job.work, Train):
-            vector = job.work.start
-            if job.work.head is not None:
-                size += self.network.head_size(job.work.head.classes)
-        else:
-            vector = _at(job) if hasattr(job.work, "at") else _models(job)
-        if vector.shape[-1] != size:
-            raise CoveyError(
-                f"a model with {vector.shape[-1]} parameters was given, network '{self.network.name}' has {size} here"
-            )
+            self._check_training(job.work, len(job.rows))
+            return
+        vector = _at(job) if hasattr(job.work, "at") else _models(job)
+        _check_size("a model", vector.shape[-1], self.network.d)
+
+    def _check_training(self, work: Train, samples: int) -> None:
+        size = self.network.d + (self.network.head_size(work.head.classes) if work.head else 0)
+        labels = work.head.labels if work.head else None
+        given = {"start": work.start, "correction": work.correction, "anchor": work.anchor}
+        for name, vector in given.items():
+            if vector is not None:
+                _check_size(f"the {name}", len(vector), size)
+        for name, per_sample in {"weights": work.weights, "head's labels": labels}.items():
+            if per_sample is not None:
+                _check_size(f"the {name}", len(per_sample), samples, "entries, one for each of the client's samples")
+
+
+def _check_size(what: str, found: int, expected: int, unit: str = "parameters") -> None:
+    if found != expected:
+        raise CoveyError(f"{what} of {found} was given: it must have {expected} {unit}")
 
 
 def _kind(job: Job) -> tuple[object, ...]:
@@ -161,6 +171,6 @@ def _at(job: Job) -> Tensor:
 
 def _check_finite(answers: list[Tensor], what: str, reason: str) -> None:
     """One sum per group: cheap, and any NaN or infinity shows in it."""
-    total = sum(answer.sum(dtype=torch.float64) for answer in answers)
+    total = sum(answer.sum() for answer in answers)
     if not torch.isfinite(torch.as_tensor(total)):
         raise CoveyError(f"{what} gave values that are not finite: {reason}")

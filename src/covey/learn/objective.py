@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -48,3 +50,22 @@ def clipped(factor: Tensor, norms: Tensor, counts: Tensor, clip: float) -> Tenso
     """
     bound = clip / (norms.clamp(min=1e-30) * counts.clamp(min=1)[..., None])
     return torch.minimum(factor, bound)
+
+
+@lru_cache(maxsize=16)
+def activations(network: Network) -> int:
+    """Floats that one sample's forward pass keeps for its backward pass: what limits how many clients fit at once."""
+    objective = Objective(network, 0, 1.0, torch.device("cpu"))
+    own = {p.data_ptr() for p in objective.parameters()}
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        if tensor.data_ptr() not in own:
+            kept[tensor.data_ptr()] = max(kept.get(tensor.data_ptr(), 0), tensor.numel())
+        return tensor
+
+    dtype = torch.int64 if network.kind == "tokens" else torch.float32
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        losses = objective(torch.ones(1, *network.read_shape, dtype=dtype), torch.zeros(1, dtype=torch.int64))
+    del losses
+    return sum(kept.values())

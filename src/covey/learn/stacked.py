@@ -53,21 +53,3 @@ class Stacked:
         if known not in self._objectives:
             self._objectives[known] = Objective(self._network, head_classes, share, self._device)
         return self._objectives[known]
-
-
-def activations(network: Network) -> int:
-    """Floats that one sample's forward pass keeps for its backward pass: what limits how many clients fit at once."""
-    objective = Objective(network, 0, 1.0, torch.device("cpu"))
-    own = {p.data_ptr() for p in objective.parameters()}
-    kept: dict[int, int] = {}
-
-    def note(tensor: Tensor) -> Tensor:
-        if tensor.data_ptr() not in own:
-            kept[tensor.data_ptr()] = max(kept.get(tensor.data_ptr(), 0), tensor.numel())
-        return tensor
-
-    dtype = torch.int64 if network.kind == "tokens" else torch.float32
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        losses = objective(torch.ones(1, *network.read_shape, dtype=dtype), torch.zeros(1, dtype=torch.int64))
-    del losses
-    return sum(kept.values())

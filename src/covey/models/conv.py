@@ -1,4 +1,7 @@
-"""Convolutional networks for images, channels first. Every size from 8×8 on is accepted; the layers adapt."""
+"""Convolutional networks for images, channels first. Every size from 8×8 on is accepted; the layers adapt.
+
+Pooling comes before ReLU: the two commute, values and gradients are the same, and ReLU has a quarter of the work.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,11 @@ def lenet(channels: int, height: int, width: int, classes: int) -> Classifier:
     height, width = (((side + 2 * first - 4) // 2 + 2 * second - 4) // 2 for side in (height, width))
     body = nn.Sequential(
         nn.Conv2d(channels, 6, 5, padding=first),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         nn.Conv2d(6, 16, 5, padding=second),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         nn.Flatten(),
         nn.Linear(16 * height * width, 120),
         nn.ReLU(),
@@ -39,11 +42,11 @@ def cnn5(channels: int, height: int, width: int, classes: int) -> Classifier:
     """Two pairs of 5×5 convolution (32, 64 channels, padded) and 2×2 pooling, then 512: the CNN of the FedAvg paper."""
     body = nn.Sequential(
         nn.Conv2d(channels, 32, 5, padding=2),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         nn.Conv2d(32, 64, 5, padding=2),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         nn.Flatten(),
         nn.Linear(64 * (height // 4) * (width // 4), 512),
         nn.ReLU(),
@@ -55,7 +58,7 @@ def lfw_cnn(channels: int, height: int, width: int, classes: int) -> Classifier:
     """Three 3×3 convolutions (32, 64, 128 channels), each with 2×2 pooling, then 256: after Melis et al. 2019."""
     layers: list[nn.Module] = []
     for fan_in, fan_out in ((channels, 32), (32, 64), (64, 128)):
-        layers += [nn.Conv2d(fan_in, fan_out, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(fan_in, fan_out, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()]
     layers += [nn.Flatten(), nn.Linear(128 * (height // 8) * (width // 8), 256), nn.ReLU()]
     return Classifier(nn.Sequential(*layers), 256, classes)
 
@@ -79,6 +82,13 @@ class Residual(nn.Module):
         return F.relu(self.norm2(self.conv2(h)) + self.shortcut(x))
 
 
+class PlainOrder(nn.Module):
+    """Puts each channel's pixels side by side in memory: GroupNorm is slow on the channels-last order of the samples."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.contiguous()
+
+
 class Average(nn.Module):
     """Mean over the image. Written out because adaptive pooling has a slow gradient under vmap."""
 
@@ -88,7 +98,8 @@ class Average(nn.Module):
 
 def resnet18(channels: int, classes: int) -> Classifier:
     """ResNet-18 for small images: 3×3 stem without pooling, GroupNorm instead of BatchNorm."""
-    layers: list[nn.Module] = [nn.Conv2d(channels, 64, 3, 1, 1, bias=False), nn.GroupNorm(GROUPS, 64), nn.ReLU()]
+    stem = nn.Conv2d(channels, 64, 3, 1, 1, bias=False)
+    layers: list[nn.Module] = [PlainOrder(), stem, nn.GroupNorm(GROUPS, 64), nn.ReLU()]
     for fan_in, fan_out, stride in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)):
         layers += [Residual(fan_in, fan_out, stride), Residual(fan_out, fan_out, 1)]
     return Classifier(nn.Sequential(*layers, Average()), 512, classes)
