@@ -146,9 +146,10 @@ def _write(result: Result) -> None:
     write_json(result.folder / "result.json", result.json())
     try:
         from covey.report.page import write_report
+
+        write_report(result.folder)  # imports jinja2 only here
     except ImportError:  # jinja2 is not there on a bare GPU machine; the figures are
         return
-    write_report(result.folder)
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
