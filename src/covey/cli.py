@@ -120,21 +120,42 @@ def list_command(
 @data_app.command("list")
 def data_list() -> None:
     """Which datasets are present, and where they were looked for."""
-    _print_rows([row.line() for row in _store().inventory()])
+    from covey.data.store import inventory
+    from covey.report.words import size
+
+    entries = inventory()
+    for e in entries:
+        state = ("embedded or generated" if not e.paths else size(e.bytes)) if e.present else "-"
+        how = "" if e.present else ("covey data get" if e.fetchable else "by hand")
+        print(f"  {e.name:<18} {state:<22} {how:<15} {e.title}")
+    print(f"looked in {entries[0].folder} (COVEY_DATA sets the folder)")
 
 
 @data_app.command("check")
 def data_check(name: Annotated[str, typer.Argument(help="A dataset (`covey data list`).")]) -> None:
     """Decode a dataset and verify its shapes and, where they are known, its checksums."""
-    for line in _store().check(name):
-        print(line)
+    from covey.data.store import check
+
+    found = check(name)
+    shape = "×".join(map(str, found.shape))
+    print(f"{found.name}: {found.train:,} training and {found.test:,} test samples of {shape}, {found.classes} classes")
+    for line in filter(None, (found.note, found.stand_in)):
+        print(f"  {line}")
+    for path, word in found.checksums:
+        print(f"  {path}: {word} checksum")
 
 
 @data_app.command("get")
 def data_get(name: Annotated[str, typer.Argument(help="A dataset (`covey data list`).")]) -> None:
     """Download a dataset, resuming where an earlier download stopped, and verify it."""
-    for line in _store().get(name):
-        print(line)
+    from covey.data.store import get
+    from covey.report.progress import Progress
+
+    with Progress(100, f"get {name}", unit="percent") as bar:
+        paths = get(
+            name, lambda file, done, total: bar.update(done=round(100 * done / total) if total else 0, note=file)
+        )
+    print("\n".join(str(p) for p in paths) if paths else f"{name} is generated or embedded: nothing to fetch")
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -157,12 +178,6 @@ def bench(
         done = subprocess.run([sys.executable, str(scripts[chosen]), *context.args], check=False)
         if done.returncode:
             raise CoveyError(f"benchmark '{chosen}' failed (exit {done.returncode})")
-
-
-def _store() -> Any:
-    from covey.data import store
-
-    return store
 
 
 def _table(source: str, assignments: list[str]) -> dict[str, Any]:
@@ -200,12 +215,6 @@ def _show(result: Any, as_json: bool) -> None:
         print(line)
 
 
-def _print_rows(rows: list[tuple[str, ...]]) -> None:
-    widths = [max(len(cell) for cell in column) for column in zip(*rows)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
-
-
 def _first_line(thing: Any) -> str:
     return str(getattr(thing, "title", "") or (thing.__doc__ or "").strip().split("\n")[0])
 
@@ -241,9 +250,17 @@ def _list_datasets() -> list[tuple[str, str]]:
 
 
 def _list_models() -> list[tuple[str, str]]:
-    from covey.models import MODELS
+    from covey.models import MODELS, parameters
 
-    return [(name, spec.line()) for name, spec in MODELS.items()]
+    def count(name: str, layout: str) -> str:
+        shape, kind = {"flat": ((28, 28), "image"), "image": ((32, 32, 3), "image"), "tokens": ((100,), "tokens")}[
+            layout
+        ]
+        return (
+            f"{parameters(name, shape, 10, kind):>12,} parameters for {'×'.join(map(str, shape))} inputs and 10 classes"
+        )
+
+    return [(name, f"{count(name, spec.layout)}; {spec.title}") for name, spec in MODELS.items()]
 
 
 def _list_presets() -> list[tuple[str, str]]:
@@ -255,16 +272,14 @@ def _list_presets() -> list[tuple[str, str]]:
 def main() -> None:
     """The console script."""
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)  # typer turns Ctrl-C into the exit code 130
     except CoveyError as e:
         print(f"covey: {e}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("\ncovey: interrupted; finished rounds are kept: continue with `covey resume FOLDER`", file=sys.stderr)
-        sys.exit(130)
-    except typer.Exit as e:
-        sys.exit(e.exit_code)
     except typer.TyperException as e:  # a mistake in the arguments: typer knows how to say it
         show = getattr(e, "show", None)
         show() if show else print(f"covey: {e.message}", file=sys.stderr)
         sys.exit(e.exit_code)
+    if code == 130:
+        print("\ncovey: interrupted; finished rounds are kept: continue with `covey resume FOLDER`", file=sys.stderr)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -71,9 +71,9 @@ def convert(value: Any, hint: Any, path: str) -> Any:
         return dict(value)
     elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    elif hint is int and isinstance(value, int) and not isinstance(value, bool):
-        return value
-    elif hint in (bool, str) and isinstance(value, hint):
+    elif (hint is int and isinstance(value, int) and not isinstance(value, bool)) or (
+        hint in (bool, str) and isinstance(value, hint)
+    ):
         return value
     raise CoveyError(f"{path} is {value!r}: expected {_name(hint)}")
 
@@ -138,7 +138,8 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
 def to_table(value: Any) -> Any:
     """A dataclass as plain tables, `name` first where its class has one; what `build` and `choose` read back."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        named = {"name": value.name} if isinstance(getattr(type(value), "name", None), str) else {}
+        name = getattr(type(value), "name", None)
+        named = {"name": name} if isinstance(name, str) else {}
         inner = {f.name: to_table(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
         return named | {k: v for k, v in inner.items() if v is not None}
     if isinstance(value, tuple | list):

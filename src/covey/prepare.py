@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ def start_engine(
     replaced: dict[int, Any],
 ) -> InProcess | Workers:
     """Hosts for the clients, as the experiment's engine says: on a GPU one, on a CPU one per core."""
-    device = _device(experiment)
+    device = device_of(experiment)
     if device == "cuda":
         setting = _to(setting, device)
 
@@ -94,15 +95,13 @@ def start_engine(
 
 
 def _to(setting: Setting, device: str) -> Setting:
-    from dataclasses import replace
-
     return replace(setting, start=setting.start.to(device), personal=setting.personal.to(device))
 
 
 def _machine(experiment: Experiment, network: Network, federation: Federation) -> Machine:
     dataset = federation.dataset
     return Machine(
-        network, dataset.x_train, dataset.y_train, device=_device(experiment), kernel=experiment.engine.kernel
+        network, dataset.x_train, dataset.y_train, device=device_of(experiment), kernel=experiment.engine.kernel
     )
 
 
@@ -112,12 +111,13 @@ def _examiner(experiment: Experiment, network: Network, federation: Federation) 
     if 0 < limit < len(rows):
         rows = np.sort(generator(experiment.seed, "examination").permutation(rows)[:limit])
     machine = Machine(
-        network, dataset.x_test, dataset.y_test, device=_device(experiment), kernel=experiment.engine.kernel
+        network, dataset.x_test, dataset.y_test, device=device_of(experiment), kernel=experiment.engine.kernel
     )
     return Examiner(machine, rows, federation.test_groups, federation.distributions.shape[1])
 
 
-def _device(experiment: Experiment) -> str:
+def device_of(experiment: Experiment) -> str:
+    """Where the experiment computes: 'cpu' or 'cuda'."""
     wanted = experiment.engine.device
     if wanted == "cuda" and not torch.cuda.is_available():
         raise CoveyError("engine.device is 'cuda' but torch finds no CUDA device here; use 'auto' or 'cpu'")

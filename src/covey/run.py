@@ -289,7 +289,7 @@ class _Loop:
             content = {
                 "round": done,
                 "state": state,
-                "memories": self.hosts.memories(),
+                "memories": self.hosts.memories(done),
                 "attacks": self.observers.memories(),
                 "notes": self.notes,
                 "spends": self.spends,

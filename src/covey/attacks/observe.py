@@ -28,6 +28,7 @@ class Observers:
         network: Network,
         federation: Federation,
         keys: Mapping[str, Mapping[str, Any]],
+        device: str = "cpu",
     ) -> None:
         self.attacks = list(attacks)
         self.seed = setting.seed
@@ -39,7 +40,7 @@ class Observers:
                 raise CoveyError(f"attack '{name}' is listed twice: give one of them another label")
         for n, attack in enumerate(self.attacks):
             known = _knowledge(attack.vantage, setting, network, federation, keys)
-            self.machines[n] = Machine(network, known.x, known.y)
+            self.machines[n] = Machine(network, known.x, known.y, device=device)
             attack.begin(known)
             replacement = getattr(attack, "replaces", None)  # an active attacker runs in its own client's place
             if replacement is not None:

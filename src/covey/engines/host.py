@@ -82,14 +82,19 @@ class Host:
     examiner: Examiner
     keys: dict[str, Any]
     defence: Defence | None = None
-    memories: dict[int, dict[str, Any]] = field(default_factory=dict)
+    memories: dict[int, dict[str, Any]] = field(default_factory=dict)  # as of the last round that is known to be whole
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     replaced: dict[int, Any] = field(default_factory=dict)  # client -> attacker that runs in its place
+    _staged: dict[int, dict[str, Any]] = field(default_factory=dict)  # memories that the round under way has changed
+    _staged_round: int = 0
     _shared: dict[tuple[int, str], tuple[Any, Any]] = field(default_factory=dict)
     _rows: dict[int, Tensor] = field(default_factory=dict)
 
     def run(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Outcome]:
-        """One round of these clients: (client, message, plan) in, outcomes out. Memories change only if all succeed."""
+        """One round of these clients: (client, message, plan) in, outcomes out."""
+        if round != self._staged_round:
+            self.snapshot(self._staged_round)
+            self._staged_round = round
         clients = [self._client(i, round, plan) for i, _, plan in calls]
         turns = []
         for me, (_, broadcast, _) in zip(clients, calls):
@@ -98,8 +103,15 @@ class Host:
         replies = self.advance(clients, turns, [m for _, m, _ in calls])
         for me in clients:
             if me.memory:
-                self.memories[me.id] = me.memory
+                self._staged[me.id] = me.memory
         return [Outcome(me.id, reply, me.notes, me.events) for me, reply in zip(clients, replies)]
+
+    def snapshot(self, done: int) -> dict[int, dict[str, Any]]:
+        """The clients' memories as they were after round `done`; what a later, unfinished round changed is not in them."""
+        if self._staged_round <= done:
+            self.memories |= self._staged
+            self._staged = {}
+        return self.memories
 
     def score(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Score]:
         """Accuracy of the model each of these clients would use, on its own distribution and everywhere."""
@@ -172,7 +184,7 @@ class Host:
             samples=len(rows),
             plan=plan,
             setting=self.setting,
-            memory=dict(self.memories.get(i, {})),
+            memory=dict(self._staged.get(i) or self.memories.get(i, {})),
             keys=self.keys,
             data=lambda: (self.machine.samples.inputs(rows), self.machine.samples.labels(rows)),
         )

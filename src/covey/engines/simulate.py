@@ -47,8 +47,8 @@ class InProcess:
     def seconds(self) -> dict[str, float]:
         return self.host.take_seconds()
 
-    def memories(self) -> dict[int, dict[str, Any]]:
-        return self.host.memories
+    def memories(self, done: int) -> dict[int, dict[str, Any]]:
+        return self.host.snapshot(done)
 
     def restore(self, memories: dict[int, dict[str, Any]]) -> None:
         self.host.memories = memories
@@ -64,6 +64,7 @@ class Workers:
         self.wave, self.count = wave, count
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
+        self._tickets = [0] * count  # number of each worker's latest request: answers to an abandoned one are dropped
         self._last: list[Any] = []  # the messages that the workers hold, so that a repeated one is not sent again
         context = mp.get_context("fork")
         sys.stdout.flush()
@@ -97,10 +98,10 @@ class Workers:
                 total[phase] += s / self.count
         return dict(total)
 
-    def memories(self) -> dict[int, dict[str, Any]]:
+    def memories(self, done: int) -> dict[int, dict[str, Any]]:
         merged: dict[int, dict[str, Any]] = {}
         for number in range(self.count):
-            self._ask(number, {"do": "memories"})
+            self._ask(number, {"do": "memories", "done": done})
             merged.update(self._hear(number))
         return merged
 
@@ -155,14 +156,17 @@ class Workers:
             yield arrived[number].pop()
 
     def _ask(self, number: int, request: dict[str, Any]) -> None:
+        self._tickets[number] += 1
         try:
-            self._pipes[number].send_bytes(encode(request))
+            self._pipes[number].send_bytes(encode(request | {"ticket": self._tickets[number]}))
         except (BrokenPipeError, ConnectionResetError, OSError) as e:
             raise self._dead(number) from e
 
     def _hear(self, number: int) -> Any:
         try:
             answer = decode(self._pipes[number].recv_bytes())
+            while answer["ticket"] != self._tickets[number]:
+                answer = decode(self._pipes[number].recv_bytes())
         except (EOFError, ConnectionResetError, OSError) as e:
             raise self._dead(number) from e
         if "refused" in answer:
@@ -193,28 +197,36 @@ def _work(make_host: Callable[[], Host], pipe: Connection, inherited: list[Conne
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             request = decode(pipe.recv_bytes())
+            messages = request.get("messages") or messages
+            ticket = {"ticket": request["ticket"]}
             try:
                 host = host or make_host()
-                if request["do"] in ("run", "score"):
-                    messages = messages if request["messages"] is None else request["messages"]
-                    plans = [Plan(**p) for p in request["plans"]]
-                    calls = [(client, messages[m], plans[p]) for client, m, p in request["calls"]]
-                    method = getattr(host, request["do"])
-                    for at in range(0, len(calls), request["wave"]):
-                        pipe.send_bytes(encode({"ok": method(request["round"], calls[at : at + request["wave"]])}))
-                elif request["do"] == "seconds":
-                    pipe.send_bytes(encode({"ok": host.take_seconds()}))
-                elif request["do"] == "memories":
-                    pipe.send_bytes(encode({"ok": host.memories}))
-                elif request["do"] == "restore":
-                    host.memories = request["memories"]
-                    pipe.send_bytes(encode({"ok": None}))
+                for answer in _answers(host, request, messages):
+                    pipe.send_bytes(encode(ticket | {"ok": answer}))
+                    if pipe.poll():
+                        break  # the parent has gone on to something else
             except CoveyError as e:
-                pipe.send_bytes(encode({"refused": str(e)}))
+                pipe.send_bytes(encode(ticket | {"refused": str(e)}))
             except (BrokenPipeError, ConnectionResetError):
                 break
             except Exception:
-                pipe.send_bytes(encode({"failed": traceback.format_exc()}))
+                pipe.send_bytes(encode(ticket | {"failed": traceback.format_exc()}))
+
+
+def _answers(host: Host, request: dict[str, Any], messages: list[Any]) -> Iterator[Any]:
+    do = request["do"]
+    if do in ("run", "score"):
+        plans = [Plan(**p) for p in request["plans"]]
+        calls = [(client, messages[m], plans[p]) for client, m, p in request["calls"]]
+        for at in range(0, len(calls), request["wave"]):
+            yield getattr(host, do)(request["round"], calls[at : at + request["wave"]])
+    elif do == "seconds":
+        yield host.take_seconds()
+    elif do == "memories":
+        yield host.snapshot(request["done"])
+    elif do == "restore":
+        host.memories = request["memories"]
+        yield None
 
 
 def cores() -> int:
