@@ -82,7 +82,7 @@ def summarise(
         attacks={f.attack: _finding(f) for f in findings},
         privacy=_privacy(spends),
         seed=experiment.seed,
-        versions=_versions(),
+        versions=versions(),
         algorithm=experiment.algorithm.name,
         dataset=experiment.dataset,
         stand_in=stand_in,
@@ -176,7 +176,8 @@ def _numbers(value: Any, path: str) -> dict[str, float]:
     return {path: float(value)} if isinstance(value, int | float) and not isinstance(value, bool) else {}
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """What produced the figures."""
     found = {"covey": __version__, "python": platform.python_version()}
     for name in ("torch", "numpy", "scipy", "scikit-learn", "seal-python", "gmpy2", "dp-accounting"):
         try:

@@ -109,6 +109,7 @@ class _Loop:
             self.network,
             self.federation,
             self.keys,
+            device_of(self.experiment),
         )
         self.speeds = self.experiment.participation.speeds(self.setting.seed, self.setting.clients)
         self.prepared = time.perf_counter() - begin
