@@ -56,10 +56,12 @@ class FedDyn:
 
     def client(self, me: Client, message: GlobalModel) -> Coroutine:
         theta = message.model
-        gradient = me.memory.get("gradient", torch.zeros_like(theta))  # ∇_i
+        gradient = me.memory.get("gradient")  # ∇_i
+        if gradient is None:
+            gradient = torch.zeros_like(theta)
         plan = replace(me.plan, proximal=self.alpha)
         model = yield Train(theta, plan, anchor=theta, correction=-gradient)
-        me.memory["gradient"] = gradient - self.alpha * (model - theta)
+        me.memory["gradient"] = (model - theta).mul_(-self.alpha).add_(gradient)
         return LocalModel(model, me.samples)
 
     def aggregate(self, server: Server, state: DynamicState, replies: Iterator[tuple[int, Any]]) -> DynamicState:

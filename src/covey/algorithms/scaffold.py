@@ -2,7 +2,7 @@
 
     client i:  K steps  y ← y − η (g_i(y) − c_i + c)  from y = x
                c_i⁺ = c_i − c + (x − y) / (K η)                      (option II)
-               sends Δy = y − x and Δc = c_i⁺ − c_i
+               sends Δy = y − x and Δc = c_i⁺ − c_i = −c − Δy / (K η)
     server:    x ← x + η_g · mean Δy,   c ← c + |S| / N · mean Δc
 
 A client's variate c_i lives in its own memory and is zero, without taking any, until it first takes part. Option I (c_i⁺ is
@@ -66,12 +66,13 @@ class Scaffold:
 
     def client(self, me: Client, message: ControlledModel) -> Coroutine:
         x, c = message.model, message.variate
-        c_i = me.memory.get("variate", torch.zeros_like(c))
-        y = yield Train(x, me.plan, correction=c - c_i)
+        c_i = me.memory.get("variate")
+        y = yield Train(x, me.plan, correction=c if c_i is None else c - c_i)
+        moved = y - x  # Δy
         steps = me.plan.steps_for(me.samples)
-        new = c_i - c + (x - y) / (steps * me.plan.lr)
-        me.memory["variate"] = new
-        return ControlledChange(y - x, new - c_i)
+        change = moved.mul(-1 / (steps * me.plan.lr)).sub_(c)  # Δc
+        me.memory["variate"] = change if c_i is None else c_i + change
+        return ControlledChange(moved, change)
 
     def aggregate(self, server: Server, state: ControlledModel, replies: Iterator[tuple[int, Any]]) -> ControlledModel:
         average = Averages(2, like=state.model)
