@@ -180,6 +180,50 @@ def bench(
             raise CoveyError(f"benchmark '{chosen}' failed (exit {done.returncode})")
 
 
+@app.command()
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="A paper (`covey reproduce` lists them).")] = "",
+    table: Annotated[str, typer.Option(help="e.g. `table3`, `fig3`; none: list the paper's tables.")] = "",
+    dataset: Annotated[str, typer.Option(help="One of the table's datasets; none: its first.")] = "",
+    quick: Annotated[bool, typer.Option(help="A variant of a few minutes.")] = False,
+    seeds: Annotated[int, typer.Option(min=0, help="Repetitions; 0: the table's own number.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    workers: Annotated[int, typer.Option(min=0, help="Worker processes; 0: one per core on a CPU.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Default `runs/reproduce-<paper>`; holds the runs, too.")] = None,
+    docs: Annotated[bool, typer.Option(help="Store the result in `docs/results` and write `docs/results.md`.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """A paper's table: its figures beside ours, a verdict per claim, as text, JSON and HTML.
+
+    Runs that are finished are not run again; interrupted ones go on. Examples:
+
+        covey reproduce mingledpie
+        covey reproduce mingledpie --table table3 --dataset mnist --quick
+        covey reproduce --docs
+    """
+    from covey.papers import PAPERS, present
+    from covey.papers.harness import Options, reproduce, tables
+
+    if not table and not docs:
+        for name in [paper] if paper else PAPERS:
+            print(name)
+            for label, one in tables(name).items():
+                print(f"  {label:<8} {one.about} [{', '.join(d for d in one.datasets if d) or 'no data'}]")
+    elif table:
+        asked = [paper, "--table", table, *(["--dataset", dataset] if dataset else []), *(["--quick"] if quick else [])]
+        command = "covey reproduce " + shlex.join([*asked, *(["--seeds", str(seeds)] if seeds else [])])
+        folder = out or Path("runs") / f"reproduce-{paper}"
+        options = Options(folder, dataset, quick, seeds, device, workers, quiet or as_json)
+        made = reproduce(paper, table, options, command)
+        paths = present.write(made, folder)
+        if docs:
+            present.store(made, Path("docs"))
+        print(json.dumps(made.json(), indent=1) if as_json else "\n".join([*present.lines(made), str(paths[-1])]))
+    if docs:
+        print(present.write_document(Path("docs")), file=sys.stderr)
+
+
 def _table(source: str, assignments: list[str]) -> dict[str, Any]:
     from covey import config
     from covey.presets import DEFAULT, PRESETS

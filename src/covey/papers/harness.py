@@ -1,0 +1,233 @@
+"""How a paper's table is reproduced: experiments run over seeds, cells beside the paper's figures, a verdict per claim.
+
+A paper is a module with a `TITLE` and `TABLES`, a dict from a stable name ("table3", "fig3") to a `Table`: a function from
+`Options` to a `Reproduction`, and the datasets it can run on, its default first. Inside such a function
+
+    options.run({...}, seeds)        one experiment over seeds: finished runs are read back, interrupted ones resumed
+    options.quick                    a variant of a few minutes; it says in `settings` what it left out
+    cell(row, column, values, paper) mean, standard deviation and number of our values beside the paper's
+
+Runs lie under the output folder by a hash of their configuration, so that tables share them and an interruption costs little.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from covey import __version__, checkpoint
+from covey.errors import CoveyError, nearest
+from covey.experiment import Experiment
+from covey.papers import PAPERS
+from covey.result import versions
+from covey.run import run
+
+VERDICTS = ("holds", "partly", "does not hold", "not tested")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One figure of ours, beside the paper's where it printed one."""
+
+    row: str
+    column: str
+    ours: float | None  # mean; None: not run
+    std: float | None
+    n: int  # values in the mean
+    paper: float | None
+    unit: str = "%"  # "%": values are shares; else shown as they are
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper, and what our figures say to it."""
+
+    text: str
+    verdict: str
+    why: str  # with the numbers
+
+    def __post_init__(self) -> None:
+        if self.verdict not in VERDICTS:
+            raise CoveyError(f"a claim's verdict is {self.verdict!r}: choose one of {', '.join(VERDICTS)}")
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A table as it came out."""
+
+    paper: str
+    table: str
+    title: str
+    dataset: str
+    settings: dict[str, Any]
+    cells: list[Cell]
+    claims: list[Claim]
+    notes: list[str] = field(default_factory=list)  # what a reader must know: readings, substitutes, what was cut
+    command: str = ""
+    seconds: float = 0.0
+    versions: dict[str, str] = field(default_factory=dict)
+    quick: bool = False
+    schema: int = 1
+
+    @property
+    def name(self) -> str:
+        dataset = f"-{self.dataset}" if self.dataset else ""
+        return f"{self.paper}-{self.table}{dataset}{'-quick' if self.quick else ''}"
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def read(cls, path: Path) -> Reproduction:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        cells = [Cell(**c) for c in content.pop("cells")]
+        claims = [Claim(**c) for c in content.pop("claims")]
+        return cls(cells=cells, claims=claims, **content)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run as its folder tells it: result.json, and one record per round."""
+
+    result: dict[str, Any]
+    records: list[dict[str, Any]]
+
+    def accuracy(self, round: int | None = None, metric: str = "average_cluster") -> float:
+        """At the last evaluated round, or at the last one up to `round`."""
+        found = [r for r in self.records if r["accuracy"] and (round is None or r["round"] <= round)]
+        return float(found[-1]["accuracy"][metric])
+
+    def curve(self, metric: str = "average_cluster") -> dict[int, float]:
+        return {r["round"]: float(r["accuracy"][metric]) for r in self.records if r["accuracy"]}
+
+    def attack(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.result["attacks"][name]
+        return found
+
+    def seconds(self, phase: str) -> float:
+        """Per round."""
+        return float(np.mean([r["seconds"].get(phase, 0.0) for r in self.records]))
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asks of a table."""
+
+    out: Path
+    dataset: str = ""
+    quick: bool = False
+    seeds: int = 0  # 0: the table's own number
+    device: str = "auto"
+    workers: int = 0
+    quiet: bool = False
+
+    def count(self, usual: int, quick: int = 1) -> int:
+        """How many seeds: as asked, else `usual`, or `quick` of them in a quick run."""
+        return self.seeds or (quick if self.quick else usual)
+
+    def run(self, table: Mapping[str, Any], seeds: int = 1) -> list[Outcome]:
+        """One experiment with seeds 0, 1, …; each run is finished, resumed, or read back if it is there."""
+        return [self._one({**table, "seed": seed}) for seed in range(seeds)]
+
+    def _one(self, table: dict[str, Any]) -> Outcome:
+        experiment = Experiment.of({**table, "engine": {"device": self.device, "workers": self.workers}})
+        folder = self.out / "runs" / run_hash(experiment)
+        if not (folder / "result.json").is_file():
+            self.say(f"{describe(experiment)} …")
+            begin = time.perf_counter()
+            going_on = (folder / "checkpoint" / "state.bin").is_file()
+            run(experiment, out=folder, resume=going_on, quiet=self.quiet, command=f"covey run {folder}/config.toml")
+            done = Outcome(_read(folder / "result.json"), checkpoint.read_lines(folder / "metrics.jsonl"))
+            self.say(f"    {100 * done.accuracy():.2f} % in {time.perf_counter() - begin:.0f} s")
+        return Outcome(_read(folder / "result.json"), checkpoint.read_lines(folder / "metrics.jsonl"))
+
+    def say(self, words: str) -> None:
+        if not self.quiet:
+            print(words, file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class Table:
+    make: Callable[[Options], Reproduction]
+    datasets: tuple[str, ...]  # the default first; ("",): needs none
+
+    @property
+    def about(self) -> str:
+        return (self.make.__doc__ or "").strip().split("\n")[0]
+
+
+def tables(paper: str) -> dict[str, Table]:
+    """The tables of a paper."""
+    if paper not in PAPERS:
+        raise CoveyError(f"there is no paper '{paper}'{nearest(paper, list(PAPERS))}")
+    found: dict[str, Table] = import_module(PAPERS[paper]).TABLES
+    return found
+
+
+def reproduce(paper: str, table: str, options: Options, command: str = "") -> Reproduction:
+    """One table on one dataset, with its command, time and versions filled in."""
+    known = tables(paper)
+    if table not in known:
+        raise CoveyError(f"{paper} has no table '{table}'{nearest(table, list(known))}")
+    chosen = known[table]
+    dataset = options.dataset or chosen.datasets[0]
+    if dataset not in chosen.datasets:
+        able = ", ".join(d for d in chosen.datasets if d) or "no dataset at all"
+        raise CoveyError(f"{paper}'s {table} runs on {able}, not on '{dataset}'")
+    begin = time.perf_counter()
+    made = chosen.make(Options(**{**vars(options), "dataset": dataset}))
+    values = vars(made) | {
+        "paper": paper,
+        "table": table,
+        "dataset": dataset,
+        "quick": options.quick,
+        "command": command,
+        "seconds": made.seconds or time.perf_counter() - begin,
+        "versions": versions(),
+    }
+    return Reproduction(**values)
+
+
+def cell(row: str, column: str, values: Sequence[float], paper: float | None = None, unit: str = "%") -> Cell:
+    """Our values beside the paper's; without values: not run."""
+    known = [float(v) for v in values]
+    mean = float(np.mean(known)) if known else None
+    std = float(np.std(known, ddof=1)) if len(known) > 1 else None
+    return Cell(row, column, mean, std, len(known), paper, unit)
+
+
+def claim(text: str, holds: bool | None, why: str, partly: bool = False) -> Claim:
+    """A verdict from what was measured; None: nothing was."""
+    verdict = "not tested" if holds is None else "holds" if holds else "partly" if partly else "does not hold"
+    return Claim(text, verdict, why)
+
+
+def run_hash(experiment: Experiment) -> str:
+    """Names a run by all that determines its figures: not by where it runs nor where it is written."""
+    table = {k: v for k, v in experiment.table().items() if k not in ("engine", "out")}
+    text = json.dumps({"covey": __version__, **table}, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def describe(experiment: Experiment) -> str:
+    """One line for the progress of a table."""
+    t = experiment.training
+    hidden = "" if experiment.encryption == "none" else f", {experiment.encryption}"
+    return (
+        f"{experiment.algorithm.name} on {experiment.dataset}{hidden}: {experiment.clients} clients, "
+        f"{experiment.clusters} clusters, {t.rounds} rounds, seed {experiment.seed}"
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
