@@ -195,6 +195,8 @@ def centre(browser: Browser, selector: str) -> tuple[float, float]:
     browser.js(
         f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center', behavior: 'instant'}})"
     )
+    # The scroll event comes with the next frame and rightly hides a tip: let it pass before the pointer moves.
+    browser.js("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
     found = f"document.querySelector({json.dumps(selector)}).getBoundingClientRect()"
     box = browser.js(f"(b => [b.left + b.width / 2, b.top + b.height / 2])({found})")
     return box[0], box[1]
