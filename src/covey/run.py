@@ -26,7 +26,7 @@ from covey.errors import CoveyError
 from covey.experiment import Experiment
 from covey.learn.work import Plan
 from covey.messages import size
-from covey.prepare import prepare, start_engine
+from covey.prepare import device_of, prepare, start_engine
 from covey.report.progress import Progress
 from covey.result import Result, clustering_scores, summarise, summarise_seeds
 
