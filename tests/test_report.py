@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from covey.errors import CoveyError
 from covey.report import grids, marks, svg, words
+from covey.report.clusters import latest_memberships
 from covey.report.folder import read_run
 from covey.report.markup import Html, tag
 from covey.report.page import write_comparison, write_report
@@ -458,6 +459,16 @@ def test_every_section_that_has_data_is_there_and_no_other(mingled: Path, tmp_pa
     said = visible(page)
     assert "ε = 7.92" in said and "Holds per record, not per client" in said
     assert all(title in said for title in ("Memberships", "Eigengap", "Affinities", "Clipping bound 1 in every round"))
+
+
+def test_memberships_survive_rounds_in_which_a_client_was_absent(tmp_path: Path) -> None:
+    lines = [
+        {"round": 1, "memberships": [[0.9, 0.1], None, None]},
+        {"round": 2, "memberships": [None, [0.2, 0.8], None]},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert latest_memberships(read_run(tmp_path)) == {0: [0.9, 0.1], 1: [0.2, 0.8]}
+    assert "Memberships" in visible(page_of(tmp_path))
 
 
 def test_a_result_alone_is_enough(tmp_path: Path) -> None:

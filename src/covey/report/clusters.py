@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from covey.report.folder import Run, integers, table
+from covey.report.folder import Run, integers, numbers
 from covey.report.grids import MAX_COLUMNS, MAX_ROWS, Shade, chosen, grid_picture, legend, levels, scale_legend
 from covey.report.layout import Section, figure, figures
 from covey.report.marks import beyond_palette
@@ -134,18 +134,32 @@ def _agreement(run: Run) -> Html | None:
     return figure("Agreement with the truth", drawn, words + note)
 
 
+def latest_memberships(run: Run) -> dict[int, list[float]]:
+    """Client -> its soft weights of the last round it took part in; a round holds null for those that did not."""
+    found: dict[int, list[float]] = {}
+    for entry in run.rounds:
+        recorded = entry.get("memberships")
+        for client, row in enumerate(recorded if isinstance(recorded, list) else ()):
+            if (weights := numbers(row)) is not None:
+                found[client] = weights
+    widths = {len(row) for row in found.values()}
+    return {client: row for client, row in found.items() if len(row) == max(widths)}
+
+
 def _memberships(run: Run) -> Html | None:
-    """Soft weights of the last round that recorded them: clients down, clusters across."""
-    weights = table(run.latest("memberships"))
-    if weights is None:
+    """Soft weights: clients down, clusters across."""
+    weights = latest_memberships(run)
+    if not weights:
         return None
-    strongest = [max(range(len(row)), key=lambda j: row[j]) for row in weights]
-    order, truth = client_order(run, strongest)
+    truth = run.true_clusters
+    truth = truth if truth is not None and len(truth) > max(weights) else None
+    strongest = {i: max(range(len(row)), key=row.__getitem__) for i, row in weights.items()}
+    order = sorted(weights, key=lambda i: (truth[i] if truth else 0, strongest[i], i))
     rows = [order[i] for i in chosen(len(order), MAX_ROWS)]
     steps, shades = levels([weights[i] for i in rows], "weight")
-    k = len(weights[0])
+    k = len(weights[rows[0]])
     ticks = [((j + 0.5) / k, str(j)) for j in chosen(k, 12)]
-    words = "How strongly each client belongs to each cluster, in the last round that recorded it."
+    words = "How strongly each client belongs to each cluster, in the last round it took part in."
     if truth:
         words += " Clients are sorted by true cluster, named at the left."
     if len(rows) < len(order):
@@ -163,5 +177,5 @@ def _memberships(run: Run) -> Html | None:
         blocks(rows, truth),
         sequential=True,
     )
-    top = max(value for row in weights for value in row)
+    top = max(value for row in weights.values() for value in row)
     return figure("Memberships", join([scale_legend(top, "weight"), picture]), words)

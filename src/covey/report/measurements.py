@@ -19,9 +19,9 @@ KNOWN = {
     "condition": (
         "Condition of the counts",
         "cond(H)",
-        "How much rebuilding amplifies errors; below about 100 is healthy.",
+        "How much rebuilding may amplify errors: 1 is the best there is, and a singular H has none.",
     ),
-    "noise_gain": ("Noise gain", "gain", "Factor by which rebuilding each cluster's model magnifies noise; 1 is none."),
+    "noise_gain": ("Noise gain", "gain", "By how much rebuilding magnifies the noise that a plain average would have."),
     "eigengap": (
         "Eigengap",
         "gap",
