@@ -16,6 +16,7 @@ from covey.result import Result
 from covey.run import run
 
 BASELINES = ["local", "fedavg", "fedprox", "scaffold", "feddyn", "fedem", "ifca", "sattler", "fedsoft"]
+SPLITTING = {"name": "sattler", "eps1": 0.6, "eps2": 0.6, "gamma": 0.0}  # thresholds that split in the first rounds
 COMING_AND_GOING = {"share": 0.6, "dropout": 0.2, "initial": 6, "join": 2, "join_every": 2}
 
 
@@ -89,8 +90,8 @@ class Interrupted(KeyboardInterrupt):
     pass
 
 
-@pytest.mark.parametrize("algorithm", BASELINES)
-def test_a_resumed_run_ends_as_an_uninterrupted_one(algorithm: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("algorithm", [*BASELINES, SPLITTING], ids=str)
+def test_a_resumed_run_ends_as_an_uninterrupted_one(algorithm: Any, tmp_path: Path) -> None:
     """With clients sampled, lost and joining: state on the server and in the clients' memories survives."""
     experiment = digits(algorithm, training={"rounds": 6}, participation=COMING_AND_GOING)
 
@@ -103,6 +104,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(algorithm: str, tmp_path: Pa
         run(experiment, out=tmp_path / "parts", callbacks=[interrupt], quiet=True)
     parts = run(experiment, out=tmp_path / "parts", resume=True, quiet=True)
     assert parts.rounds == whole.rounds == 6
+    assert algorithm != SPLITTING or len(whole.state.nodes) > 1
     content, resumed = (checkpoint.load(tmp_path / name / "checkpoint")[0] for name in ("whole", "parts"))
     for part in ("state", "memories"):
         pairs = list(zip(tensors(content[part]), tensors(resumed[part]), strict=True))
@@ -117,6 +119,15 @@ def test_memory_is_kept_for_those_who_took_part_and_nobody_else(algorithm: str, 
     took_part = {int(i) for round in (1, 2, 3) for i in who.participants(0, round, 12)[0]}
     assert 0 < len(took_part) < 12
     assert set(checkpoint.load(tmp_path / "checkpoint")[0]["memories"]) == took_part
+
+
+@pytest.mark.parametrize("algorithm", ["scaffold", "feddyn", "fedem", "fedsoft", SPLITTING], ids=str)
+def test_memories_spread_over_processes_change_nothing(algorithm: Any) -> None:
+    alone, spread = (
+        go(algorithm, participation={"share": 0.5}, engine={"workers": workers, "wave": wave})
+        for workers, wave in ((1, 16), (2, 2))
+    )
+    assert all(close(a, b) for a, b in zip(tensors(alone.state), tensors(spread.state), strict=True))
 
 
 @pytest.mark.parametrize("algorithm", ["fedem", "fedsoft"])
