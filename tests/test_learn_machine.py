@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import Tensor
@@ -198,3 +201,24 @@ def test_refusals() -> None:
 def test_nothing_asked() -> None:
     net, x, y = made("fcnn")
     assert Machine(net, x, y).compute([]) == []
+
+
+def test_imports_with_torch_and_numpy_alone() -> None:
+    """A GPU machine may have nothing else."""
+    blocked = [
+        "sklearn",
+        "scipy",
+        "ot",
+        "numba",
+        "seal",
+        "gmpy2",
+        "rbcl",
+        "cryptography",
+        "dp_accounting",
+        "typer",
+        "rich",
+        "jinja2",
+        "PIL",
+    ]
+    code = f"import sys; sys.modules.update(dict.fromkeys({blocked!r})); import covey.learn.machine, covey.models"
+    subprocess.run([sys.executable, "-c", code], check=True)

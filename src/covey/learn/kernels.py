@@ -19,7 +19,7 @@ from covey.learn.stacked import Stacked
 from covey.learn.wave import Wave
 
 NAMES = ("auto", "linear", "loop", "stacked")
-CACHE = 8e6  # bytes of parameters and activations of the clients that share a CPU's cache; flat between 2 and 16 MB
+CACHE = 4e6  # bytes of the parameters and activations that share a CPU's cache: four or five FCNNs; flat around there
 GPU = 32e9  # bytes of a GPU that one captured step may use; more clients at once gain nothing beyond
 
 

@@ -19,7 +19,7 @@ from covey.learn.flat import Network
 from covey.learn.kernels import choose
 from covey.learn.precision import precision
 from covey.learn.samples import Samples
-from covey.learn.wave import lay_out
+from covey.learn.wave import joined, lay_out
 from covey.learn.work import Compute, Fisher, Gradient, GradientNorms, Job, Logits, Losses, SampleLosses, Train
 
 Array = Tensor | NDArray[np.generic]
@@ -92,7 +92,7 @@ class Machine:
             GradientNorms: self.kernel.points.sample_norms,
             Fisher: self.kernel.points.fisher,
         }
-        answers = [one[work](_at(job).to(self.device), self._rows(job)) for job in jobs]
+        answers = [one[work](_at(job).to(self.device), _rows(job).to(self.device)) for job in jobs]
         _check_finite(answers, "the gradients", "the model they are taken at holds huge or undefined values")
         return answers
 
@@ -106,18 +106,13 @@ class Machine:
 
     def _evaluate(self, work: object, jobs: list[Job]) -> list[Tensor]:
         models = _models(jobs[0]).to(self.device)
-        rows = [self._rows(job) for job in jobs]
-        joined, sizes = torch.cat(rows), [len(r) for r in rows]
+        rows = [_rows(job) for job in jobs]
+        every, sizes = joined(rows, self.device), [len(r) for r in rows]
         if work is Logits:
-            return list(torch.split(evaluate.logits_of(self.kernel.points, self.samples, models, joined), sizes, dim=1))
-        losses = evaluate.sample_losses(self.kernel.points, self.samples, models, joined)
+            return list(torch.split(evaluate.logits_of(self.kernel.points, self.samples, models, every), sizes, dim=1))
+        losses = evaluate.sample_losses(self.kernel.points, self.samples, models, every)
         _check_finite([losses], "the losses", "a model holds huge or undefined values: lower training.lr")
         return evaluate.means(losses, sizes) if work is Losses else list(torch.split(losses, sizes, dim=1))
-
-    def _rows(self, job: Job) -> Tensor:
-        on = getattr(job.work, "on", None)
-        rows = job.rows if on is None else job.rows[on.to(job.rows.device)]
-        return rows.to(self.device)
 
     def _check(self, job: Job) -> None:
         if isinstance(job.work, Compute):
@@ -157,6 +152,11 @@ def _kind(job: Job) -> tuple[object, ...]:
     if isinstance(work, Losses | SampleLosses | Logits):
         return (type(work), work.models.data_ptr(), work.models.shape, work.models.stride())
     return (type(work),)
+
+
+def _rows(job: Job) -> Tensor:
+    on = getattr(job.work, "on", None)
+    return job.rows if on is None else job.rows[on.to(job.rows.device)]
 
 
 def _models(job: Job) -> Tensor:

@@ -100,8 +100,7 @@ def lay_out(jobs: Sequence[Job], device: torch.device) -> Wave:
 
     def samples(parts: list[Tensor]) -> Tensor:
         chosen = [part if work.on is None else part[work.on.to(part.device)] for part, work in zip(parts, works)]
-        joined = torch.cat([part.to(device) for part in chosen] if _mixed(chosen) else chosen).to(device)
-        return joined[position]
+        return joined(chosen, device)[position]
 
     within = torch.arange(position.shape[2], device=device) < counts[..., None]
     factor = within / counts.clamp(min=1)[..., None]
@@ -176,8 +175,10 @@ def _step_keys(jobs: Sequence[Job], works: Sequence[Train], use: str, steps: int
     return randomness.bits([_key(j, w, use) for j, w in zip(jobs, works)], steps, device).t().contiguous()
 
 
-def _mixed(tensors: list[Tensor]) -> bool:
-    return len({tensor.device for tensor in tensors}) > 1
+def joined(parts: list[Tensor], device: torch.device) -> Tensor:
+    """All parts in one tensor on the device: joined where they are, so that one copy takes them there."""
+    mixed = len({part.device for part in parts}) > 1
+    return torch.cat([part.to(device) for part in parts] if mixed else parts).to(device)
 
 
 def _given(value: T | None) -> T:
