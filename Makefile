@@ -28,12 +28,15 @@ format: .venv/ready
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-.venv/bench-ready: .venv/ready
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
+# The peers that we measure against pin other versions of what we use: they get an environment of their own.
+.venv-bench/ready: pyproject.toml benchmarks/constraints.txt
+	@test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
+	@.venv-bench/bin/pip install --quiet --disable-pip-version-check --constraint benchmarks/constraints.txt \
+	  --editable . 'flwr[simulation]' pfl tenseal phe
 	@touch $@
 
-bench: .venv/bench-ready
-	$(BIN)/covey bench
+bench: .venv-bench/ready
+	.venv-bench/bin/covey bench
 
 clean:
-	rm -rf .venv build dist src/*.egg-info
+	rm -rf .venv .venv-bench build dist src/*.egg-info

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
 
 from covey.errors import CoveyError, nearest
@@ -320,10 +321,11 @@ def main() -> None:
     except CoveyError as e:
         print(f"covey: {e}", file=sys.stderr)
         sys.exit(2)
-    except typer.TyperException as e:  # a mistake in the arguments: typer knows how to say it
-        show = getattr(e, "show", None)
-        show() if show else print(f"covey: {e.message}", file=sys.stderr)
+    except click.ClickException as e:  # a mistake in the arguments: click knows how to say it
+        e.show()
         sys.exit(e.exit_code)
+    except click.Abort:
+        code = 130
     if code == 130:
         print("\ncovey: interrupted; finished rounds are kept: continue with `covey resume FOLDER`", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
