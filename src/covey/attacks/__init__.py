@@ -2,4 +2,17 @@
 No attack reads the truth before it is scored.
 """
 
-ATTACKS: dict[str, type] = {}
+from covey.attacks.model_sensitivity import A2, Coalition
+from covey.attacks.preference import A1, A1Bayes, A1Intersection, A1Prior
+
+ATTACKS: dict[str, type] = {
+    cls.name: cls
+    for cls in (
+        A1,
+        A1Prior,
+        A1Intersection,
+        A1Bayes,
+        A2,
+        Coalition,
+    )
+}

@@ -19,7 +19,10 @@ def closing_lines(result: Result) -> list[str]:
     if result.clustering:
         lines.append(f"clustering  {percent(result.clustering['accuracy'])} of the clients in their true cluster")
     for name, found in result.attacks.items():
-        beside = ", ".join(f"{c} {v:.3f}" for c, v in {"chance": found["chance"], **found["controls"]}.items())
+        expected = found["details"].get("closed form")
+        references = {} if expected is None else {"closed form": expected}
+        references |= {"chance": found["chance"], **found["controls"]}
+        beside = ", ".join(f"{c} {v:.3f}" for c, v in references.items())
         interval = f"{found['low']:.3f} to {found['high']:.3f}"
         lines.append(
             f"attack      {name} from {found['vantage']}: {found['verdict']}; {found['metric']} {found['value']:.3f}"
@@ -29,6 +32,7 @@ def closing_lines(result: Result) -> list[str]:
         lines.append(
             f"privacy     {mechanism}: ε = {spent.get('epsilon', float('nan')):.3g} at δ = {spent.get('delta', 0):.0e}"
         )
+    lines += _rebuilding(result)
     total = sum(result.seconds.values())
     up, down = size(result.bytes["up"]), size(result.bytes["down"])
     lines.append(
@@ -37,3 +41,15 @@ def closing_lines(result: Result) -> list[str]:
     if result.folder:
         lines.append(f"report      {result.folder / 'report.html'}")
     return lines
+
+
+def _rebuilding(result: Result) -> list[str]:
+    """A warning where rebuilding magnified what it was given (MingledPie): few clients, or clusters that nearly coincide."""
+    worst = max((r["extra"].get("condition", 0.0) for r in result.records), default=0.0)
+    gain = max((r["extra"].get("noise_gain", 0.0) for r in result.records), default=0.0)
+    if worst < 100 and gain < 10:
+        return []
+    return [
+        f"warning     rebuilding was ill-conditioned: cond(H) up to {worst:.0f}, noise magnified up to {gain:.1f} times; "
+        "more clients per cluster or fewer clusters would help"
+    ]
