@@ -4,7 +4,8 @@
 
 120 clients, one epoch, batch 50. The research loop (deepcopy of the model, DataLoader, optim.SGD, batch copied to the
 GPU) is measured on a few clients and scaled to 120; it is linear in the clients. Both sides are warm: the graph of a
-step is captured in a first call, whose time is reported too. Data are random, fresh in each run. Needs torch and numpy.
+step is captured in a first call, whose time is reported too. Each model is timed in exact float32 (ieee, covey's
+default) and in TF32, both sides alike. Data are random, fresh in each run. Needs torch and numpy.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from covey.learn.flat import Network
 from covey.learn.machine import Machine
+from covey.learn.precision import precision
 from covey.learn.work import Head, Job, Losses, Plan, Train
 from covey.models import initial
 
@@ -90,11 +92,12 @@ def jobs_of(starts: Tensor, samples: int, plan: Plan, extras: bool = False, ragg
     return jobs
 
 
-def speed(name: str, generator: torch.Generator) -> dict[str, object]:
+def speed(name: str, mode: str, generator: torch.Generator) -> dict[str, object]:
+    """Both sides in the same arithmetic: exact float32, or TF32 in products and convolutions."""
     net, samples = network(name), SAMPLES[name]
     x, y = data(net, CLIENTS * samples, generator)
     start = initial(net, 1)
-    machine = Machine(net, x, y, device="cuda")
+    machine = Machine(net, x, y, device="cuda", tf32=mode == "tf32")
     starts = start.cuda().expand(CLIENTS, -1)
     jobs = jobs_of(starts, samples, Plan(lr=0.05, batch_size=BATCH))
     first, ours = seconds(lambda: machine.compute(jobs), 3 if name == "resnet18" else 10)
@@ -102,10 +105,12 @@ def speed(name: str, generator: torch.Generator) -> dict[str, object]:
     losses = [Job(job.rows, 0, Losses(models)) for job in jobs]
     _, evaluation = seconds(lambda: machine.compute(losses), 3)
     few = LOOP_CLIENTS[name]
-    _, loop = seconds(research_loop(net, x, y, samples, few, start), 2)
+    with precision(mode, machine.device):
+        _, loop = seconds(research_loop(net, x, y, samples, few, start), 2)
     loop *= CLIENTS / few
     return {
         "model": name,
+        "precision": mode,
         "kernel": machine.kernel.name,
         "samples": samples,
         "loop_s": loop,
@@ -179,10 +184,12 @@ def main() -> None:
     same.append(head_agreement(generator))
     rows = []
     for name in arguments.models.split(","):
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        rows.append(speed(name, generator))
-        print(f"{name}: {rows[-1]['ratio']:.0f}x after {time.perf_counter() - begin:.0f} s", flush=True)
+        for mode in ("ieee", "tf32"):
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            rows.append(speed(name, mode, generator))
+            passed = time.perf_counter() - begin
+            print(f"{name} {mode}: {rows[-1]['ratio']:.1f}x after {passed:.0f} s", flush=True)
     device = torch.cuda.get_device_name()
     if arguments.json:
         with open(arguments.json, "w") as file:
@@ -192,14 +199,13 @@ def main() -> None:
     for row in same:
         print(f"  {row['model']:9} {row['kernel']:12} {row['plan']:26} {row['relative']:.1e}")
     print(f"{CLIENTS} clients, batch {BATCH}, one epoch; ms; loop measured on a few clients and scaled")
-    print(
-        f"  {'model':9} {'kernel':8} {'loop':>8} {'covey':>8} {'first':>8} {'ratio':>6} {'goal':>5} {'5 losses':>9} {'GB':>5}"
-    )
+    columns = ("loop", "covey", "first", "ratio", "goal", "5 losses", "GB")
+    print(f"  {'model':9} {'kernel':8} {'':5}" + "".join(f"{column:>9}" for column in columns))
     for r in rows:
-        times = [1e3 * float(str(r[key])) for key in ("loop_s", "covey_s", "first_call_s")]
+        times = [1e3 * float(str(r[f"{part}_s"])) for part in ("loop", "covey", "first_call", "five_losses")]
         print(
-            f"  {r['model']:9} {r['kernel']:8} {times[0]:8.0f} {times[1]:8.1f} {times[2]:8.0f} {r['ratio']:6.0f} "
-            f"{r['goal']:5} {1e3 * float(str(r['five_losses_s'])):9.1f} {r['peak_gb']:5.1f}"
+            f"  {r['model']:9} {r['kernel']:8} {r['precision']:5}{times[0]:9.0f}{times[1]:9.1f}{times[2]:9.0f}"
+            f"{r['ratio']:9.1f}{r['goal']:9}{times[3]:9.1f}{r['peak_gb']:9.1f}"
         )
 
 
