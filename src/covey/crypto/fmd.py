@@ -23,8 +23,8 @@ import math
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-import rbcl
+from functools import cache
+from typing import Any
 
 from covey.crypto.identity_math import Reading, acceptance, least_false
 from covey.errors import CoveyError
@@ -55,7 +55,7 @@ def generate_keys(clusters: int, rate: float, draw: Draw = secrets.token_bytes) 
         raise CoveyError(f"Found {clusters} clusters, expected at least 1.")
     bits = key_length(rate)
     addresses = tuple(tuple(_scalar(draw) for _ in range(bits)) for _ in range(clusters))
-    publics = tuple(tuple(rbcl.crypto_scalarmult_ristretto255_base(x) for x in row) for row in addresses)
+    publics = tuple(tuple(_group().crypto_scalarmult_ristretto255_base(x) for x in row) for row in addresses)
     return ClusterKeys(rate, addresses, publics)
 
 
@@ -75,7 +75,7 @@ def check_keys(keys: ClusterKeys) -> None:
         raise CoveyError(f"Cluster keys for p = {keys.rate} need {bits} address(es) and key(s) per cluster.")
     for j, (row, publics) in enumerate(rows):
         for x, h in zip(row, publics, strict=True):
-            if len(x) != 32 or rbcl.crypto_scalarmult_ristretto255_base(x) != h:
+            if len(x) != 32 or _group().crypto_scalarmult_ristretto255_base(x) != h:
                 raise CoveyError(
                     f"The public key of cluster {j} does not belong to its address: ask the server for new keys."
                 )
@@ -83,8 +83,8 @@ def check_keys(keys: ClusterKeys) -> None:
 
 def matches(keys: ClusterKeys, true: int, r: bytes) -> list[int]:
     """The clusters that one draw `r` of a client of cluster `true` matches; `true` is always among them."""
-    power = rbcl.crypto_scalarmult_ristretto255
-    u = rbcl.crypto_scalarmult_ristretto255_base(r)
+    power = _group().crypto_scalarmult_ristretto255
+    u = _group().crypto_scalarmult_ristretto255_base(r)
     seen = [_digest(power(r, h)) for h in keys.publics[true]]
     exact = math.frexp(keys.rate)[0] == 0.5
     window = max(1, round(keys.rate * _WORD))
@@ -167,9 +167,19 @@ def _check_cluster(keys: ClusterKeys, true: int) -> None:
 
 def _scalar(draw: Draw) -> bytes:
     # 64 bytes reduced mod q: the bias is below 2^-250
-    return bytes(rbcl.crypto_core_ristretto255_scalar_reduce(draw(64)))
+    return bytes(_group().crypto_core_ristretto255_scalar_reduce(draw(64)))
 
 
 def _digest(element: bytes) -> int:
     """64 bits of SHA-256 of the encoded element; the one-bit `H` of the paper is the lowest of them."""
     return int.from_bytes(hashlib.sha256(element).digest()[:8], "little")
+
+
+@cache
+def _group() -> Any:
+    """libsodium's ristretto255; imported when first needed, so that other algorithms run where it is not installed."""
+    try:
+        import rbcl
+    except ModuleNotFoundError as e:
+        raise CoveyError("fuzzy message detection needs the package rbcl (ristretto255): pip install rbcl") from e
+    return rbcl

@@ -16,7 +16,7 @@ def closing_lines(result: Result) -> list[str]:
     spread = "" if deviation is None else f" ± {percent(deviation)} over {(result.seeds or {})['n']} seeds"
     where = f"{result.dataset} ({result.stand_in})" if result.stand_in else result.dataset
     lines = [f"accuracy    {percent(result.accuracy['average_cluster'])}{spread}, average over clusters, on {where}"]
-    if result.clustering:
+    if result.clustering and "accuracy" in result.clustering:
         lines.append(f"clustering  {percent(result.clustering['accuracy'])} of the clients in their true cluster")
     for name, found in result.attacks.items():
         expected = found["details"].get("closed form")
