@@ -198,6 +198,13 @@ def test_refusals() -> None:
         Machine(Network("fcnn", (9, 9), 3), x, y)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_missing_gpu_is_said() -> None:
+    net, x, y = made("fcnn")
+    with pytest.raises(CoveyError, match="torch finds no GPU"):
+        Machine(net, x, y, device="cuda")
+
+
 def test_nothing_asked() -> None:
     net, x, y = made("fcnn")
     assert Machine(net, x, y).compute([]) == []

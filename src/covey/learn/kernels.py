@@ -83,6 +83,8 @@ class SideBySide:
 
     def train(self, wave: Wave) -> Tensor:
         """Trained models [n, D] in the wave's order."""
+        if len(wave.rows) == 0:  # nobody takes a step
+            return wave.start
         n, each = len(wave.steps), self._bytes(wave)
         fit = self._chunk or max(1, int(self._room / each))
         size = -(-n // -(-n // fit))  # chunks of even size

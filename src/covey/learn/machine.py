@@ -47,6 +47,8 @@ class Machine:
     ) -> None:
         self.network = network
         self.device = torch.device(device)
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise CoveyError("device 'cuda' was asked for, torch finds no GPU: use 'cpu', or install torch for CUDA")
         self._precision = "tf32" if tf32 else "ieee"
         self.samples = Samples(network, x, y, self.device)
         self.kernel = choose(kernel, network, self.samples, self.device, chunk)
