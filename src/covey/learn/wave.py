@@ -107,7 +107,7 @@ def lay_out(jobs: Sequence[Job], device: torch.device) -> Wave:
     if works[0].weights is not None:
         factor = factor * samples([_given(work.weights) for work in works])
     head = works[0].head
-    start = torch.stack([work.start.to(device) for work in works])
+    start = _stacked([work.start for work in works], device)
     longest = max(steps)
     return Wave(
         plan=plan,
@@ -158,13 +158,20 @@ def _constant(plan: Plan, works: Sequence[Train], start: Tensor) -> Tensor | Non
     """correction − μ · anchor, or nothing."""
     constant: Tensor | None = None
     if works[0].correction is not None:
-        constant = torch.stack([_given(work.correction).to(start.device) for work in works])
+        constant = _stacked([_given(work.correction) for work in works], start.device)
     if plan.proximal:
         anchor = start
         if works[0].anchor is not None:
-            anchor = torch.stack([_given(work.anchor).to(start.device) for work in works])
+            anchor = _stacked([_given(work.anchor) for work in works], start.device)
         constant = anchor * -plan.proximal if constant is None else constant.sub_(anchor, alpha=plan.proximal)
     return constant
+
+
+def _stacked(vectors: list[Tensor], device: torch.device) -> Tensor:
+    """[n, D]. Clients often hold one and the same broadcast model: it is copied to the device once."""
+    there = {id(vector): vector for vector in vectors}
+    there = {known: vector.to(device) for known, vector in there.items()}
+    return torch.stack([there[id(vector)] for vector in vectors])
 
 
 def _key(job: Job, work: Train, use: str) -> int:
