@@ -12,6 +12,7 @@ from covey.algorithms import ALGORITHMS
 from covey.attacks import ATTACKS
 from covey.data.partitions import PARTITIONS
 from covey.errors import CoveyError, nearest
+from covey.exposure import Exposure
 from covey.learn.work import Plan
 from covey.models import MODELS
 from covey.participation import Participation
@@ -133,6 +134,7 @@ class Experiment:
     start: Start = field(default_factory=Start)
     layers: Layers = field(default_factory=Layers)
     participation: Participation = field(default_factory=Participation)
+    exposure: Exposure = field(default_factory=Exposure)
     defence: Any = None
     encryption: str = "none"
     attacks: tuple[Any, ...] = ()

@@ -18,6 +18,7 @@ from covey.errors import CoveyError
 from covey.experiment import Experiment
 from covey.learn.flat import Network
 from covey.learn.machine import Machine
+from covey.learn.samples import Samples
 from covey.learn.work import Job, Plan, Train
 from covey.models import initial, personal_mask
 from covey.randomness import generator, key
@@ -41,8 +42,19 @@ def prepare(experiment: Experiment, given: Federation | None = None) -> tuple[Fe
         start=_start(experiment, federation, network),
         personal=personal,
         encryption=experiment.encryption,
+        public=_public(network, federation),
     )
     return federation, network, setting
+
+
+def _public(network: Network, federation: Federation) -> tuple[Tensor, Tensor] | None:
+    """The samples that no client holds, as the network reads them, and their labels."""
+    if not federation.public:
+        return None
+    rows, dataset = np.concatenate(federation.public), federation.dataset
+    samples = Samples(network, dataset.x_train[rows], dataset.y_train[rows], torch.device("cpu"))
+    every = torch.arange(len(rows))
+    return samples.inputs(every), samples.labels(every)
 
 
 def _start(experiment: Experiment, federation: Federation, network: Network) -> Tensor:
@@ -86,6 +98,7 @@ def start_engine(
             _examiner(experiment, network, federation),
             keys,
             experiment.defence,
+            experiment.exposure,
             replaced=replaced,
         )
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from covey import checkpoint
-from covey.algorithms.contract import Server, make_keys
+from covey.algorithms.contract import Server, make_keys, wanted
 from covey.attacks.contract import Attack, Truth
 from covey.attacks.observe import Observers
 from covey.data.federation import Federation
@@ -110,6 +110,8 @@ class _Loop:
             self.federation,
             self.keys,
             device_of(self.experiment),
+            self.experiment.algorithm,
+            self.experiment.defence,
         )
         self.speeds = self.experiment.participation.speeds(self.setting.seed, self.setting.clients)
         self.prepared = time.perf_counter() - begin
@@ -189,7 +191,7 @@ class _Loop:
         algorithm = self.experiment.algorithm
         present, lost = self.experiment.participation.participants(self.setting.seed, round, self.setting.clients)
         traffic, seconds = _Traffic(), defaultdict[str, float](float)
-        calls = self._calls(state, round, present)
+        calls = self._calls(state, round, wanted(algorithm, state, present))
         for client, broadcast, _ in calls:
             traffic.down += traffic.size(broadcast)
             self.observers.see(round, "server", f"client:{client}", broadcast)
@@ -263,17 +265,19 @@ class _Loop:
     def _evaluate(self, state: Any, round: int) -> dict[str, Any]:
         """Accuracy of what every client that has joined would use now; no party of the protocol learns it."""
         joined = self.experiment.participation.joined(round, self.setting.clients)
-        scores: list[Score] = list(self.hosts.score(round + 1, self._calls(state, round, range(joined))))
+        served = wanted(self.experiment.algorithm, state, range(joined), "serves")
+        scores: list[Score] = list(self.hosts.score(round + 1, self._calls(state, round, served)))
         own = np.array([s.own for s in scores])
         truth = self.federation.clusters
-        groups = truth[:joined] if truth is not None else np.array([s.index for s in scores])
+        groups = truth[served] if truth is not None else np.array([s.index for s in scores])
+        target: Any = self.federation.notes.get("target")  # the client that the partition is about, where it has one
         per_cluster = [float(own[groups == c].mean()) for c in np.unique(groups[groups >= 0])]
         return {
             "client_mean": float(own.mean()),
             "per_cluster": per_cluster or [float(own.mean())],
             "average_cluster": float(np.mean(per_cluster)) if per_cluster else float(own.mean()),
             "global": float(np.mean([s.everywhere for s in scores])),
-        }
+        } | ({"target": float(own[served.index(target)])} if target in served else {})
 
     def _reached(self, record: dict[str, Any]) -> bool:
         training = self.experiment.training

@@ -46,8 +46,10 @@ class Knowledge:
     keys: Mapping[str, Mapping[str, Any]]  # party of the vantage -> its key material
     x: NDArray[np.generic]  # auxiliary samples; work that the attack asks for runs on these, `on` are positions here
     y: NDArray[np.int64]
-    where: Mapping[str, NDArray[np.int64]]  # "public:j", "own:i", "auxiliary" -> positions
+    where: Mapping[str, NDArray[np.int64]]  # "public:j", "own:i", "auxiliary", "property" -> positions
     attributes: Mapping[str, NDArray[np.generic]]  # of the auxiliary samples
+    algorithm: Any = None  # the protocol and its defence, which every party knows
+    defence: Any = None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ class Observers:
         federation: Federation,
         keys: Mapping[str, Mapping[str, Any]],
         device: str = "cpu",
+        algorithm: Any = None,
+        defence: Any = None,
     ) -> None:
         self.attacks = list(attacks)
         self.seed = setting.seed
@@ -39,12 +42,14 @@ class Observers:
             if names.count(name) > 1:
                 raise CoveyError(f"attack '{name}' is listed twice: give one of them another label")
         for n, attack in enumerate(self.attacks):
-            known = _knowledge(attack.vantage, setting, network, federation, keys)
+            known = replace(
+                _knowledge(attack.vantage, setting, network, federation, keys), algorithm=algorithm, defence=defence
+            )
             self.machines[n] = Machine(network, known.x, known.y, device=device)
             attack.begin(known)
             replacement = getattr(attack, "replaces", None)  # an active attacker runs in its own client's place
-            if replacement is not None:
-                self.replaced[replacement] = attack
+            for client in (replacement,) if isinstance(replacement, int) else replacement or ():
+                self.replaced[client] = attack
 
     def __bool__(self) -> bool:
         return bool(self.attacks)
@@ -114,6 +119,8 @@ def _knowledge(
     rows = np.concatenate([*pieces.values()]) if pieces else np.zeros(0, np.int64)
     ends = np.cumsum([len(p) for p in pieces.values()])
     where = {name: np.arange(end - len(p), end) for (name, p), end in zip(pieces.items(), ends)}
+    if federation.notes.get("attacker") in own_clients:  # it knows which of its own rows have the property
+        where["property"] = np.flatnonzero(np.isin(rows, np.asarray(federation.notes["attacker_property"])))
     mine = {party: dict(keys.get("clients" if party.startswith("client:") else party, {})) for party in members}
     dataset = federation.dataset
     attributes = {name: values[rows] for name, values in dataset.attributes.items()}

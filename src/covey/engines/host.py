@@ -21,6 +21,7 @@ from torch import Tensor
 
 from covey.algorithms.contract import Algorithm, Client, Coroutine, Setting, Use
 from covey.data.federation import Federation
+from covey.exposure import Exposure, expose
 from covey.learn.machine import Machine
 from covey.learn.work import Compute, Job, Logits, Losses, Plan, SampleLosses, Train, Work
 from covey.messages import message
@@ -82,6 +83,7 @@ class Host:
     examiner: Examiner
     keys: dict[str, Any]
     defence: Defence | None = None
+    exposure: Exposure = field(default_factory=Exposure)
     memories: dict[int, dict[str, Any]] = field(default_factory=dict)  # as of the last round that is known to be whole
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     replaced: dict[int, Any] = field(default_factory=dict)  # client -> attacker that runs in its place
@@ -99,7 +101,8 @@ class Host:
         turns = []
         for me, (_, broadcast, _) in zip(clients, calls):
             acting = self.replaced.get(me.id, self.algorithm)
-            turns.append(defend(self.defence, me, acting.client(me, broadcast)))
+            turn = expose(self.exposure, self.federation, me, acting.client(me, broadcast))
+            turns.append(defend(self.defence, me, turn))
         replies = self.advance(clients, turns, [m for _, m, _ in calls])
         for me in clients:
             if me.memory:
