@@ -10,6 +10,7 @@ from covey.algorithms.fedsoft import FedSoft
 from covey.algorithms.ifca import IFCA
 from covey.algorithms.local import LocalOnly
 from covey.algorithms.mingledpie import MingledPie
+from covey.algorithms.pqfed import PQFed
 from covey.algorithms.routing import Routing
 from covey.algorithms.sattler import Sattler
 from covey.algorithms.scaffold import Scaffold
@@ -28,5 +29,6 @@ ALGORITHMS: dict[str, type] = {
         FedSoft,
         MingledPie,
         Routing,
+        PQFed,
     )
 }

@@ -5,6 +5,8 @@
     client(me, message)                 -> coroutine of one client: yields Work, returns its reply
     aggregate(server, state, replies)   -> the next state; replies arrive lazily, as (client, reply), in order of client
     use(me, message)                    -> coroutine: which model this client would predict with, for evaluation only
+    wants(state, client)                -> optional: whether this client takes part in the next round (without it: all do)
+    serves(state, client)               -> optional: whether the model is for this client, so that it is evaluated there
 
 Algorithms are frozen dataclasses (fields = hyper-parameters, all with defaults, checked in `__post_init__`) without state of
 their own. States and messages are frozen dataclasses registered with `@message`, so that they can be stored and sent. What is
@@ -13,7 +15,7 @@ private to a client goes in `me.memory`; what is needed to score a run but that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -39,6 +41,7 @@ class Setting:
     start: Tensor  # [k, d] initial cluster models
     personal: Tensor  # [d] bool: parameters averaged per cluster; the others are averaged over all clients
     encryption: str = "none"
+    public: tuple[Tensor, Tensor] | None = None  # samples (as the network reads them) and labels that no client holds
 
 
 @dataclass
@@ -110,6 +113,12 @@ class Algorithm(Protocol):
     def client(self, me: Client, message: Any) -> Coroutine: ...
     def aggregate(self, server: Server, state: Any, replies: Iterator[tuple[int, Any]]) -> Any: ...
     def use(self, me: Client, message: Any) -> Coroutine: ...
+
+
+def wanted(algorithm: Algorithm, state: Any, clients: Iterable[int], method: str = "wants") -> list[int]:
+    """The clients that the algorithm's optional `wants` (or `serves`) names; without such a method all."""
+    asked = getattr(algorithm, method, None)
+    return [int(i) for i in clients if asked is None or asked(state, int(i))]
 
 
 def make_keys(algorithm: Algorithm, setting: Setting) -> dict[str, dict[str, Any]]:
