@@ -98,6 +98,20 @@ class _Buffers(list[memoryview]):
         self.tensors: dict[int, tuple[int, Tensor]] = {}  # id -> (its number, itself: so its id stays its own)
 
 
+def to_device(value: Any, device: str) -> Any:
+    """The same tree with its tensors on a device."""
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, list | tuple):
+        return type(value)(to_device(v, device) for v in value)
+    if isinstance(value, dict):
+        return {k: to_device(v, device) for k, v in value.items()}
+    if _REGISTRY.get(type(value).__name__) is type(value):
+        fields = {f.name: to_device(getattr(value, f.name), device) for f in dataclasses.fields(cast(Any, value))}
+        return dataclasses.replace(cast(Any, value), **fields)
+    return value
+
+
 def _split(value: Any) -> tuple[bytes, list[memoryview]]:
     buffers = _Buffers()
     tree = _tree(value, buffers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,8 +38,8 @@ def prepare(experiment: Experiment, given: Federation | None = None) -> tuple[Fe
         clusters=experiment.clusters,
         rounds=experiment.training.rounds,
         plan=experiment.training.plan(1),
-        start=_start(experiment, federation, network),
-        personal=personal,
+        start=_start(experiment, federation, network).to(device_of(experiment)),
+        personal=personal.to(device_of(experiment)),
         encryption=experiment.encryption,
         public=_public(network, federation),
     )
@@ -86,8 +85,6 @@ def start_engine(
 ) -> InProcess | Workers:
     """Hosts for the clients, as the experiment's engine says: on a GPU one, on a CPU one per core."""
     device = device_of(experiment)
-    if device == "cuda":
-        setting = _to(setting, device)
 
     def make_host() -> Host:
         return Host(
@@ -105,10 +102,6 @@ def start_engine(
     workers = experiment.engine.workers or (1 if device == "cuda" else min(cores(), setting.clients))
     wave = experiment.engine.wave or (512 if device == "cuda" else 16)
     return InProcess(make_host(), wave) if workers == 1 else Workers(make_host, workers, wave)
-
-
-def _to(setting: Setting, device: str) -> Setting:
-    return replace(setting, start=setting.start.to(device), personal=setting.personal.to(device))
 
 
 def _machine(experiment: Experiment, network: Network, federation: Federation) -> Machine:

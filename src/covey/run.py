@@ -25,7 +25,7 @@ from covey.engines.simulate import Call
 from covey.errors import CoveyError
 from covey.experiment import Experiment
 from covey.learn.work import Plan
-from covey.messages import size
+from covey.messages import size, to_device
 from covey.prepare import device_of, prepare, start_engine
 from covey.report.progress import Progress
 from covey.result import Result, clustering_scores, summarise, summarise_seeds
@@ -138,10 +138,11 @@ class _Loop:
         if self.folder:
             self.records = checkpoint.read_lines(self.folder / "metrics.jsonl")[:done]
             checkpoint.write_lines(self.folder / "metrics.jsonl", self.records)
-        self.hosts.restore(content["memories"])
+        device = device_of(self.experiment)
+        self.hosts.restore(to_device(content["memories"], device))
         self.observers.restore(content["attacks"])
         self.notes, self.spends, self.saved = content["notes"], content["spends"], (done, time.monotonic())
-        return content["state"], done
+        return to_device(content["state"], device), done
 
     def _rounds(self, state: Any, done: int, callbacks: Sequence[Callback], quiet: bool) -> Result:
         rounds = self.experiment.training.rounds
