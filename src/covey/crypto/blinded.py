@@ -1,0 +1,204 @@
+"""One interface for rows that a relay covers and a key holder compares: FedCAPrivacy's two directions of encryption.
+
+A row is a model as whole numbers, `round(w · 2^24)`. Its owner seals it under a key that the relay lacks. The relay covers
+all rows of a round alike: it adds one blind, the same for all, so that only differences survive, and on request moves and
+turns blocks of coordinates first. The key holder opens covered rows, compares them, and seals means of them, still covered,
+under a second key; the relay uncovers these without reading them. `SCHEMES` names what does this; each module offers
+
+    issue(bits) -> (opening, sealing)     a key pair as bytes: for its holder, for everybody else
+    sealer(sealing), opener(opening)      the two sides; both keys of a protocol share one format
+
+All schemes compute on the same whole numbers, so that they give the same models bit for bit. `none` is the same protocol
+in the clear: the relay could read what it relays, and covered rows are what the key holder would see (the blind is
+uniform modulo 2^32, so it is as good as the encrypted one). `bfv` is ours, not the paper's: far faster than Paillier.
+"""
+
+from __future__ import annotations
+
+import importlib
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from covey.errors import CoveyError, nearest
+
+SCHEMES = {
+    "none": "covey.crypto.blinded_clear",
+    "paillier": "covey.crypto.blinded_paillier",
+    "bfv": "covey.crypto.blinded_bfv",
+}
+PRECISION = 24  # ρ: bits behind the point
+BOUND = 64.0  # a weight must be smaller
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cover:
+    """What the relay keeps secret for one round and forgets after it."""
+
+    blind: Any
+    order: Integers | None = None  # of the blocks; None: they stay where they are
+    signs: Integers | None = None  # of the moved blocks, ±1
+
+
+class CoveredRows(Protocol):
+    """What the key holder learns from covered rows."""
+
+    def differences(self) -> NDArray[np.float64]:
+        """Each row minus row 0, [n, d]: same distances as the rows themselves."""
+        ...
+
+    def means(self, weights: ArrayLike) -> list[Any]:
+        """For each row of `weights` [k, n] the weighted mean of the rows, still under the cover."""
+        ...
+
+
+class RowSealer(Protocol):
+    @property
+    def block(self) -> int:
+        """Coordinates that are moved and turned together."""
+        ...
+
+    def seal(self, vector: ArrayLike) -> bytes: ...
+    def check(self, sealed: bytes, length: int) -> None:
+        """Refuses bytes that are no sealed row of this length."""
+        ...
+
+    def draw_blind(self, length: int) -> Any: ...
+    def cover(self, sealed: Sequence[bytes], cover: Cover) -> list[bytes]: ...
+    def seal_mean(self, mean: Any, length: int) -> bytes: ...
+    def uncover(self, sealed: bytes, cover: Cover, length: int) -> bytes: ...
+
+
+class RowOpener(Protocol):
+    def open(self, sealed: bytes) -> NDArray[np.float64]: ...
+    def open_covered(self, sealed: Sequence[bytes]) -> CoveredRows: ...
+
+
+def issue(scheme: str, bits: int) -> tuple[bytes, bytes]:
+    """A fresh key pair (opening, sealing) from the operating system; the clear scheme's are empty names."""
+    opening, sealing = _module(scheme).issue(bits)
+    return _named(scheme, opening), _named(scheme, sealing)
+
+
+@lru_cache(maxsize=8)
+def sealer(sealing: bytes) -> RowSealer:
+    """Keys are large objects with tables in them: built once per process."""
+    made: RowSealer = _module(_name(sealing)).sealer(_rest(sealing))
+    return made
+
+
+@lru_cache(maxsize=8)
+def opener(opening: bytes, workers: int = 1) -> RowOpener:
+    made: RowOpener = _module(_name(opening)).opener(_rest(opening), workers)
+    return made
+
+
+def draw_cover(sealer: RowSealer, length: int, rearranged: bool, random: np.random.Generator | None) -> Cover:
+    """A fresh cover: the blind always from the operating system, the moves from there unless `random` is given."""
+    count = -(-length // sealer.block)
+    if not rearranged:
+        return Cover(sealer.draw_blind(length))
+    order, signs = permutation(count, random), 1 - 2 * (_bits(count, random) & 1)
+    return Cover(sealer.draw_blind(count * sealer.block), order, signs)
+
+
+def permutation(n: int, random: np.random.Generator | None) -> Integers:
+    """A random order, from the operating system unless a generator is given."""
+    if random is not None:
+        return random.permutation(n).astype(np.int64)
+    order = list(range(n))
+    secrets.SystemRandom().shuffle(order)
+    return np.array(order, np.int64)
+
+
+def _bits(n: int, random: np.random.Generator | None) -> Integers:
+    return np.array([secrets.randbits(1) for _ in range(n)]) if random is None else random.integers(2, size=n)
+
+
+# ------------------------------------------------------------- whole numbers, for schemes that compute modulo something
+
+
+def to_integers(vector: ArrayLike) -> Integers:
+    """round(w · 2^24), [d]; refuses weights that a row cannot carry."""
+    values = np.asarray(vector, np.float64).ravel()
+    if not values.size or not np.all(np.abs(values) < BOUND):  # also false for NaN
+        worst = values[np.argmax(np.where(np.isnan(values), np.inf, np.abs(values)))] if values.size else 0.0
+        raise CoveyError(
+            f"a model to seal has {values.size} weights, the largest {worst:g}; expected some, all within ±{BOUND:g}: "
+            "lower the learning rate or clip the model"
+        )
+    return np.rint(np.ldexp(values, PRECISION)).astype(np.int64)
+
+
+def to_floats(integers: Integers) -> NDArray[np.float64]:
+    return np.ldexp(integers.astype(np.float64), -PRECISION)
+
+
+def moved(integers: Integers, block: int, cover: Cover) -> Integers:
+    """Rows [n, d] with their blocks moved and turned as the cover says, filled up to whole blocks: [n, d']."""
+    if cover.order is None or cover.signs is None:
+        return integers
+    n, d = integers.shape
+    whole = np.zeros((n, len(cover.order) * block), np.int64)
+    whole[:, :d] = integers
+    turned = whole.reshape(n, -1, block)[:, cover.order] * cover.signs[:, None]
+    return np.asarray(turned.reshape(n, -1))
+
+
+def moved_back(integers: Integers, block: int, cover: Cover, length: int) -> Integers:
+    """Undoes `moved` on one row."""
+    if cover.order is None or cover.signs is None:
+        return integers
+    blocks = np.empty((len(cover.order), block), np.int64)
+    blocks[cover.order] = integers.reshape(-1, block) * cover.signs[:, None]
+    return blocks.reshape(-1)[:length]
+
+
+@dataclass(frozen=True)
+class ModularRows:
+    """Covered rows whose blind is uniform modulo `modulus`."""
+
+    first: Integers  # [d] row 0 with its blind
+    offsets: Integers  # [n, d] row − row 0
+
+    def differences(self) -> NDArray[np.float64]:
+        return to_floats(self.offsets)
+
+    def means(self, weights: ArrayLike) -> list[Any]:
+        share = np.asarray(weights, np.float64)
+        share = share / share.sum(1, keepdims=True)
+        return list(self.first + np.rint(share @ self.offsets.astype(np.float64)).astype(np.int64))
+
+
+def modular_rows(rows: Integers, modulus: int) -> ModularRows:
+    """Rows [n, d] modulo `modulus`: their differences are small, so that the representative around 0 is theirs."""
+    return ModularRows(rows[0], centred(rows - rows[0], modulus))
+
+
+def centred(integers: Integers, modulus: int) -> Integers:
+    half = modulus // 2
+    return np.asarray((integers + half) % modulus - half)
+
+
+def _named(scheme: str, key: bytes) -> bytes:
+    return scheme.encode() + b"\n" + key
+
+
+def _name(key: bytes) -> str:
+    return bytes(key).split(b"\n", 1)[0].decode("ascii", "replace")
+
+
+def _rest(key: bytes) -> bytes:
+    return bytes(key).split(b"\n", 1)[1]
+
+
+def _module(scheme: str) -> Any:
+    if scheme not in SCHEMES:
+        raise CoveyError(f"no scheme for blinded rows is called '{scheme}'{nearest(scheme, list(SCHEMES))}")
+    return importlib.import_module(SCHEMES[scheme])
