@@ -2,8 +2,11 @@
 No attack reads the truth before it is scored.
 """
 
+from covey.attacks.acquisition import Acquisition
+from covey.attacks.membership import FeatureMembership, LossMembership, ScaledMembership
 from covey.attacks.model_sensitivity import A2, Coalition
 from covey.attacks.preference import A1, A1Bayes, A1Intersection, A1Prior
+from covey.attacks.property import ActivePropertyInference, PropertyInference
 
 ATTACKS: dict[str, type] = {
     cls.name: cls
@@ -14,5 +17,11 @@ ATTACKS: dict[str, type] = {
         A1Bayes,
         A2,
         Coalition,
+        FeatureMembership,
+        ScaledMembership,
+        LossMembership,
+        PropertyInference,
+        ActivePropertyInference,
+        Acquisition,
     )
 }
