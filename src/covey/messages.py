@@ -23,6 +23,7 @@ from covey.errors import CoveyError
 
 MAGIC = b"CVY1"
 MAX_DEPTH = 24
+LONG = 1024  # bytes that are worth a reference when they occur again
 _REGISTRY: dict[str, type] = {}
 _DTYPES = (
     "float32",
@@ -92,10 +93,17 @@ def decode(data: bytes | bytearray | memoryview) -> Any:
 
 
 class _Buffers(list[memoryview]):
-    """The buffers in order. A tensor that occurs again is referred to, so that what many share is stored once."""
+    """The buffers in order. A tensor, or long bytes, that occur again are referred to: what many share is stored once."""
 
     def __init__(self) -> None:
-        self.tensors: dict[int, tuple[int, Tensor]] = {}  # id -> (its number, itself: so its id stays its own)
+        self.shared: dict[int, tuple[int, Any]] = {}  # id -> (its number, itself: so its id stays its own)
+
+    def again(self, value: Any) -> dict[str, int] | None:
+        """A reference to a value that has come already; else it is counted, and there is none yet."""
+        if id(value) in self.shared:
+            return {"again": self.shared[id(value)][0]}
+        self.shared[id(value)] = (len(self.shared), value)
+        return None
 
 
 def to_device(value: Any, device: str) -> Any:
@@ -122,16 +130,15 @@ def _tree(value: Any, buffers: _Buffers) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Tensor):
-        if id(value) in buffers.tensors:
-            return {"again": buffers.tensors[id(value)][0]}
-        buffers.tensors[id(value)] = (len(buffers.tensors), value)
-        return _array("t", value.detach().cpu().contiguous().numpy(), buffers)
+        return buffers.again(value) or _array("t", value.detach().cpu().contiguous().numpy(), buffers)
     if isinstance(value, np.ndarray):
         return _array("a", np.ascontiguousarray(value), buffers)
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, bytes | bytearray | memoryview):
         raw = memoryview(value).cast("B")
+        if len(raw) >= LONG and (known := buffers.again(value)):
+            return known
         buffers.append(raw)
         return {"b": len(raw)}
     if isinstance(value, list):
@@ -160,7 +167,7 @@ class _Reader:
     def __init__(self, body: memoryview) -> None:
         self.body = body
         self.used = 0
-        self.tensors: list[Tensor] = []
+        self.shared: list[Tensor | bytes] = []
 
     def take(self, count: int) -> memoryview:
         if not isinstance(count, int) or count < 0 or self.used + count > len(self.body):
@@ -176,16 +183,19 @@ class _Reader:
                 raise ValueError("a bare list stands where a value should be")
             return node
         if "t" in node:
-            self.tensors.append(torch.from_numpy(self.array(node["t"], node["s"])))
-            return self.tensors[-1]
+            self.shared.append(torch.from_numpy(self.array(node["t"], node["s"])))
+            return self.shared[-1]
         if "a" in node:
             return self.array(node["a"], node["s"])
         if "again" in node:
-            if not 0 <= node["again"] < len(self.tensors):
-                raise ValueError("it refers to a tensor that has not come yet")
-            return self.tensors[node["again"]]
+            if not 0 <= node["again"] < len(self.shared):
+                raise ValueError("it refers to a tensor or to bytes that have not come yet")
+            return self.shared[node["again"]]
         if "b" in node:
-            return bytes(self.take(node["b"]))
+            taken = bytes(self.take(node["b"]))
+            if len(taken) >= LONG:
+                self.shared.append(taken)
+            return taken
         if "l" in node:
             return [self.value(v, depth + 1) for v in node["l"]]
         if "u" in node:

@@ -175,7 +175,7 @@ class _Loop:
                         self._checkpoint(state, done, force=True)
                 raise
         self._checkpoint(state, done, force=True)
-        findings = self.observers.findings(Truth(self.federation, self.notes))
+        findings = self.observers.findings(Truth(self.federation, self.notes, [r["extra"] for r in self.records]))
         return summarise(
             self.experiment,
             self.records,
@@ -188,6 +188,11 @@ class _Loop:
             self.federation.dataset.stand_in,
         )
 
+    @property
+    def _server(self) -> str:
+        """The party that clients talk to, as views name it."""
+        return str(getattr(self.experiment.algorithm, "server", "server"))
+
     def _round(self, state: Any, round: int) -> tuple[Any, dict[str, Any]]:
         algorithm = self.experiment.algorithm
         present, lost = self.experiment.participation.participants(self.setting.seed, round, self.setting.clients)
@@ -195,7 +200,7 @@ class _Loop:
         calls = self._calls(state, round, wanted(algorithm, state, present))
         for client, broadcast, _ in calls:
             traffic.down += traffic.size(broadcast)
-            self.observers.see(round, "server", f"client:{client}", broadcast)
+            self.observers.see(round, self._server, f"client:{client}", broadcast)
         facts: dict[int, dict[str, Any]] = {}
         replies = self._replies(round, calls, traffic, facts, seconds)
         server = Server(
@@ -249,7 +254,7 @@ class _Loop:
             traffic.up += size(outcome.reply)
             facts[outcome.client] = outcome.notes
             self.spends.extend((round, outcome.client, event) for event in outcome.events)
-            self.observers.see(round, f"client:{outcome.client}", "server", outcome.reply)
+            self.observers.see(round, f"client:{outcome.client}", self._server, outcome.reply)
             yield outcome.client, outcome.reply
 
     def _calls(self, state: Any, round: int, clients: Sequence[int] | np.ndarray[Any, Any]) -> list[Call]:

@@ -3,6 +3,7 @@ become the next state. No batching, no processes, no sockets.
 """
 
 from covey.algorithms.fedavg import FedAvg
+from covey.algorithms.fedcaprivacy import FedCAPrivacy
 from covey.algorithms.feddyn import FedDyn
 from covey.algorithms.fedem import FedEM
 from covey.algorithms.fedprox import FedProx
@@ -30,5 +31,6 @@ ALGORITHMS: dict[str, type] = {
         MingledPie,
         Routing,
         PQFed,
+        FedCAPrivacy,
     )
 }

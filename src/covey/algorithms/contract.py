@@ -8,6 +8,8 @@
     wants(state, client)                -> optional: whether this client takes part in the next round (without it: all do)
     serves(state, client)               -> optional: whether the model is for this client, so that it is evaluated there
 
+A class variable `server` names the party that clients talk to, where it is not "server": views then say so.
+
 Algorithms are frozen dataclasses (fields = hyper-parameters, all with defaults, checked in `__post_init__`) without state of
 their own. States and messages are frozen dataclasses registered with `@message`, so that they can be stored and sent. What is
 private to a client goes in `me.memory`; what is needed to score a run but that no server may see goes in `me.note`.
@@ -15,7 +17,7 @@ private to a client goes in `me.memory`; what is needed to score a run but that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -119,6 +121,12 @@ def wanted(algorithm: Algorithm, state: Any, clients: Iterable[int], method: str
     """The clients that the algorithm's optional `wants` (or `serves`) names; without such a method all."""
     asked = getattr(algorithm, method, None)
     return [int(i) for i in clients if asked is None or asked(state, int(i))]
+
+
+def own_keys(keys: Mapping[str, Any], client: int) -> dict[str, Any]:
+    """What one client holds of `keys["clients"]`: all that is common, and its entry under "own"."""
+    common = {name: value for name, value in keys.items() if name != "own"}
+    return common | dict(keys.get("own", {}).get(client, {}))
 
 
 def make_keys(algorithm: Algorithm, setting: Setting) -> dict[str, dict[str, Any]]:

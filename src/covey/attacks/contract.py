@@ -58,6 +58,7 @@ class Truth:
 
     federation: Federation
     notes: list[dict[int, dict[str, Any]]]  # per round: client -> what it noted (e.g. its true cluster)
+    servers: list[dict[str, Any]] = field(default_factory=list)  # per round: what the servers noted (e.g. an order)
 
 
 @message

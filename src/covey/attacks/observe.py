@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from covey.algorithms.contract import Setting
+from covey.algorithms.contract import Setting, own_keys
 from covey.attacks.contract import Attack, Finding, Knowledge, Thinking, Truth, View, parties, sees
 from covey.data.federation import Federation
 from covey.errors import CoveyError
@@ -121,7 +121,8 @@ def _knowledge(
     where = {name: np.arange(end - len(p), end) for (name, p), end in zip(pieces.items(), ends)}
     if federation.notes.get("attacker") in own_clients:  # it knows which of its own rows have the property
         where["property"] = np.flatnonzero(np.isin(rows, np.asarray(federation.notes["attacker_property"])))
-    mine = {party: dict(keys.get("clients" if party.startswith("client:") else party, {})) for party in members}
+    mine = {party: dict(keys.get(party, {})) for party in members}
+    mine |= {f"client:{i}": own_keys(keys.get("clients", {}), i) for i in own_clients}
     dataset = federation.dataset
     attributes = {name: values[rows] for name, values in dataset.attributes.items()}
     return Knowledge(setting, network, mine, dataset.x_train[rows], dataset.y_train[rows], where, attributes)

@@ -49,6 +49,11 @@ class Cover:
 class CoveredRows(Protocol):
     """What the key holder learns from covered rows."""
 
+    @property
+    def length(self) -> int:
+        """Coordinates of a covered row: more than of the model if blocks were moved."""
+        ...
+
     def differences(self) -> NDArray[np.float64]:
         """Each row minus row 0, [n, d]: same distances as the rows themselves."""
         ...
@@ -166,6 +171,10 @@ class ModularRows:
 
     first: Integers  # [d] row 0 with its blind
     offsets: Integers  # [n, d] row − row 0
+
+    @property
+    def length(self) -> int:
+        return len(self.first)
 
     def differences(self) -> NDArray[np.float64]:
         return to_floats(self.offsets)

@@ -90,6 +90,10 @@ class PaillierOpener:
 class PaillierCovered:
     rows: BlindedRows
 
+    @property
+    def length(self) -> int:
+        return int(self.rows.offsets.shape[1])
+
     def differences(self) -> NDArray[np.float64]:
         return self.rows.differences()
 

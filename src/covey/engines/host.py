@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covey.algorithms.contract import Algorithm, Client, Coroutine, Setting, Use
+from covey.algorithms.contract import Algorithm, Client, Coroutine, Setting, Use, own_keys
 from covey.data.federation import Federation
 from covey.exposure import Exposure, expose
 from covey.learn.machine import Machine
@@ -127,6 +127,8 @@ class Host:
 
     def advance(self, clients: Sequence[Client], turns: list[Coroutine], messages: Sequence[Any]) -> list[Any]:
         """Runs coroutines to their ends, in step; returns what they return."""
+        live = {id(m) for m in messages}
+        self._shared = {at: kept for at, kept in self._shared.items() if at[0] in live}
         done: list[Any] = [None] * len(turns)
         answers: dict[int, Any] = dict.fromkeys(range(len(turns)))
         while answers:
@@ -172,8 +174,6 @@ class Host:
         # Keyed by the identity of the broadcast, which is kept alive beside the result so that its id stays its own.
         at = (id(broadcast), work.phase)
         if at not in self._shared:
-            if len(self._shared) >= 8:
-                self._shared.clear()
             with self._timed(work.phase):
                 self._shared[at] = (broadcast, work.function(*work.arguments))
         return self._shared[at][1]
@@ -188,7 +188,7 @@ class Host:
             plan=plan,
             setting=self.setting,
             memory=dict(self._staged.get(i) or self.memories.get(i, {})),
-            keys=self.keys,
+            keys=own_keys(self.keys, i),
             data=lambda: (self.machine.samples.inputs(rows), self.machine.samples.labels(rows)),
         )
 

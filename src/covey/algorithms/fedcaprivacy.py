@@ -1,0 +1,156 @@
+"""FedCAPrivacy: Wei et al., Privacy-Preserving Heterogeneous Federated Learning with Anonymous Adaptive Clustering.
+
+Participants seal their models for a cloud provider (CSP) and send them to a business server (BS), which covers them with one
+common blind, shuffles them and passes them on. The CSP opens, clusters and averages covered rows without names; BS uncovers
+the averages, which only participants can open, and hands each participant those of its clusters. Clustering happens in
+round 1 and then with probability 1/(1 + αr). `envelopes.py` and `two_servers.py` hold the parties.
+
+Ours where the paper is silent or slips: the blind itself is removed from a mean (not μ/|C|); memberships stay with their
+participants although rows are shuffled anew; the coin that decides on clustering is BS's, so that the CSP gets old
+memberships only when it needs them; clusters below `min_size` members give no model; `encryption = "bfv"`; moving and
+turning blocks of coordinates before blinding (`mitigation`), against linking rows of two rounds.
+
+    covey reproduce fedcaprivacy --table table1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
+from covey.algorithms.envelopes import Package, issue_keys, open_package, seal_model
+from covey.algorithms.two_servers import BusinessServer, CloudProvider, CoveredMeans, CoveredRound, Desk
+from covey.crypto.blinded import draw_cover, permutation
+from covey.errors import CoveyError, nearest
+from covey.learn.work import Compute, Train, Work
+
+CHOICES = {
+    "mitigation": ("none", "rearrange"),
+    "alignment": ("kept", "scrambled"),
+    "draw": ("keyed", "secret"),
+}
+
+
+@dataclass(frozen=True)
+class FedCAPrivacy:
+    name: ClassVar[str] = "fedcaprivacy"
+    title: ClassVar[str] = "soft spectral clusters of blinded, shuffled models by two servers (Wei et al.)"
+    encryptions: ClassVar[tuple[str, ...]] = ("none", "paillier", "bfv")
+    server: ClassVar[str] = "bs"  # the party that clients talk to
+
+    alpha: float = 0.1  # α: clustering in round r has probability 1/(1 + αr); 0: every round
+    every: int = 0  # > 0: clustering every so many rounds instead
+    gamma: float = 0.5  # γ: scale of the affinity …
+    median: bool = False  # … in units of the median distance between two models
+    min_size: int = 3  # members below which a cluster gives no model; with two each could compute the other's
+    mitigation: str = "none"  # "rearrange": BS moves and turns blocks of coordinates, anew in every round
+    shuffle: bool = True  # ablation: false shows the CSP the rows in the order of the participants
+    alignment: str = "kept"  # ablation: "scrambled" gives old memberships to other rows, as a fresh shuffle would
+    bits: int = 2048  # of a Paillier modulus; 3072 for 128-bit security
+    max_age: float = 3600.0  # seconds after which BS refuses an upload
+    threads: int = 2  # of the CSP when it opens rows
+    draw: str = "keyed"  # "secret": orders and moves from the operating system, as in a deployment
+
+    def __post_init__(self) -> None:
+        for field, allowed in CHOICES.items():
+            value = getattr(self, field)
+            if value not in allowed:
+                raise CoveyError(
+                    f"algorithm.{field} is {value!r}: choose one of {', '.join(allowed)}{nearest(value, allowed)}"
+                )
+        for field, least in (("alpha", 0), ("every", 0), ("min_size", 2), ("threads", 1)):
+            if not getattr(self, field) >= least:
+                raise CoveyError(f"algorithm.{field} is {getattr(self, field)}: it must be at least {least}")
+        if not (0 < self.gamma < float("inf") and self.max_age > 0):
+            raise CoveyError("algorithm.gamma and algorithm.max_age must be positive")
+
+    def keys(self, setting: Setting) -> dict[str, dict[str, Any]]:
+        return issue_keys(setting.encryption, setting.clients, self.bits)
+
+    def start(self, setting: Setting) -> Desk:
+        if not bool(setting.personal.all()):
+            raise CoveyError("fedcaprivacy averages whole models per cluster: leave layers.personal at 0")
+        return self._business_server(setting, {}).begin()
+
+    def broadcast(self, state: Desk, client: int) -> Package:
+        return state.packages[state.package_of.get(client, 0)]
+
+    def client(self, me: Client, message: Package) -> Coroutine:
+        start = yield from self._model(me, message)
+        model = yield Train(start[0], me.plan)
+        return (yield Compute("encrypt", seal_model, (me.keys, me.id, me.round, model.cpu().numpy())))
+
+    def aggregate(self, server: Server, state: Desk, replies: Iterator[tuple[int, Any]]) -> Desk:
+        bs = self._business_server(server.setting, server.keys["bs"])
+        csp = CloudProvider(server.keys["csp"], self.gamma, self.median, self.min_size, self.threads)
+        rows, accepted, refused = bs.receive(state, replies, server.round)
+        server.note("refused", refused)
+        if len(rows) < self.min_size:  # too few to hide among: nobody's model is averaged
+            server.note("clustered", 0)
+            return bs.forward(state, {}, server.round, accepted)
+        names = sorted(rows)
+        order = [names[j] for j in self._shuffled(server, len(names))]
+        labels = bs.labels(state, order)
+        clustered = self.clusters_in(server.round, server.random("coin")) or not labels.any()
+        with server.phase("blind"):
+            cover = draw_cover(bs.upload, bs.length, self.mitigation == "rearrange", self._random(server, "cover"))
+            covered = bs.cover([rows[i] for i in order], cover)
+        if self.alignment == "scrambled":
+            labels = labels[server.random("scramble").permutation(len(labels))]
+        request = CoveredRound(covered, server.setting.clusters, None if clustered else labels)
+        request = server.send("bs", "csp", request)
+        with server.phase("open"):
+            opened = csp.open(request)
+        with server.phase("cluster"):
+            phi, facts = csp.memberships(request, opened, server.random("cluster"))
+        with server.phase("average"):
+            reply = CoveredMeans(phi, csp.average(opened, phi))
+        reply = server.send("csp", "bs", reply)
+        with server.phase("unblind"):
+            models = bs.uncover(reply.models, cover)
+        for name, value in (facts | {"clustered": int(clustered), "order": order}).items():
+            server.note(name, value)
+        state, served = bs.adopt(state, order, reply.memberships, models, clustered)
+        return bs.forward(state, served, server.round, accepted)
+
+    def use(self, me: Client, message: Package) -> Coroutine:
+        models = yield from self._model(me, message)
+        return Use(models)
+
+    def clusters_in(self, round: int, random: np.random.Generator) -> bool:
+        """Whether rows are clustered anew in this round."""
+        if self.every:
+            return (round - 1) % self.every == 0
+        return round == 1 or bool(random.random() < 1 / (1 + self.alpha * round))
+
+    def _model(self, me: Client, package: Package) -> Generator[Work, Any, Tensor]:
+        """[1, d]: the mean of this participant's cluster models, or the common start before it has any."""
+        start = me.setting.start
+        if package.group < 0:
+            return start.mean(0, keepdim=True)
+        me.note("cluster", package.group)
+        me.note("membership", [float(k in package.clusters) for k in range(me.setting.clusters)])
+        models: Tensor = yield Compute("decrypt", _opened, (me.keys, package, me.round - 1, start.device), shared=True)
+        return models
+
+    def _business_server(self, setting: Setting, keys: dict[str, Any]) -> BusinessServer:
+        return BusinessServer(keys, setting.clusters, setting.start.shape[1], self.max_age)
+
+    def _shuffled(self, server: Server, n: int) -> list[int]:
+        if not self.shuffle:
+            return list(range(n))
+        return [int(j) for j in permutation(n, self._random(server, "shuffle"))]
+
+    def _random(self, server: Server, purpose: str) -> np.random.Generator | None:
+        return server.random(purpose) if self.draw == "keyed" else None
+
+
+def _opened(keys: dict[str, Any], package: Package, round: int, device: torch.device) -> Tensor:
+    mean = open_package(keys, package, round)
+    return torch.from_numpy(mean.astype(np.float32))[None].to(device)
