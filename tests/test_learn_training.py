@@ -15,8 +15,15 @@ from torch.nn import functional as F
 
 from covey import randomness
 from covey.errors import CoveyError
+from covey.learn.batched import run
 from covey.learn.flat import Network
+from covey.learn.graph import Replays
+from covey.learn.kernels import automatic
 from covey.learn.machine import Machine
+from covey.learn.precision import precision
+from covey.learn.stacked import Stacked
+from covey.learn.streams import Streams
+from covey.learn.wave import lay_out
 from covey.learn.work import Head, Job, Plan, Train
 from covey.models import MODELS, initial
 
@@ -36,7 +43,7 @@ PLANS = {
     "dropout": Plan(lr=0.1, batch_size=8, epochs=2, dropout=0.4),
     "clip, dropout": Plan(lr=0.1, batch_size=8, epochs=2, dropout=0.4, clip=0.7),
 }
-KERNELS = {"fcnn": ("linear", "loop", "stacked"), "cnn": ("loop", "stacked")}
+KERNELS = {"fcnn": ("linear", "loop", "stacked"), "cnn": ("loop", "stacked", "streams")}
 
 
 def network(name: str) -> Network:
@@ -189,14 +196,14 @@ def test_every_request(kernel: str, plan: str, extras: tuple[str, ...]) -> None:
     check(net, jobs_of(net, PLANS[plan], frozenset(extras)), kernel)
 
 
-@pytest.mark.parametrize("kernel", ["loop", "stacked"])
+@pytest.mark.parametrize("kernel", ["loop", "stacked", "streams"])
 def test_requests_on_a_cnn(kernel: str) -> None:
     net = network("cnn")
     check(net, jobs_of(net, PLANS["noise, momentum"], frozenset(EXTRAS[-1])), kernel)
 
 
 @pytest.mark.parametrize("name", sorted(set(MODELS) - {"resnet18"}))
-@pytest.mark.parametrize("kernel", ["auto", "loop", "stacked"])
+@pytest.mark.parametrize("kernel", ["auto", "loop", "stacked", "streams"])
 def test_every_model(name: str, kernel: str) -> None:
     net = network(name)
     check(net, jobs_of(net, PLANS["momentum"], sizes=(9, 3)), kernel)
@@ -208,7 +215,7 @@ def test_head_and_clip_on_other_stacks(name: str) -> None:
     check(net, jobs_of(net, PLANS["clip, dropout"], frozenset({"head"})), "linear")
 
 
-@pytest.mark.parametrize("kernel", ["loop", "stacked"])
+@pytest.mark.parametrize("kernel", ["loop", "stacked", "streams"])
 def test_resnet(kernel: str) -> None:
     """From start 0 a pre-activation of 2.8e-7 would lie within rounding of ReLU's kink, where rounding picks the gradient."""
     net = network("resnet18")
@@ -223,11 +230,55 @@ def test_chunks_do_not_matter(kernel: str, chunk: int) -> None:
     check(net, jobs_of(net, PLANS["everything smooth"], frozenset({"correction"})), kernel, chunk=chunk)
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("plan", ["plain", "everything smooth", "noise, momentum"])
+def test_streams_as_a_captured_step_takes_them(plan: str, channels_last: bool) -> None:
+    """Ragged batches padded to one width, clients that are done held, a client that is not there: all as in a graph."""
+    net = network("cnn")
+    x, y = samples(net, sum(SIZES))
+    cpu = torch.device("cpu")
+    machine = Machine(net, x, y, kernel="loop")
+    streams = Streams(Stacked(net, cpu), cpu, channels_last=channels_last)
+    replays = Replays(machine.samples, net.features, streams.accumulate, budget=1e9)
+    for extras in (frozenset(), frozenset(EXTRAS[-1])):
+        jobs = jobs_of(net, PLANS[plan], extras)
+        wave = lay_out(jobs, cpu)
+        got, expected = replays.run(wave.padded(5), 1e3), machine.compute(jobs)
+        for i, job in enumerate(wave.order):
+            torch.testing.assert_close(got[i], expected[job], rtol=0, atol=1e-6)
+
+
+def test_channels_last_is_what_the_convolutions_get() -> None:
+    seen: dict[bool, set[bool]] = {}
+    net = network("cnn")
+    x, y = samples(net, 9)
+    cpu = torch.device("cpu")
+    wave = lay_out(jobs_of(net, PLANS["plain"], sizes=(9,)), cpu)
+    for wanted in (False, True):
+        stacked, found = Stacked(net, cpu), set()
+        second = stacked.objective(0, 1.0).net.body[3]  # 6 channels into 16
+        second.register_forward_pre_hook(
+            lambda layer, _, found=found: found.add(layer.weight.is_contiguous(memory_format=torch.channels_last))
+        )
+        run(wave, Machine(net, x, y).samples, net.features, Streams(stacked, cpu, channels_last=wanted).accumulate)
+        seen[wanted] = found
+    assert seen == {False: {False}, True: {True}}
+
+
+def test_automatic_choice() -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    big = Network("resnet18", (32, 32, 3), 10)
+    chosen = [automatic(net, device) for net in (network("fcnn"), network("cnn"), big) for device in (cpu, cuda)]
+    assert chosen == ["linear", "linear", "loop", "stacked", "loop", "streams"]
+    assert automatic(network("gru"), cuda) == "stacked"
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("plan", ["plain", "everything smooth", "noise, momentum", "clip, dropout"])
 @pytest.mark.parametrize(
-    ("name", "kernel"), [("fcnn", "linear"), ("fcnn", "stacked"), ("cnn", "stacked"), ("gru", "stacked")]
+    ("name", "kernel"),
+    [("fcnn", "linear"), ("fcnn", "stacked"), ("cnn", "stacked"), ("cnn", "streams"), ("gru", "stacked")],
 )
 def test_graphs_on_a_gpu(name: str, kernel: str, plan: str) -> None:
     net = network(name)
@@ -238,6 +289,18 @@ def test_graphs_on_a_gpu(name: str, kernel: str, plan: str) -> None:
     for _ in range(2):  # captured, then replayed
         for got, want in zip(machine.compute(jobs), expected):
             torch.testing.assert_close(got.cpu(), want, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("mode", "products", "convolutions"),
+    [("ieee", "ieee", "ieee"), ("tf32", "tf32", "tf32"), ("torch", "ieee", "tf32")],
+)
+def test_precision_holds_as_long_as_it_should(mode: str, products: str, convolutions: str) -> None:
+    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    before = matmul.fp32_precision, conv.fp32_precision
+    with precision(mode, torch.device("cuda")):
+        assert (matmul.fp32_precision, conv.fp32_precision) == (products, convolutions)
+    assert (matmul.fp32_precision, conv.fp32_precision) == before
 
 
 def test_order_and_company_do_not_matter() -> None:
@@ -280,6 +343,6 @@ def test_diverging_training_names_the_cause() -> None:
 def test_no_steps_change_nothing() -> None:
     net = network("fcnn")
     x, y = samples(net, 5)
-    for kernel in ("linear", "loop", "stacked"):
+    for kernel in ("linear", "loop", "stacked", "streams"):
         job = Job(torch.arange(5), 1, Train(initial(net, 1), Plan(epochs=0)))
         assert torch.equal(Machine(net, x, y, kernel=kernel).compute([job])[0], job.work.start)

@@ -105,7 +105,8 @@ class EngineConfig:
     device: str = "auto"  # auto: cuda where there is one; cpu; cuda
     workers: int = 0  # 0: one per core on a CPU; 1: no worker processes
     wave: int = 0  # clients advanced together per host; 0: chosen by device and model
-    kernel: str = "auto"  # linear, loop, stacked: force how training is computed
+    kernel: str = "auto"  # linear, loop, stacked, streams: force how training is computed
+    tf32: bool = False  # on a GPU, products and convolutions with 10-bit mantissas: faster, and off by some 1e-3
     checkpoint_every: int = 10  # rounds
     checkpoint_minutes: float = 5.0
 

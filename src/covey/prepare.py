@@ -107,7 +107,12 @@ def start_engine(
 def _machine(experiment: Experiment, network: Network, federation: Federation) -> Machine:
     dataset = federation.dataset
     return Machine(
-        network, dataset.x_train, dataset.y_train, device=device_of(experiment), kernel=experiment.engine.kernel
+        network,
+        dataset.x_train,
+        dataset.y_train,
+        device=device_of(experiment),
+        kernel=experiment.engine.kernel,
+        tf32=experiment.engine.tf32,
     )
 
 
@@ -117,7 +122,12 @@ def _examiner(experiment: Experiment, network: Network, federation: Federation) 
     if 0 < limit < len(rows):
         rows = np.sort(generator(experiment.seed, "examination").permutation(rows)[:limit])
     machine = Machine(
-        network, dataset.x_test, dataset.y_test, device=device_of(experiment), kernel=experiment.engine.kernel
+        network,
+        dataset.x_test,
+        dataset.y_test,
+        device=device_of(experiment),
+        kernel=experiment.engine.kernel,
+        tf32=experiment.engine.tf32,
     )
     return Examiner(machine, rows, federation.test_groups, federation.distributions.shape[1])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from covey.errors import CoveyError, nearest
 from covey.learn.batched import Accumulate, run
@@ -16,11 +16,13 @@ from covey.learn.loop import Loop
 from covey.learn.objective import activations
 from covey.learn.samples import Samples
 from covey.learn.stacked import Stacked
+from covey.learn.streams import Streams
 from covey.learn.wave import Wave
 
-NAMES = ("auto", "linear", "loop", "stacked")
+NAMES = ("auto", "linear", "loop", "stacked", "streams")
 CACHE = 4e6  # bytes of the parameters and activations that share a CPU's cache: four or five FCNNs; flat around there
 GPU = 32e9  # bytes of a GPU that one captured step may use; more clients at once gain nothing beyond
+LARGE = 5_000_000  # parameters from which a convolutional network's clients go on streams, on a GPU
 
 
 class Points(Protocol):
@@ -43,11 +45,11 @@ class Kernel(Protocol):
 
 
 def choose(name: str, network: Network, samples: Samples, device: torch.device, chunk: int = 0) -> Kernel:
-    """The kernel of this name; auto: linear stacks in closed form, the rest stacked on a GPU and looped on a CPU."""
+    """The kernel of this name; auto: the fastest as measured."""
     if name not in NAMES:
         raise CoveyError(f"unknown kernel '{name}'{nearest(name, NAMES)}")
     if name == "auto":
-        name = "linear" if is_stack(network) else "stacked" if device.type == "cuda" else "loop"
+        name = automatic(network, device)
     loop = Loop(network, samples, device)
     if name == "loop":
         return loop
@@ -55,7 +57,18 @@ def choose(name: str, network: Network, samples: Samples, device: torch.device, 
         linear = Linear(network, samples)
         return SideBySide(name, network, samples, linear, linear.accumulate, sum(linear.sizes), 2, chunk)
     stacked = Stacked(network, device)
-    return SideBySide(name, network, samples, loop, stacked.accumulate, activations(network), 5, chunk)
+    accumulate = stacked.accumulate if name == "stacked" else Streams(stacked, device).accumulate
+    return SideBySide(name, network, samples, loop, accumulate, activations(network), 5, chunk)
+
+
+def automatic(network: Network, device: torch.device) -> str:
+    """Linear stacks in closed form; the rest looped on a CPU, and on a GPU stacked, or on streams where they are large."""
+    if is_stack(network):
+        return "linear"
+    if device.type != "cuda":
+        return "loop"
+    convolutional = any(isinstance(layer, nn.Conv2d) for layer in network.module("meta").modules())
+    return "streams" if convolutional and network.d >= LARGE else "stacked"
 
 
 class SideBySide:
@@ -102,7 +115,7 @@ class SideBySide:
         """What one client needs while it trains."""
         plan, slots, d = wave.plan, wave.rows.shape[2], wave.start.shape[1]
         copies = self._copies + (plan.momentum > 0) + (wave.constant is not None) + 3 * (plan.noise > 0)
-        per_sample = 3 * slots * d if plan.clip and self.name == "stacked" else 0
+        per_sample = 3 * slots * d if plan.clip and self.name != "linear" else 0
         if self._device.type == "cpu":  # what is reused soon should stay in the cache: not the temporaries
             return 4.0 * (d + slots * self._activations)
         return 4.0 * (copies * d + 3 * slots * self._activations + per_sample)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -29,9 +30,10 @@ class Machine:
     """A device with a dataset on it. Jobs name rows of that dataset. For one thread: its kernels reuse their buffers.
 
     Args:
-        kernel: auto, linear, loop or stacked; one that cannot do the network is refused.
-        chunk: clients side by side in the linear and stacked kernels; 0: as many as the cache or the GPU's memory suits.
-        tf32: on a GPU, allow products with 10-bit mantissas: faster, and off by some 1e-3.
+        kernel: auto, linear, loop, stacked or streams; one that cannot do the network is refused.
+        chunk: clients side by side, except in the loop kernel; 0: as many as the cache or the GPU's memory suits.
+        tf32: on a GPU, allow products with 10-bit mantissas: faster, and off by some 1e-3. "convolutions": there only,
+            which is torch's own default.
     """
 
     def __init__(
@@ -43,13 +45,13 @@ class Machine:
         device: str | torch.device = "cpu",
         kernel: str = "auto",
         chunk: int = 0,
-        tf32: bool = False,
+        tf32: bool | Literal["convolutions"] = False,
     ) -> None:
         self.network = network
         self.device = torch.device(device)
         if self.device.type == "cuda" and not torch.cuda.is_available():
             raise CoveyError("device 'cuda' was asked for, torch finds no GPU: use 'cpu', or install torch for CUDA")
-        self._precision = "tf32" if tf32 else "ieee"
+        self._precision = "torch" if tf32 == "convolutions" else "tf32" if tf32 else "ieee"
         self.samples = Samples(network, x, y, self.device)
         self.kernel = choose(kernel, network, self.samples, self.device, chunk)
 

@@ -10,21 +10,22 @@ import torch
 
 @contextmanager
 def precision(mode: str, device: torch.device) -> Iterator[None]:
-    """`ieee` or `tf32` for products and convolutions on this device, as long as the context lasts."""
+    """On this device, as long as the context lasts: `ieee`, `tf32`, or `torch` for its default, TF32 in convolutions only."""
     if device.type != "cuda":
         yield
         return
     matmul, conv = torch.backends.cuda.matmul, getattr(torch.backends.cudnn, "conv", None)
     if conv is None:  # torch before 2.9
         before = matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-        matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = mode == "tf32"
+        matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = mode == "tf32", mode != "ieee"
         try:
             yield
         finally:
             matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
         return
     kept = matmul.fp32_precision, conv.fp32_precision
-    matmul.fp32_precision = conv.fp32_precision = mode
+    matmul.fp32_precision = "tf32" if mode == "tf32" else "ieee"
+    conv.fp32_precision = "ieee" if mode == "ieee" else "tf32"
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Many clients side by side with vmap over their stacked parameters: the GPU's way for every network.
+"""Many clients side by side with vmap over their stacked parameters: the GPU's way for small networks.
 
 Everything that concerns one model at a time (evaluation, gradients at a point) is the loop kernel's, which is as fast there.
 """
@@ -23,7 +23,7 @@ class Stacked:
 
     def accumulate(self, target: Tensor, model: Tensor, batch: Batch, beta: float, alpha: float) -> None:
         """target ← beta · target + alpha · (mean gradient of the batch at model)."""
-        objective = self._objective(batch.head_classes, batch.head_share)
+        objective = self.objective(batch.head_classes, batch.head_share)
         shapes = {name: p.shape for name, p in objective.named_parameters()}
 
         def losses(vector: Tensor, *inputs: Tensor | None) -> Tensor:
@@ -48,7 +48,8 @@ class Stacked:
             target.mul_(beta)
         target.add_(gradient, alpha=alpha)
 
-    def _objective(self, head_classes: int, share: float) -> Objective:
+    def objective(self, head_classes: int, share: float) -> Objective:
+        """The module of the loss, kept for the next call."""
         known = (head_classes, share)
         if known not in self._objectives:
             self._objectives[known] = Objective(self._network, head_classes, share, self._device)
