@@ -9,9 +9,14 @@ Adversary: the honest-but-curious server, which sees all traffic. All clients ho
 client on its side reads everything (attack `coalition`); only threshold decryption would stop that.
 
 Where we differ from the paper, besides its slips (see `fmd.py`, `rebuild.py`, `identity_math.py`): a client remembers the set it
-showed for each identity, where the paper draws a new one at every change; a cluster that the sums do not determine keeps its
-model; *shared layers* are averaged exactly, from one more sum over all clients. In a simulation identity sets are drawn from
+showed for each identity, where the paper draws a new one at every change; *shared layers* are averaged exactly, from one more
+sum over all clients. In a simulation identity sets are drawn from
 the run's keyed generators so that it can be repeated; who knows the seed could undo them, so a deployment sets `draw = "secret"`.
+
+A cluster that nobody chose is not in the sums, and the server cannot tell (it sees no counts), so it cannot help. Every client
+remembers the models it rebuilt last and falls back to those, which is exact where all take part in every round. Where clients
+are sampled, what one remembers may be old: with `history = h` the server sends the sums of the last h rounds (h times the
+download; older ones are opened only if needed) and everyone finds the latest model there.
 
 Reproduce: `covey reproduce mingledpie --table table3`.
 """
@@ -20,7 +25,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -53,6 +58,7 @@ class MingledSums:
 
     sums: list[bytes]  # per cluster, and one over all clients if layers are shared; each seals [d + k]
     sizes: list[int]  # |G_j| clients that showed each cluster
+    past: list[MingledSums] = field(default_factory=list)  # of the rounds before, newest first; see `history`
 
 
 @message
@@ -73,17 +79,20 @@ class MingledPie:
     reading: Reading = "members"  # … T members (Algorithm 1), or T "false" ones (Eq. 9, Table II)
     remember: str = "identity"  # one set per identity; the paper: new at every "change"; "never": new every round
     rebuild: str = "counts"  # ablations: "ideal" expected shares, "none" the mingled means
+    history: int = 1  # rounds of sums that are sent: more where clients are sampled; see below
     bound: float = 16.0  # largest weight that can be sealed
     draw: str = "keyed"  # "secret": sets from the operating system, as in a deployment
 
     def __post_init__(self) -> None:
-        for field, allowed in CHOICES.items():
-            value = getattr(self, field)
+        for name, allowed in CHOICES.items():
+            value = getattr(self, name)
             if value not in allowed:
                 raise CoveyError(
-                    f"algorithm.{field} is {value!r}: choose one of {', '.join(allowed)}{nearest(value, allowed)}"
+                    f"algorithm.{name} is {value!r}: choose one of {', '.join(allowed)}{nearest(value, allowed)}"
                 )
         fmd.key_length(self.rate)  # refuses a rate that is none
+        if self.history < 1:
+            raise CoveyError(f"algorithm.history is {self.history}: the sums of at least one round must be sent")
 
     def keys(self, setting: Setting) -> dict[str, dict[str, Any]]:
         """Clients: the key of the sums. Server: public parameters only. Cluster addresses are public; see `fmd.py`."""
@@ -127,7 +136,10 @@ class MingledPie:
             mixer.add(reply.sealed, [*reply.identities, *everyone])
             for j in reply.identities:
                 sizes[j] += 1
-        return MingledSums(mixer.sums(), sizes) if any(sizes) else state
+        if not any(sizes):
+            return state
+        past = [replace(state, past=[]), *state.past] if state.sums else []
+        return MingledSums(mixer.sums(), sizes, past[: self.history - 1])
 
     def use(self, me: Client, message: MingledSums) -> Coroutine:
         models = yield from self._models(me, message)
@@ -141,11 +153,17 @@ class MingledPie:
         opened, counts = yield Compute(
             "decrypt", open_sums, (me.keys["sealing"], message, me.setting.clusters), shared=True
         )
-        found: Rebuilt = yield Compute("rebuild", self._rebuild, (me.setting, message, opened, counts), shared=True)
+        found = yield Compute("rebuild", self._rebuild_all, (me, message, opened, counts), shared=True)
         me.note("condition", rebuild.condition(counts))
         me.note("noise_gain", rebuild.noise_gain(counts))
         me.note("picture:mingled", counts.tolist())
         return (yield from rebuild.remembered(me, found))
+
+    def _rebuild_all(self, me: Client, message: MingledSums, opened: Matrix, counts: Matrix) -> Rebuilt:
+        """From the newest sums, and what they do not determine from the ones before."""
+        keys, k = me.keys["sealing"], me.setting.clusters
+        older = (self._rebuild(me.setting, one, *open_sums(keys, one, k)) for one in message.past)
+        return rebuild.filled(self._rebuild(me.setting, message, opened, counts), older, me.setting)
 
     def _rebuild(self, setting: Setting, message: MingledSums, opened: Matrix, counts: Matrix) -> Rebuilt:
         k = setting.clusters

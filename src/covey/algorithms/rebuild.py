@@ -11,7 +11,7 @@ coincide: such clusters are not determined by the sums, and keep the model that 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +83,18 @@ def rebuilt(models: Matrix, known: list[bool], setting: Setting, mean: NDArray[n
     if shared is not None:
         stack = torch.where(setting.personal, stack, shared)
     return Rebuilt(stack, list(stack.unbind(0)), known, shared)
+
+
+def filled(newest: Rebuilt, older: Iterable[Rebuilt], setting: Setting) -> Rebuilt:
+    """What the newest sums do not determine, from the newest of the older ones that do; those are opened only if need be."""
+    models, known = newest.models, list(newest.known)
+    past = iter(older)
+    while not all(known) and (found := next(past, None)) is not None:
+        gains = torch.tensor([old and not new for new, old in zip(known, found.known)], device=models.device)
+        rows = found.models if newest.shared is None else torch.where(setting.personal, found.models, newest.shared)
+        models = torch.where(gains[:, None], rows, models)
+        known = [new or old for new, old in zip(known, found.known)]
+    return newest if models is newest.models else Rebuilt(models, list(models.unbind(0)), known, newest.shared)
 
 
 def remembered(me: Client, found: Rebuilt) -> Generator[Work, Any, Tensor]:

@@ -34,6 +34,7 @@ class LabelSets:
     public: int = 200  # rows per set that no client holds, at most a fifth of the set: known to the server
     shuffled: bool = False  # False: a set is consecutive labels
     sizes: tuple[int, ...] = ()  # clients per cluster, e.g. (12, 12, 24, 36, 36); empty: by the rule above
+    in_turn: bool = False  # clusters take turns in the order of clients, so that the first to join come from all
     labels_per_set: tuple[int, ...] = ()  # (fewest, most) of a heterogeneous set; empty: the papers' range
 
     def __post_init__(self) -> None:
@@ -83,12 +84,15 @@ class LabelSets:
             raise CoveyError(f"label set {bare[0]} of {dataset.name} has no test samples; ask for fewer clusters.")
         within /= within.sum(1, keepdims=True)
         mixed = (1 - self.iid_rate) * within + self.iid_rate * test / test.sum()
+        held = hand_out(rows, owner, clients, rng)
+        place = np.concatenate([np.arange(n) / n for n in members])  # how far along in its cluster a client stands
+        order = np.argsort(place, kind="stable") if self.in_turn else np.arange(clients)
         return Federation(
             dataset=dataset,
-            clients=hand_out(rows, owner, clients, rng),
-            clusters=cluster,
+            clients=tuple(held[i] for i in order),
+            clusters=cluster[order],
             test_groups=dataset.y_test,
-            distributions=mixed[cluster],
+            distributions=mixed[cluster[order]],
             public=public if self.public else (),
             notes={
                 "label_sets": tuple(tuple(np.flatnonzero(set_of_label == j).tolist()) for j in range(clusters)),

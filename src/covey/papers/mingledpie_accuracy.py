@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from covey.papers.harness import Cell, Claim, Options, Outcome, Reproduction, cell, claim
-from covey.papers.mingledpie_settings import NAMES, base, described, remarks, with_
+from covey.papers.mingledpie_settings import NAMES, base, described, fewer_samples, remarks, with_
 
 METHODS = {"MingledPie": "mingledpie", "IFCA": "ifca", "FedProx": "fedprox", "FedAvg": "fedavg", "FedEM": "fedem"}
 TABLE3 = {  # dataset -> method -> (homogeneous, heterogeneous)
@@ -219,7 +219,7 @@ def table8(options: Options) -> Reproduction:
         table = with_(
             start,
             clients=most,
-            partition={"iid_rate": rate, "samples": 220},
+            partition={"iid_rate": rate, "samples": 220, "in_turn": True},
             participation={"initial": 120, "join": 10, "join_every": 10},
         )
         found[rate] = options.run(table, seeds)
@@ -277,13 +277,13 @@ def influence(
 
 def fig5(options: Options) -> Reproduction:
     """More clusters: 5 to 10, heterogeneous 5 to 8."""
-    fewer = {"partition": {"samples": 400}}
+    fewer = {"partition": fewer_samples(options.dataset)}
     return influence(options, "fig5", "more clusters", {"clusters": 10, **fewer}, {"clusters": 8, **fewer})
 
 
 def fig6(options: Options) -> Reproduction:
     """More clients: 120 to 240."""
-    more = {"clients": 240, "partition": {"samples": 200}}
+    more = {"clients": 240, "partition": fewer_samples(options.dataset, 2)}
     return influence(options, "fig6", "240 clients", more, more)
 
 

@@ -53,6 +53,11 @@ def base(dataset: str, options: Options, quick_rounds: int = 50, heterogeneous: 
     }
 
 
+def fewer_samples(dataset: str, shares: int = 1) -> dict[str, Any]:
+    """Samples per client that also fit smaller sets, or more clients: the heterogeneous number, shared out."""
+    return {"samples": _BY_DATASET[dataset][4] // shares}
+
+
 def with_(table: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """The table with some keys changed, nested tables merged."""
     return merge(table, more)
