@@ -44,12 +44,18 @@ class Package:
     group: int  # number of this set of clusters in this round; -1: no model yet, start from the common one
     clusters: list[int]
     models: list[Envelope]
+    sizes: list[int]  # what to divide each by: 1 for a mean, the number of members for a sum
 
 
-def issue_keys(scheme: str, clients: int, bits: int) -> dict[str, dict[str, Any]]:
+def purpose_of(cluster: int, size: int) -> str:
+    """What BS signs a model for: its cluster and, so that nobody can alter it on the way, the size behind it."""
+    return f"{CLUSTER} {cluster}/{size}"
+
+
+def issue_keys(scheme: str, clients: int, bits: int, terms: int = 1) -> dict[str, dict[str, Any]]:
     """Key material by party; `own` holds what each participant has for itself alone. Nothing is signed in the clear."""
-    csp_opening, csp_sealing = blinded.issue(scheme, bits)
-    opening, sealing = blinded.issue(scheme, bits)
+    csp_opening, csp_sealing = blinded.issue(scheme, bits, terms)
+    opening, sealing = blinded.issue(scheme, bits, terms)
     common: dict[str, Any] = {"csp": csp_sealing, "opening": opening}
     bs: dict[str, Any] = {"csp": csp_sealing, "participants": sealing}
     if scheme != "none":
@@ -66,13 +72,21 @@ def seal_model(keys: Mapping[str, Any], me: int, round: int, model: Any) -> Enve
     return sign(keys, f"client:{me}", UPLOAD, round, blinded.sealer(keys["csp"]).seal(model))
 
 
+def padded(keys: Mapping[str, Any], model: Any, start: Any, random: np.random.Generator) -> NDArray[np.float64]:
+    """The model filled up to whole blocks with noise of the size of its update: zeros there would show the CSP which of the
+    moved blocks is the last one, with the output biases in it.
+    """
+    missing = -len(model) % blinded.sealer(keys["csp"]).block
+    return np.concatenate([model, random.normal(0.0, max(float(np.std(model - start)), 1e-12), missing)])
+
+
 def open_package(keys: Mapping[str, Any], package: Package, round: int) -> NDArray[np.float64]:
     """The mean of the models of one's clusters, [d], after checking that BS signed each of them for this round."""
     verifier = verifier_of({"bs": keys.get("bs", b"")}, _YEARS)  # the round dates it: a run may be resumed days later
     opened = []
-    for cluster, envelope in zip(package.clusters, package.models, strict=True):
-        payload = accept(verifier, envelope, f"{CLUSTER} {cluster}", round)
-        opened.append(_opened(keys["opening"], payload))
+    for cluster, envelope, size in zip(package.clusters, package.models, package.sizes, strict=True):
+        payload = accept(verifier, envelope, purpose_of(cluster, size), round)
+        opened.append(_opened(keys["opening"], payload) / size)
     mean: NDArray[np.float64] = np.mean(opened, axis=0)
     return mean
 

@@ -7,8 +7,8 @@ round 1 and then with probability 1/(1 + αr). `envelopes.py` and `two_servers.p
 
 Ours where the paper is silent or slips: the blind itself is removed from a mean (not μ/|C|); memberships stay with their
 participants although rows are shuffled anew; the coin that decides on clustering is BS's, so that the CSP gets old
-memberships only when it needs them; clusters below `min_size` members give no model; `encryption = "bfv"`; moving and
-turning blocks of coordinates before blinding (`mitigation`), against linking rows of two rounds.
+memberships only when it needs them; clusters below `min_size` members give no model; `encryption = "bfv"`; two mitigations
+against linking rows of two rounds: moved and turned blocks of coordinates, and sketches in place of rows (`exchanges.py`).
 
     covey reproduce fedcaprivacy --table table1
 """
@@ -24,14 +24,15 @@ import torch
 from torch import Tensor
 
 from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
-from covey.algorithms.envelopes import Package, issue_keys, open_package, seal_model
-from covey.algorithms.two_servers import BusinessServer, CloudProvider, CoveredMeans, CoveredRound, Desk
-from covey.crypto.blinded import draw_cover, permutation
+from covey.algorithms.envelopes import Package, issue_keys, open_package, padded, seal_model
+from covey.algorithms.exchanges import Averaged, by_rows, by_sketches
+from covey.algorithms.two_servers import BusinessServer, CloudProvider, Desk, Matrix
+from covey.crypto.blinded import permutation, sealer, terms_for
 from covey.errors import CoveyError, nearest
 from covey.learn.work import Compute, Train, Work
 
 CHOICES = {
-    "mitigation": ("none", "rearrange"),
+    "mitigation": ("none", "rearrange", "sketch"),
     "alignment": ("kept", "scrambled"),
     "draw": ("keyed", "secret"),
 }
@@ -49,7 +50,9 @@ class FedCAPrivacy:
     gamma: float = 0.5  # γ: scale of the affinity …
     median: bool = False  # … in units of the median distance between two models
     min_size: int = 3  # members below which a cluster gives no model; with two each could compute the other's
-    mitigation: str = "none"  # "rearrange": BS moves and turns blocks of coordinates, anew in every round
+    mitigation: str = "none"  # "rearrange": BS moves and turns blocks of coordinates; "sketch": the CSP sees no rows
+    buckets: int = 8  # blocks in a sketch
+    noise: float = 0.0  # on sketches: the distance that it puts between two equal models
     shuffle: bool = True  # ablation: false shows the CSP the rows in the order of the participants
     alignment: str = "kept"  # ablation: "scrambled" gives old memberships to other rows, as a fresh shuffle would
     bits: int = 2048  # of a Paillier modulus; 3072 for 128-bit security
@@ -64,14 +67,19 @@ class FedCAPrivacy:
                 raise CoveyError(
                     f"algorithm.{field} is {value!r}: choose one of {', '.join(allowed)}{nearest(value, allowed)}"
                 )
-        for field, least in (("alpha", 0), ("every", 0), ("min_size", 2), ("threads", 1)):
+        for field, least in (("alpha", 0), ("every", 0), ("min_size", 2), ("threads", 1), ("buckets", 1), ("noise", 0)):
             if not getattr(self, field) >= least:
                 raise CoveyError(f"algorithm.{field} is {getattr(self, field)}: it must be at least {least}")
         if not (0 < self.gamma < float("inf") and self.max_age > 0):
             raise CoveyError("algorithm.gamma and algorithm.max_age must be positive")
+        if self.noise and self.mitigation != "sketch":
+            raise CoveyError("algorithm.noise is put on sketches: set algorithm.mitigation = 'sketch' as well")
 
     def keys(self, setting: Setting) -> dict[str, dict[str, Any]]:
-        return issue_keys(setting.encryption, setting.clients, self.bits)
+        terms = 1
+        if self.mitigation == "sketch":
+            terms = terms_for(setting.encryption, setting.clients, setting.start.shape[1], self.buckets)
+        return issue_keys(setting.encryption, setting.clients, self.bits, terms)
 
     def start(self, setting: Setting) -> Desk:
         if not bool(setting.personal.all()):
@@ -84,7 +92,10 @@ class FedCAPrivacy:
     def client(self, me: Client, message: Package) -> Coroutine:
         start = yield from self._model(me, message)
         model = yield Train(start[0], me.plan)
-        return (yield Compute("encrypt", seal_model, (me.keys, me.id, me.round, model.cpu().numpy())))
+        row = model.cpu().numpy()
+        if self.mitigation == "rearrange":
+            row = padded(me.keys, row, start[0].cpu().numpy(), me.random("padding"))
+        return (yield Compute("encrypt", seal_model, (me.keys, me.id, me.round, row)))
 
     def aggregate(self, server: Server, state: Desk, replies: Iterator[tuple[int, Any]]) -> Desk:
         bs = self._business_server(server.setting, server.keys["bs"])
@@ -98,26 +109,21 @@ class FedCAPrivacy:
         order = [names[j] for j in self._shuffled(server, len(names))]
         labels = bs.labels(state, order)
         clustered = self.clusters_in(server.round, server.random("coin")) or not labels.any()
-        with server.phase("blind"):
-            cover = draw_cover(bs.upload, bs.length, self.mitigation == "rearrange", self._random(server, "cover"))
-            covered = bs.cover([rows[i] for i in order], cover)
         if self.alignment == "scrambled":
             labels = labels[server.random("scramble").permutation(len(labels))]
-        request = CoveredRound(covered, server.setting.clusters, None if clustered else labels)
-        request = server.send("bs", "csp", request)
-        with server.phase("open"):
-            opened = csp.open(request)
-        with server.phase("cluster"):
-            phi, facts = csp.memberships(request, opened, server.random("cluster"))
-        with server.phase("average"):
-            reply = CoveredMeans(phi, csp.average(opened, phi))
-        reply = server.send("csp", "bs", reply)
-        with server.phase("unblind"):
-            models = bs.uncover(reply.models, cover)
-        for name, value in (facts | {"clustered": int(clustered), "order": order}).items():
+        found = self._exchange(server, bs, csp, [rows[i] for i in order], None if clustered else labels)
+        for name, value in (found.facts | {"clustered": int(clustered), "order": order}).items():
             server.note(name, value)
-        state, served = bs.adopt(state, order, reply.memberships, models, clustered)
+        state, served = bs.adopt(state, order, found.memberships, found.models, found.sizes, clustered)
         return bs.forward(state, served, server.round, accepted)
+
+    def _exchange(
+        self, server: Server, bs: BusinessServer, csp: CloudProvider, rows: list[bytes], labels: Matrix | None
+    ) -> Averaged:
+        random = self._random(server, "cover")
+        if self.mitigation == "sketch":
+            return by_sketches(server, bs, csp, rows, labels, self.buckets, self.noise, random)
+        return by_rows(server, bs, csp, rows, labels, self.mitigation == "rearrange", random)
 
     def use(self, me: Client, message: Package) -> Coroutine:
         models = yield from self._model(me, message)
@@ -136,11 +142,14 @@ class FedCAPrivacy:
             return start.mean(0, keepdim=True)
         me.note("cluster", package.group)
         me.note("membership", [float(k in package.clusters) for k in range(me.setting.clusters)])
-        models: Tensor = yield Compute("decrypt", _opened, (me.keys, package, me.round - 1, start.device), shared=True)
+        models: Tensor = yield Compute("decrypt", _opened, (me.keys, package, me.round - 1, start), shared=True)
         return models
 
     def _business_server(self, setting: Setting, keys: dict[str, Any]) -> BusinessServer:
-        return BusinessServer(keys, setting.clusters, setting.start.shape[1], self.max_age)
+        length = setting.start.shape[1]
+        if keys and self.mitigation == "rearrange":
+            length += -length % sealer(keys["csp"]).block  # participants fill up the last block
+        return BusinessServer(keys, setting.clusters, length, self.max_age)
 
     def _shuffled(self, server: Server, n: int) -> list[int]:
         if not self.shuffle:
@@ -151,6 +160,6 @@ class FedCAPrivacy:
         return server.random(purpose) if self.draw == "keyed" else None
 
 
-def _opened(keys: dict[str, Any], package: Package, round: int, device: torch.device) -> Tensor:
-    mean = open_package(keys, package, round)
-    return torch.from_numpy(mean.astype(np.float32))[None].to(device)
+def _opened(keys: dict[str, Any], package: Package, round: int, like: Tensor) -> Tensor:
+    mean = open_package(keys, package, round)[: like.shape[1]]
+    return torch.from_numpy(mean.astype(np.float32))[None].to(like.device)

@@ -16,13 +16,13 @@ with: the memberships of absent participants go on meaning what comes closest.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.algorithms.envelopes import CLUSTER, UPLOAD, Envelope, Package, accept, sign, verifier_of
+from covey.algorithms.envelopes import UPLOAD, Envelope, Package, accept, purpose_of, sign, verifier_of
 from covey.clustering.spectral import exposed, soft_spectral
 from covey.crypto import blinded
 from covey.errors import CoveyError
@@ -52,11 +52,20 @@ class CoveredMeans:
 
 @message
 @dataclass(frozen=True)
+class CoveredSums:
+    """Sums of whole clusters, each under a blind of its own: to the CSP under its key, back under the participants'."""
+
+    sums: list[bytes]
+
+
+@message
+@dataclass(frozen=True)
 class Desk:
     """All that BS keeps between rounds."""
 
     memberships: dict[int, list[int]]  # participant -> its clusters
     models: list[bytes]  # [clusters] as last averaged, under the participants' key; empty: never yet
+    sizes: list[int]  # [clusters] what to divide each by
     packages: list[Package]
     package_of: dict[int, int]
     accepted: dict[str, Any]  # what the verifier of uploads has seen
@@ -75,7 +84,7 @@ class BusinessServer:
         return blinded.sealer(self.keys["csp"])
 
     def begin(self) -> Desk:
-        return Desk({}, [b""] * self.clusters, [Package(-1, [], [])], {}, {})
+        return Desk({}, [b""] * self.clusters, [1] * self.clusters, [Package(-1, [], [], [])], {}, {})
 
     def receive(
         self, desk: Desk, uploads: Iterable[tuple[int, Envelope]], round: int
@@ -107,35 +116,39 @@ class BusinessServer:
     def cover(self, rows: list[bytes], cover: blinded.Cover) -> list[bytes]:
         return self.upload.cover(rows, cover)
 
-    def uncover(self, models: list[bytes], cover: blinded.Cover) -> list[bytes]:
-        under = blinded.sealer(self.keys["participants"])
-        return [under.uncover(m, cover, self.length) if m else b"" for m in models]
+    def uncover(self, model: bytes, cover: blinded.Cover) -> bytes:
+        return blinded.sealer(self.keys["participants"]).uncover(model, cover, self.length)
 
     def adopt(
-        self, desk: Desk, order: list[int], phi: Matrix, models: list[bytes], clustered: bool
+        self, desk: Desk, order: list[int], phi: Matrix, models: list[bytes], sizes: list[int], clustered: bool
     ) -> tuple[Desk, dict[int, list[int]]]:
         """The desk with new models and memberships, and which clusters serve each present participant this round."""
         numbers = renumbered(phi, self.labels(desk, order)) if clustered else np.arange(phi.shape[1])
         served = {i: sorted(int(numbers[k]) for k in np.flatnonzero(row)) for i, row in zip(order, phi)}
         kept = dict(desk.memberships)
         kept |= {i: own for i, own in served.items() if clustered or i not in kept}
-        now = list(desk.models)
+        now, behind = list(desk.models), list(desk.sizes)
         for k, model in enumerate(models):
             if model:
-                now[int(numbers[k])] = model
-        return Desk(kept, now, desk.packages, desk.package_of, desk.accepted), served
+                now[int(numbers[k])], behind[int(numbers[k])] = model, sizes[k]
+        return replace(desk, memberships=kept, models=now, sizes=behind), served
 
     def forward(self, desk: Desk, served: dict[int, list[int]], round: int, accepted: dict[str, Any]) -> Desk:
         """Every cluster model signed for this round, and the package of every participant that has clusters."""
         envelopes = {
-            k: sign(self.keys, "bs", f"{CLUSTER} {k}", round, model) for k, model in enumerate(desk.models) if model
+            k: sign(self.keys, "bs", purpose_of(k, desk.sizes[k]), round, model)
+            for k, model in enumerate(desk.models)
+            if model
         }
         wanted = {i: tuple(served.get(i, own)) for i, own in desk.memberships.items()}
         sets = {own: n for n, own in enumerate(sorted(set(wanted.values())), start=1)}
-        packages = [Package(-1, [], [])]
-        packages += [Package(n - 1, list(own), [envelopes[k] for k in own]) for own, n in sets.items()]
+        packages = [Package(-1, [], [], [])]
+        packages += [
+            Package(n - 1, list(own), [envelopes[k] for k in own], [desk.sizes[k] for k in own])
+            for own, n in sets.items()
+        ]
         package_of = {i: sets[own] for i, own in wanted.items()}
-        return Desk(desk.memberships, desk.models, packages, package_of, accepted)
+        return replace(desk, packages=packages, package_of=package_of, accepted=accepted)
 
 
 def renumbered(phi: Matrix, before: Matrix) -> NDArray[np.int64]:
@@ -187,6 +200,27 @@ class CloudProvider:
         for k, mean in zip(some, rows.means(phi.T[some])):
             models[k] = under.seal_mean(mean, rows.length)
         return models
+
+    def reseal(self, covered: bytes) -> bytes:
+        """One covered sum, under the participants' key; its blind is its own, so that it says nothing here."""
+        opened = blinded.opener(self.keys["opening"], self.workers).open_covered([covered])
+        return blinded.sealer(self.keys["participants"]).seal_mean(opened.means([[1.0]])[0], opened.length)
+
+
+def settled(memberships: Matrix, min_size: int) -> Matrix:
+    """Old memberships where nobody may compare rows: newcomers and those whose clusters have too few present members
+    belong to every cluster that is left, until rows are clustered anew.
+    """
+    phi = np.array(memberships, np.uint8)
+    while True:
+        sizes, homeless = phi.sum(0), ~phi.any(1)
+        alive = sizes > 0
+        phi[np.ix_(homeless, alive)] = 1
+        sizes = phi.sum(0)
+        small = np.flatnonzero(alive & (sizes < min_size))
+        if not len(small) or alive.sum() == 1:
+            return phi
+        phi[:, small[sizes[small].argmin()]] = 0
 
 
 def continued(rows: blinded.CoveredRows, memberships: Matrix, min_size: int) -> Matrix:

@@ -3,6 +3,7 @@ No attack reads the truth before it is scored.
 """
 
 from covey.attacks.acquisition import Acquisition
+from covey.attacks.linkage import BlockLinkage, GraphLinkage, Linkage, Naming, NamingByHistogram, ProfileLinkage
 from covey.attacks.membership import FeatureMembership, LossMembership, ScaledMembership
 from covey.attacks.model_sensitivity import A2, Coalition
 from covey.attacks.preference import A1, A1Bayes, A1Intersection, A1Prior
@@ -23,5 +24,11 @@ ATTACKS: dict[str, type] = {
         PropertyInference,
         ActivePropertyInference,
         Acquisition,
+        Naming,
+        NamingByHistogram,
+        Linkage,
+        ProfileLinkage,
+        GraphLinkage,
+        BlockLinkage,
     )
 }

@@ -5,17 +5,23 @@ all rows of a round alike: it adds one blind, the same for all, so that only dif
 turns blocks of coordinates first. The key holder opens covered rows, compares them, and seals means of them, still covered,
 under a second key; the relay uncovers these without reading them. `SCHEMES` names what does this; each module offers
 
-    issue(bits) -> (opening, sealing)     a key pair as bytes: for its holder, for everybody else
-    sealer(sealing), opener(opening)      the two sides; both keys of a protocol share one format
+    issue(bits, terms) -> (opening, sealing)   a key pair as bytes: for its holder, for everybody else; `terms` rows
+                                               (or blocks of one row) may be added under it
+    sealer(sealing), opener(opening)           the two sides; both keys of a protocol share one format
 
 All schemes compute on the same whole numbers, so that they give the same models bit for bit. `none` is the same protocol
 in the clear: the relay could read what it relays, and covered rows are what the key holder would see (the blind is
-uniform modulo 2^32, so it is as good as the encrypted one). `bfv` is ours, not the paper's: far faster than Paillier.
+uniform modulo 2^64, so it is as good as the encrypted one). `bfv` is ours, not the paper's: far faster than Paillier.
+
+Beside rows, a relay can cover *sums* of rows, each under a blind of its own, from which the key holder learns nothing, and
+*sketches*: every block of a row, turned or not at random, falls into one of a few buckets, and a bucket is the sum of its
+blocks. Distances between sketches are those between rows up to chance (a count sketch), and coordinates mean nothing.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,6 +52,15 @@ class Cover:
     signs: Integers | None = None  # of the moved blocks, ±1
 
 
+@dataclass(frozen=True)
+class Sketch:
+    """How the blocks of a row fall into buckets; the relay's secret, anew for each round."""
+
+    bucket: Integers  # [blocks]
+    signs: Integers  # [blocks] ±1
+    buckets: int
+
+
 class CoveredRows(Protocol):
     """What the key holder learns from covered rows."""
 
@@ -74,6 +89,14 @@ class RowSealer(Protocol):
         """Refuses bytes that are no sealed row of this length."""
         ...
 
+    def sums(self, members: ArrayLike, sealed: Sequence[bytes]) -> list[bytes]:
+        """For each row of `members` [k, n] the sum of the sealed rows that it names."""
+        ...
+
+    def sketch(self, sealed: bytes, plan: Sketch, noise: NDArray[np.float64]) -> bytes:
+        """A row's buckets, [buckets · block], with noise on them."""
+        ...
+
     def draw_blind(self, length: int) -> Any: ...
     def cover(self, sealed: Sequence[bytes], cover: Cover) -> list[bytes]: ...
     def seal_mean(self, mean: Any, length: int) -> bytes: ...
@@ -85,9 +108,14 @@ class RowOpener(Protocol):
     def open_covered(self, sealed: Sequence[bytes]) -> CoveredRows: ...
 
 
-def issue(scheme: str, bits: int) -> tuple[bytes, bytes]:
+def terms_for(scheme: str, rows: int, length: int, buckets: int) -> int:
+    """Terms that sums of so many rows, and sketches of rows of that length, need."""
+    return max(rows, -(-length // (int(_module(scheme).LEAST_BLOCK) * buckets)))
+
+
+def issue(scheme: str, bits: int, terms: int = 1) -> tuple[bytes, bytes]:
     """A fresh key pair (opening, sealing) from the operating system; the clear scheme's are empty names."""
-    opening, sealing = _module(scheme).issue(bits)
+    opening, sealing = _module(scheme).issue(bits, terms)
     return _named(scheme, opening), _named(scheme, sealing)
 
 
@@ -111,6 +139,22 @@ def draw_cover(sealer: RowSealer, length: int, rearranged: bool, random: np.rand
         return Cover(sealer.draw_blind(length))
     order, signs = permutation(count, random), 1 - 2 * (_bits(count, random) & 1)
     return Cover(sealer.draw_blind(count * sealer.block), order, signs)
+
+
+def draw_sketch(sealer: RowSealer, length: int, buckets: int, random: np.random.Generator | None) -> Sketch:
+    """As many blocks in every bucket as in any other, give or take one."""
+    count = -(-length // sealer.block)
+    buckets = min(buckets, count)
+    return Sketch(permutation(count, random) % buckets, 1 - 2 * (_bits(count, random) & 1), buckets)
+
+
+def draw_noise(shape: tuple[int, int], deviation: float, random: np.random.Generator | None) -> NDArray[np.float64]:
+    """Normal noise, from the operating system unless a generator is given."""
+    if random is not None or deviation == 0:
+        return random.normal(0.0, deviation, shape) if random is not None else np.zeros(shape)
+    words = np.frombuffer(os.urandom(16 * shape[0] * shape[1]), "<u8").reshape(2, *shape)
+    radius, angle = (words.astype(np.float64) + 0.5) * 2.0**-64
+    return np.asarray(deviation * np.sqrt(-2 * np.log(np.minimum(radius, 1 - 2.0**-53))) * np.cos(2 * np.pi * angle))
 
 
 def permutation(n: int, random: np.random.Generator | None) -> Integers:
@@ -156,6 +200,15 @@ def moved(integers: Integers, block: int, cover: Cover) -> Integers:
     return np.asarray(turned.reshape(n, -1))
 
 
+def sketched(integers: Integers, block: int, plan: Sketch) -> Integers:
+    """The buckets of one row [d], one after the other: [buckets · block]."""
+    whole = np.zeros(len(plan.bucket) * block, np.int64)
+    whole[: len(integers)] = integers
+    buckets = np.zeros((plan.buckets, block), np.int64)
+    np.add.at(buckets, plan.bucket, whole.reshape(-1, block) * plan.signs[:, None])
+    return buckets.reshape(-1)
+
+
 def moved_back(integers: Integers, block: int, cover: Cover, length: int) -> Integers:
     """Undoes `moved` on one row."""
     if cover.order is None or cover.signs is None:
@@ -167,7 +220,7 @@ def moved_back(integers: Integers, block: int, cover: Cover, length: int) -> Int
 
 @dataclass(frozen=True)
 class ModularRows:
-    """Covered rows whose blind is uniform modulo `modulus`."""
+    """Covered rows whose blind is uniform modulo some number."""
 
     first: Integers  # [d] row 0 with its blind
     offsets: Integers  # [n, d] row − row 0
@@ -187,10 +240,12 @@ class ModularRows:
 
 def modular_rows(rows: Integers, modulus: int) -> ModularRows:
     """Rows [n, d] modulo `modulus`: their differences are small, so that the representative around 0 is theirs."""
-    return ModularRows(rows[0], centred(rows - rows[0], modulus))
+    return ModularRows(rows[0], centred(rows - rows[0], modulus))  # int64 itself computes modulo 2^64
 
 
 def centred(integers: Integers, modulus: int) -> Integers:
+    if modulus == 2**64:
+        return integers
     half = modulus // 2
     return np.asarray((integers + half) % modulus - half)
 

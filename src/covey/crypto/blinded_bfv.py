@@ -18,16 +18,27 @@ from numpy.typing import ArrayLike, NDArray
 from seal import BatchEncoder
 
 from covey.crypto.bfv import bfv_ring
-from covey.crypto.blinded import BOUND, Cover, Integers, ModularRows, centred, modular_rows, to_floats, to_integers
+from covey.crypto.blinded import (
+    BOUND,
+    Cover,
+    Integers,
+    ModularRows,
+    Sketch,
+    centred,
+    modular_rows,
+    to_floats,
+    to_integers,
+)
 from covey.crypto.lattice import Keys, LatticeBox, read_words, write_words
 from covey.errors import CoveyError
 
+LEAST_BLOCK = 4096
 _PLAIN_BITS = 40
 
 
-def issue(bits: int) -> tuple[bytes, bytes]:
-    """`bits` is Paillier's; the ring has 128-bit security by itself."""
-    keys = Keys.generate(bfv_ring(BOUND, terms=2, plain_bits=_PLAIN_BITS))
+def issue(bits: int, terms: int) -> tuple[bytes, bytes]:
+    """`bits` is Paillier's; the ring has 128-bit security by itself. A blind and noise are two more ciphertexts."""
+    keys = Keys.generate(bfv_ring(BOUND, terms=terms + 2, plain_bits=_PLAIN_BITS))
     return keys.to_bytes(), keys.sealing_only().to_bytes()
 
 
@@ -52,6 +63,23 @@ class BfvRows:
         found, _ = read_words(sealed, self._label, self._ring, length)
         if found.terms != 1:
             raise CoveyError(f"a sealed row is a sum of {found.terms} vectors, expected one")
+
+    def sums(self, members: ArrayLike, sealed: Sequence[bytes]) -> list[bytes]:
+        found = [read_words(row, self._label, self._ring) for row in sealed]
+        totals = []
+        for chosen in np.asarray(members):
+            some = [found[i] for i in np.flatnonzero(chosen)]
+            words = self._total([words for _, words in some])
+            totals.append(write_words(words, self._label, some[0][0].length, sum(label.terms for label, _ in some)))
+        return totals
+
+    def sketch(self, sealed: bytes, plan: Sketch, noise: NDArray[np.float64]) -> bytes:
+        _, words = read_words(sealed, self._label, self._ring)
+        turned = self._turned(words, np.arange(len(plan.bucket)), plan.signs).reshape(len(plan.bucket), -1)
+        buckets = [self._total(list(turned[plan.bucket == bucket])) for bucket in range(plan.buckets)]
+        terms = int(np.bincount(plan.bucket).max())
+        whole = write_words(np.concatenate(buckets), self._label, plan.buckets * self.block, terms)
+        return self._add(whole, to_integers(noise))
 
     def draw_blind(self, length: int) -> Integers:
         t = self._ring.plain_modulus
@@ -93,6 +121,12 @@ class BfvRows:
         found, words = read_words(sealed, self._label, self._ring)
         _, more = read_words(self._seal(integers), self._label, self._ring, found.length)
         return write_words((words + more) % np.uint64(self._ring.modulus), self._label, found.length, found.terms + 1)
+
+    def _total(self, some: list[Any]) -> Any:
+        total = some[0]
+        for words in some[1:]:
+            total = (total + words) % np.uint64(self._ring.modulus)
+        return total
 
     def _move(self, sealed: bytes, cover: Cover) -> bytes:
         if cover.order is None or cover.signs is None:

@@ -10,33 +10,37 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gmpy2 import mpz
 from numpy.typing import ArrayLike, NDArray
 
-from covey.crypto.blinded import BOUND, PRECISION, Cover
+from covey.crypto.blinded import BOUND, PRECISION, Cover, Sketch
 from covey.crypto.packing import Packing
-from covey.crypto.paillier import PrivateKey, PublicKey, generate
-from covey.crypto.paillier_vectors import BlindedRows, VectorOpener, VectorSealer
+from covey.crypto.paillier import Integer, PrivateKey, PublicKey, generate
+from covey.crypto.paillier_vectors import BlindedRows, SealedVector, VectorOpener, VectorSealer
 from covey.errors import CoveyError
 
+LEAST_BLOCK = 32  # weights in a ciphertext, at the shortest key and the widest slots that a sketch asks for
 
-def issue(bits: int) -> tuple[bytes, bytes]:
+
+def issue(bits: int, terms: int) -> tuple[bytes, bytes]:
     key = generate(bits)
-    return key.to_bytes(), key.public.to_bytes()
+    head = terms.to_bytes(4, "big")
+    return head + key.to_bytes(), head + key.public.to_bytes()
 
 
 def sealer(key: bytes) -> PaillierRows:
-    public = PublicKey.from_bytes(key)
-    return PaillierRows(VectorSealer(public, _packing(public)))
+    public = PublicKey.from_bytes(key[4:])
+    return PaillierRows(VectorSealer(public, _packing(public, key)))
 
 
 def opener(key: bytes, workers: int) -> PaillierOpener:
-    private = PrivateKey.from_bytes(key)
-    return PaillierOpener(VectorOpener(private, _packing(private.public), workers))
+    private = PrivateKey.from_bytes(key[4:])
+    return PaillierOpener(VectorOpener(private, _packing(private.public, key), workers))
 
 
-def _packing(key: PublicKey) -> Packing:
-    """Rows are subtracted, never summed: two terms. Both keys of a protocol have one length."""
-    return Packing(key.bits, precision=PRECISION, bound=BOUND, additions=2)
+def _packing(public: PublicKey, key: bytes) -> Packing:
+    """A difference of two sums is as large as twice as many terms. Both keys of a protocol have one length."""
+    return Packing(public.bits, PRECISION, BOUND, additions=2 * int.from_bytes(key[:4], "big"))
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,31 @@ class PaillierRows:
         found = self.vectors.read(sealed)
         if (found.dimension, found.terms, found.blinds) != (length, 1, 0):
             raise CoveyError(f"a sealed row of {found.dimension} weights, {found.terms} terms: expected {length}, 1")
+
+    def sums(self, members: ArrayLike, sealed: Sequence[bytes]) -> list[bytes]:
+        totals = [self.vectors.read(total) for total in self.vectors.mix(members, sealed)]
+        return [self._one(total.ciphertexts, total.dimension) for total in totals]
+
+    def sketch(self, sealed: bytes, plan: Sketch, noise: NDArray[np.float64]) -> bytes:
+        key, blocks = self.vectors.key, self.vectors.read(sealed).ciphertexts
+        buckets = []
+        for bucket in range(plan.buckets):
+            plus, minus = (self._product(blocks, (plan.bucket == bucket) & (plan.signs == sign)) for sign in (1, -1))
+            buckets += key.add([plus], key.negate([minus]))  # one inverse for all turned blocks
+        packing = self.vectors.packing
+        noisy = key.add_known(buckets, packing.pack(packing.encode(noise)))
+        return self._one(noisy, plan.buckets * self.block)
+
+    def _product(self, blocks: Sequence[Integer], chosen: NDArray[np.bool_]) -> Integer:
+        """The ciphertext of a sum; 1 is a ciphertext of 0."""
+        product = mpz(1)
+        for i in np.flatnonzero(chosen).tolist():
+            product = product * blocks[i] % self.vectors.key.n_squared
+        return product
+
+    def _one(self, ciphertexts: list[Integer], length: int) -> bytes:
+        """Counted as one row from here on: the slots are wide enough for all terms of a key."""
+        return self.vectors.write(SealedVector(ciphertexts, length, terms=1))
 
     def draw_blind(self, length: int) -> Any:
         return self.vectors.packing.draw_blind(length)

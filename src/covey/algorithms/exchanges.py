@@ -1,0 +1,103 @@
+"""What passes between FedCAPrivacy's two servers in one round, from sealed rows to memberships and uncovered models.
+
+`by_rows` is the paper's: the CSP opens every row, covered, in every round. `by_sketches` is ours and shows it far less: in
+rounds that cluster, a short noisy sketch of every row; in every round, sums of whole clusters, each under a blind of its
+own, which it merely passes on under the participants' key. Participants then divide by the size that comes with the sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from covey.algorithms.contract import Server
+from covey.algorithms.two_servers import (
+    BusinessServer,
+    CloudProvider,
+    CoveredMeans,
+    CoveredRound,
+    CoveredSums,
+    Matrix,
+    settled,
+)
+from covey.crypto import blinded
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """A round's outcome at BS, in the order of the rows."""
+
+    memberships: Matrix  # φ [n, clusters]
+    models: list[bytes]  # [clusters] under the participants' key; empty where a cluster has no member
+    sizes: list[int]  # what to divide a model by: 1 for a mean
+    facts: dict[str, Any]
+
+
+def by_rows(
+    server: Server,
+    bs: BusinessServer,
+    csp: CloudProvider,
+    rows: list[bytes],
+    labels: Matrix | None,
+    rearranged: bool,
+    random: np.random.Generator | None,
+) -> Averaged:
+    """Step II to VI of the paper. `labels`: old memberships, or None to cluster anew."""
+    with server.phase("blind"):
+        cover = blinded.draw_cover(bs.upload, bs.length, rearranged, random)
+        covered = bs.cover(rows, cover)
+    request: CoveredRound = server.send("bs", "csp", CoveredRound(covered, bs.clusters, labels))
+    with server.phase("open"):
+        opened = csp.open(request)
+    with server.phase("cluster"):
+        phi, facts = csp.memberships(request, opened, server.random("cluster"))
+    with server.phase("average"):
+        models = csp.average(opened, phi)
+    reply: CoveredMeans = server.send("csp", "bs", CoveredMeans(phi, models))
+    with server.phase("unblind"):
+        models = [bs.uncover(model, cover) if model else b"" for model in reply.models]
+    return Averaged(reply.memberships, models, [1] * len(models), facts)
+
+
+def by_sketches(
+    server: Server,
+    bs: BusinessServer,
+    csp: CloudProvider,
+    rows: list[bytes],
+    labels: Matrix | None,
+    buckets: int,
+    noise: float,
+    random: np.random.Generator | None,
+) -> Averaged:
+    """`noise` is the distance that it puts between two equal rows, in expectation of its square."""
+    facts: dict[str, Any] = {}
+    if labels is None:
+        with server.phase("blind"):
+            plan = blinded.draw_sketch(bs.upload, bs.length, buckets, random)
+            length = plan.buckets * bs.upload.block
+            noises = blinded.draw_noise((len(rows), length), noise / (2 * length) ** 0.5, random)
+            sketches = [bs.upload.sketch(row, plan, one) for row, one in zip(rows, noises)]
+            covered = bs.cover(sketches, blinded.draw_cover(bs.upload, length, False, random))
+        request: CoveredRound = server.send("bs", "csp", CoveredRound(covered, bs.clusters, None))
+        with server.phase("open"):
+            opened = csp.open(request)
+        with server.phase("cluster"):
+            phi, facts = csp.memberships(request, opened, server.random("cluster"))
+        phi = server.send("csp", "bs", CoveredMeans(phi, [])).memberships
+    else:
+        phi = settled(labels, csp.min_size)
+    some = [int(k) for k in np.flatnonzero(phi.any(0))]
+    with server.phase("blind"):
+        covers = [blinded.draw_cover(bs.upload, bs.length, False, random) for _ in some]
+        sums = [bs.cover([one], cover)[0] for one, cover in zip(bs.upload.sums(phi.T[some], rows), covers)]
+    asked: CoveredSums = server.send("bs", "csp", CoveredSums(sums))
+    with server.phase("average"):
+        resealed = [csp.reseal(one) for one in asked.sums]
+    given: CoveredSums = server.send("csp", "bs", CoveredSums(resealed))
+    models = [b""] * phi.shape[1]
+    with server.phase("unblind"):
+        for k, one, cover in zip(some, given.sums, covers):
+            models[k] = bs.uncover(one, cover)
+    return Averaged(phi, models, [int(n) for n in phi.sum(0)], facts)
