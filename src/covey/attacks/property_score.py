@@ -1,0 +1,140 @@
+"""From what a property attack gathered to its score: one random forest for all clusters, and the area under its ROC curve.
+
+Apart from the attack so that gathering can happen on a machine without scikit-learn: `Evidence` is arrays alone.
+The forest is fitted on simulated rows. Observed rows, which are the test, reach it only to be scored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covey.attacks.contract import Truth
+from covey.errors import CoveyError
+from covey.messages import message
+from covey.randomness import generator, key
+
+OTHER, PROPERTY, PLACEBO = 0, 1, 2  # what went into a simulated row
+Rows = NDArray[np.floating[Any]]
+Whole = NDArray[np.int64]
+
+
+@message
+@dataclass(frozen=True)
+class Evidence:
+    """Feature rows: simulated ones with their kind; observed ones with their round and cluster."""
+
+    simulated: Rows  # [m, f]
+    kind: Whole  # [m] OTHER, PROPERTY or PLACEBO
+    observed: Rows  # [n, f]
+    round: Whole  # [n]
+    cluster: Whole  # [n]
+    without_own: Rows  # [n, f] observed, less the attacker's own share of it; [0, f]: not gathered
+    cosine: Rows  # [n] similarity with the same cluster's update a round before; nan: there was none
+
+
+@message
+@dataclass(frozen=True)
+class Labels:
+    """The truth about observed rows."""
+
+    property: Whole  # [n] 1: a property batch went into this cluster in this round
+    victim: NDArray[np.bool_]  # [n] whether the victim was in it
+
+
+@dataclass(frozen=True)
+class Scores:
+    auc: float
+    low: float
+    high: float
+    controls: dict[str, float]
+    details: dict[str, Any]
+
+
+def labels_of(truth: Truth, round: Whole, cluster: Whole) -> Labels:
+    """What really went into each (round, cluster): the victim may have been elsewhere, and may change its cluster."""
+    victim = truth.federation.notes["victim"]
+    facts = [truth.notes[r - 1].get(victim, {}) for r in round]  # type: ignore[call-overload]
+    there = np.array(["property" in fact and fact.get("cluster", 0) == j for fact, j in zip(facts, cluster)], bool)
+    shown = np.array([fact.get("property", 0) for fact in facts], np.int64)
+    return Labels(shown * there, there)
+
+
+def judge(evidence: Evidence, labels: Labels, seed: int, trees: int = 100) -> Scores:
+    """AUC over the rounds of the victim's cluster with a bootstrap interval, beside its controls.
+
+    The controls are a forest that learnt a placebo (rows without the property, with its label shares) and shuffled truth.
+    """
+    rows = labels.victim
+    truth = labels.property[rows]
+    scored = forest(evidence, PROPERTY, trees, seed)
+    score = scored(evidence.observed)
+    value = auc(score[rows], truth)
+    low, high = interval(score[rows], truth, seed)
+    controls = {"shuffled truth": shuffled(score[rows], truth, seed)}
+    if (evidence.kind == PLACEBO).any():
+        controls["placebo property"] = auc(forest(evidence, PLACEBO, trees, seed)(evidence.observed[rows]), truth)
+    details = {
+        "rows scored": int(rows.sum()),
+        "of them with the property": int(truth.sum()),
+        "rows the forest learnt from": int((evidence.kind != PLACEBO).sum()),
+        "over all clusters": auc(score, labels.property),
+    }
+    if len(evidence.without_own):
+        details["own contribution removed"] = auc(scored(evidence.without_own)[rows], truth)
+    return Scores(value, low, high, controls, details)
+
+
+def forest(evidence: Evidence, positive: int, trees: int, seed: int) -> Any:
+    """A function from rows [n, f] to the probability [n] that they hold what `positive` rows hold."""
+    try:
+        from sklearn.ensemble import RandomForestClassifier
+    except ImportError as absent:
+        raise CoveyError(
+            "scoring a property attack needs scikit-learn, which is not installed here: install it, or save the evidence "
+            "and score it elsewhere"
+        ) from absent
+    chosen = (evidence.kind == OTHER) | (evidence.kind == positive)
+    kind = evidence.kind[chosen] == positive
+    if kind.all() or not kind.any():
+        raise CoveyError("a property attack simulated updates of one kind only: give the attacker rows of both kinds")
+    rows = evidence.simulated[chosen].astype(np.float32)
+    centre, spread = rows.mean(0), rows.std(0) + 1e-8
+    fitted = RandomForestClassifier(trees, min_samples_leaf=2, random_state=key(seed, "forest") % 2**31, n_jobs=1)
+    fitted.fit((rows - centre) / spread, kind)
+    return lambda x: fitted.predict_proba((x.astype(np.float32) - centre) / spread)[:, 1] if len(x) else np.zeros(0)
+
+
+def auc(score: Rows, truth: Whole) -> float:
+    """Area under the ROC curve, ties counted half; nan where one of the two kinds is missing."""
+    from scipy.stats import rankdata
+
+    positive = int((truth == 1).sum())
+    negative = len(truth) - positive
+    if not positive or not negative:
+        return float("nan")
+    ranks = rankdata(score)[truth == 1].sum()
+    return float((ranks - positive * (positive + 1) / 2) / (positive * negative))
+
+
+def interval(score: Rows, truth: Whole, seed: int, draws: int = 500) -> tuple[float, float]:
+    """95 % bootstrap interval, both kinds resampled on their own. It covers the rounds of one run, not other partitions."""
+    groups = [score[truth == 1], score[truth == 0]]
+    if not all(len(g) for g in groups):
+        return 0.0, 1.0
+    random = generator(seed, "bootstrap")
+    drawn_truth = np.repeat([1, 0], [len(g) for g in groups])
+    drawn = [
+        auc(np.concatenate([g[random.integers(0, len(g), len(g))] for g in groups]), drawn_truth) for _ in range(draws)
+    ]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def shuffled(score: Rows, truth: Whole, seed: int, draws: int = 50) -> float:
+    """Mean AUC against a truth in random order: what the counts alone give."""
+    random = generator(seed, "shuffle")
+    return float(np.mean([auc(score, random.permutation(truth)) for _ in range(draws)]))
