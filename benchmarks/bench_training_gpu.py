@@ -6,9 +6,8 @@
 GPU) is measured on a few clients and scaled to 120; it is linear in the clients. Both sides are warm: the graph of a
 step is captured in a first call, whose time is reported too. Each model is timed in exact float32 (ieee, covey's
 default) and in TF32, both sides alike; convolutional networks also in torch's default arithmetic (torch: TF32 in
-convolutions, exact products). ResNet-18's goal is judged in the last: it is what a research loop runs in unless somebody
-changed it, and exact float32 leaves both sides bound by the same few units of the GPU, whatever the code around them.
-Data are random, fresh in each run. Needs torch and numpy.
+convolutions, exact products). ResNet-18's goal is judged in the last: it is what a research loop runs in unless its
+author chose otherwise. Data are random, fresh in each run. Needs torch and numpy.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from covey.models import initial
 
 CLIENTS, BATCH = 120, 50
 GOALS = {"fcnn": 300, "cnn": 40, "cnn5": 0, "gru": 80, "resnet18": 4}  # times the research loop; 0: only reported
-MODES = {name: ("ieee", "tf32", "torch") for name in ("cnn", "cnn5", "resnet18")}  # the others: no convolutions
+MODES = dict.fromkeys(("cnn", "cnn5", "resnet18"), ("ieee", "tf32", "torch"))  # the others: no convolutions
 JUDGED = {"resnet18": ("torch",)}  # the others: in every mode
 SAMPLES = {"fcnn": 500, "cnn": 500, "cnn5": 500, "gru": 100, "resnet18": 100}
 LOOP_CLIENTS = {"fcnn": 6, "cnn": 4, "cnn5": 4, "gru": 3, "resnet18": 3}
