@@ -41,6 +41,7 @@ def prepare(experiment: Experiment, given: Federation | None = None) -> tuple[Fe
         start=_start(experiment, federation, network).to(device_of(experiment)),
         personal=personal.to(device_of(experiment)),
         encryption=experiment.encryption,
+        common_start=experiment.start.common,
         public=_public(network, federation),
     )
     return federation, network, setting

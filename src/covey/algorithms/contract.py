@@ -44,6 +44,11 @@ class Setting:
     personal: Tensor  # [d] bool: parameters averaged per cluster; the others are averaged over all clients
     encryption: str = "none"
     public: tuple[Tensor, Tensor] | None = None  # samples (as the network reads them) and labels that no client holds
+    common_start: bool = True  # the k models began as one random model (and may have been pre-trained since)
+
+    def one_start(self) -> Tensor:
+        """Where a method with a single model begins, [d]: a mean of different random models would be a shrunken one."""
+        return self.start.mean(0) if self.common_start else self.start[0]
 
 
 @dataclass

@@ -44,7 +44,7 @@ class FedAvg:
             raise CoveyError(f"algorithm.weighting is {self.weighting!r}: choose 'samples' or 'clients'")
 
     def start(self, setting: Setting) -> GlobalModel:
-        return GlobalModel(setting.start.mean(0))
+        return GlobalModel(setting.one_start())
 
     def broadcast(self, state: GlobalModel, client: int) -> GlobalModel:
         return state

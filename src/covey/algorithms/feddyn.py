@@ -48,7 +48,7 @@ class FedDyn:
             )
 
     def start(self, setting: Setting) -> DynamicState:
-        model = setting.start.mean(0)
+        model = setting.one_start()
         return DynamicState(GlobalModel(model), torch.zeros_like(model))
 
     def broadcast(self, state: DynamicState, client: int) -> GlobalModel:

@@ -52,4 +52,4 @@ class LocalOnly:
 
     def _model(self, me: Client) -> Tensor:
         model: Tensor | None = me.memory.get("model")
-        return me.setting.start.mean(0) if model is None else model
+        return me.setting.one_start() if model is None else model

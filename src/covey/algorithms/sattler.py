@@ -95,7 +95,7 @@ class Sattler:
 
     def start(self, setting: Setting) -> ClusterTree:
         refuse_shared_layers("Sattler's CFL", setting)
-        return ClusterTree((Node(NodeModel(setting.start.mean(0), 0)),), {})
+        return ClusterTree((Node(NodeModel(setting.one_start(), 0)),), {})
 
     def broadcast(self, state: ClusterTree, client: int) -> NodeModel:
         return state.nodes[state.at(client)].sent

@@ -58,7 +58,7 @@ class Scaffold:
                 "SCAFFOLD reads a client's mean gradient off K plain steps of size lr: set training.momentum = 0 "
                 "and training.lr > 0"
             )
-        model = setting.start.mean(0)
+        model = setting.one_start()
         return ControlledModel(model, torch.zeros_like(model))
 
     def broadcast(self, state: ControlledModel, client: int) -> ControlledModel:

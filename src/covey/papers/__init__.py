@@ -4,5 +4,7 @@ what a table is and runs it, `present.py` writes it down. Nothing here trains, a
 
 # paper -> the module with its TITLE and TABLES; imported only when asked for
 PAPERS = {
+    "baselines": "covey.papers.baselines",
     "mingledpie": "covey.papers.mingledpie",
+    "pqfed": "covey.papers.pqfed",
 }
