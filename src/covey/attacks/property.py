@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from covey.algorithms.contract import Client, Coroutine
@@ -183,6 +184,7 @@ class PropertyInference:
             "simulated group": self._group(int(evidence.cluster.max()) + 1),
             "first round scored": int(evidence.round.min()),
             **scores.details,
+            **_steadiness(evidence.cosine[labels.victim]),
             "pictures": pictures(evidence, labels, seed),
         }
         return Finding(
@@ -279,6 +281,14 @@ def averages(own: Tensor, others: Tensor, count: int, group: int, kind: int, ran
         return total
     chosen = random.integers(0, own.shape[1], count)
     return total + own[:, torch.from_numpy(chosen).to(own.device)] / group
+
+
+def _steadiness(cosine: NDArray[np.floating[Any]]) -> dict[str, float]:
+    """Of the victim's cluster; nothing where a cluster had the victim in no two rounds running."""
+    known = cosine[~np.isnan(cosine)]
+    if not len(known):
+        return {}
+    return {"cosine of consecutive updates": float(known.mean()), "its deviation": float(known.std())}
 
 
 def _nothing() -> tuple[Tensor, Tensor]:

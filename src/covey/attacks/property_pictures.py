@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from covey.attacks.property_score import Evidence, Labels
 from covey.randomness import generator, key
 
-DOTS = 400  # t-SNE takes seconds for these, minutes for all
+DOTS = 250  # t-SNE takes seconds for these, minutes for all
 
 
 def pictures(evidence: Evidence, labels: Labels, seed: int) -> list[dict[str, Any]]:
