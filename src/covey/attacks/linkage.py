@@ -69,16 +69,29 @@ def refined(before: Floats, now: Floats, matched: Matches, steps: int = 50) -> M
     Given a matching, each row's distances to the matched rows of its own round can be compared one by one, without
     sorting; that gives a new assignment, and so on until it repeats itself.
     """
-    a, b = before / max(float(np.median(before)), 1e-30), now / max(float(np.median(now)), 1e-30)
+    a, b = (apart / max(float(np.median(apart)), 1e-30) for apart in (before, now))
     for _ in range(steps):
-        have = np.flatnonzero(matched >= 0)
-        left, right = a[:, matched[have]], b[:, have]
-        cost = (left**2).sum(1)[:, None] + (right**2).sum(1) - 2 * left @ right.T
-        better = assignment(cost)
+        better = assignment(_disagreement(a, b, matched))
         if np.array_equal(better, matched):
             break
         matched = better
     return matched
+
+
+def _disagreement(a: Floats, b: Floats, matched: Matches) -> Floats:
+    """[n, m]: mean squared difference of a's and b's distances to matched rows other than the two themselves, since a row
+    is always at distance 0 of itself and would vote for the match that it has.
+    """
+    have = np.flatnonzero(matched >= 0)
+    at = matched[have]
+    total = _squared(a[:, at], b[:, have])
+    left, right = np.zeros((len(a), len(b))), np.zeros((len(a), len(b)))
+    left[:, have], right[at] = a[:, at] ** 2, b[:, have].T ** 2
+    terms = np.full((len(a), len(b)), len(have), np.float64)
+    terms[:, have] -= 1
+    terms[at] -= 1
+    terms[at, have] += 1
+    return np.asarray((total - left - right) / np.maximum(terms, 1))
 
 
 class _Cloud:

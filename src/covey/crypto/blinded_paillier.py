@@ -13,7 +13,7 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import ArrayLike, NDArray
 
-from covey.crypto.blinded import BOUND, PRECISION, Cover, Sketch
+from covey.crypto.blinded import BOUND, PRECISION, Cover, Sketch, to_floats, to_integers
 from covey.crypto.packing import Packing
 from covey.crypto.paillier import Integer, PrivateKey, PublicKey, generate
 from covey.crypto.paillier_vectors import BlindedRows, SealedVector, VectorOpener, VectorSealer
@@ -52,7 +52,7 @@ class PaillierRows:
         return self.vectors.packing.slots
 
     def seal(self, vector: ArrayLike) -> bytes:
-        return self.vectors.seal(vector)
+        return self.vectors.seal(to_floats(to_integers(vector)))  # refuses what every scheme refuses
 
     def check(self, sealed: bytes, length: int) -> None:
         found = self.vectors.read(sealed)
