@@ -33,6 +33,7 @@ class Search:
     step: int = 0  # clients tried and kept
     partner: int = -1  # who trains with the target now
     best: float = 0.0  # the target's accuracy after the last kept step
+    dropped: bool = False
 
 
 @message
@@ -78,12 +79,13 @@ def held_back(me: Client, share: float) -> tuple[Tensor, Tensor]:
 
 
 def judge(me: Client, message: Check, share: float) -> Coroutine:
-    """The target's own verdict on a model; the best one so far stays with it."""
+    """The target's own verdict on a model; the last one before the first drop stays with it."""
     _, aside = held_back(me, share)
     logits = yield Logits(message.model[None], on=aside)
     right = logits[0].argmax(1).cpu() == me.data()[1].cpu()[aside]
     accuracy = float(right.double().mean())
-    if accuracy >= me.memory.get("accuracy", 0.0):
+    me.memory["dropped"] = me.memory.get("dropped", False) or accuracy < me.memory.get("accuracy", 0.0)
+    if not me.memory["dropped"]:
         me.memory.update(kept=message.model, accuracy=accuracy)
     me.memory.pop(f"for {me.id}", None)  # each step is a new run of the algorithm underneath
     return Judgement(accuracy)

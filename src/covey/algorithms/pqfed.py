@@ -26,7 +26,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from covey import config
@@ -100,6 +99,7 @@ class PQFed:
     budget: float = math.inf  # ε per record that a client spends on selections at most
     step_rounds: int = 20  # of strategy "incremental"
     validation: float = 0.2  # of strategy "incremental": share of its samples that the target holds back
+    stop: bool = True  # of strategy "incremental", at the first drop; false: try everybody, keep the same model
 
     def __post_init__(self) -> None:
         _choice("strategy", self.strategy, STRATEGIES)
@@ -125,6 +125,11 @@ class PQFed:
             raise CoveyError(f"algorithm.target is {self.target}, but clients count from 0 to {setting.clients - 1}")
         selections = 1 + ((setting.rounds - 1) // (self.reselect + 1) if self.reselect else 0)
         self._check_budget(selections * self.cost, f"{selections} selections")
+        if self.strategy == "incremental" and setting.rounds < self.step_rounds + 2:
+            raise CoveyError(
+                f"{setting.rounds} rounds are one for the selection, {self.step_rounds} for the first client and one to judge: "
+                f"set training.rounds to at least {self.step_rounds + 2}, or algorithm.step_rounds lower"
+            )
         features = public_features(setting, self.components, self.sensitivity == "public")
         targets = range(setting.clients) if self.target < 0 else [self.target]
         first = self.under.start(setting)
@@ -274,23 +279,23 @@ class PQFed:
         if not accuracies:
             return state  # the target did not answer: it is asked again
         server.note("validation", accuracies[0])
-        if accuracies[0] < state.search.best:
+        dropped = state.search.dropped or accuracies[0] < state.search.best
+        if dropped and self.stop:
             return replace(state, phase="done")
-        search = incremental.Search(state.search.step + 1, best=accuracies[0])
+        search = incremental.Search(state.search.step + 1, best=accuracies[0], dropped=dropped)
         model = self.under.broadcast(state.inner[self.target], self.target).model
         return self._step(server.setting, replace(state, search=search), model)
 
     def use(self, me: Client, message: Any) -> Coroutine:
-        kept = me.memory.get("kept")
-        if kept is not None:
-            return Use(kept[None], index=None)
         if isinstance(message, Turns):
             return (yield from self.under.use(me, message.parts[me.id]))
         if isinstance(message, Renewal):
             return (yield from self.under.use(me, message.part))
-        if isinstance(message, Features | Idle | incremental.Check):
-            model = message.model if isinstance(message, incremental.Check) else me.setting.start.mean(0)
-            return Use(torch.as_tensor(model)[None])
+        if isinstance(message, incremental.Check):
+            return Use(message.model[None])
+        if isinstance(message, Features | Idle):
+            kept = me.memory.get("kept")  # the incremental search has ended: the model before the drop
+            return Use((me.setting.one_start() if kept is None else kept)[None])
         return (yield from self.under.use(me, message))
 
     def _check_budget(self, spent: float, what: str) -> None:
