@@ -47,9 +47,7 @@ class Rows:
     def __init__(self, points: list[list[float]]) -> None:
         self.points = np.array(points)
         self.length = self.points.shape[1]
-
-    def differences(self) -> np.ndarray:
-        return self.points - self.points[0]
+        self.offsets = np.rint((self.points - self.points[0]) * 2**24).astype(np.int64)
 
     def means(self, weights: Any) -> list[Any]:
         return list(np.asarray(weights) @ self.points)
@@ -315,7 +313,7 @@ def test_with_sketches_the_csp_sees_rows_only_when_it_clusters_and_never_whole()
     assert rounds == [1, 4]
     assert all(v.message.memberships is None for v in watch.views if isinstance(v.message, CoveredRound))
     longest = max(len(row) for v in watch.views if isinstance(v.message, CoveredRound) for row in v.message.rows)
-    assert longest == 1 + 8 * 2 * 64 < 8 * 650
+    assert longest == 1 + 8 * 2 * 64 < 4 * 650
 
 
 def test_memberships_stay_with_their_participants_between_clusterings() -> None:

@@ -181,7 +181,7 @@ class CloudProvider:
         if request.memberships is not None:
             return continued(rows, request.memberships, self.min_size), {}
         found = soft_spectral(
-            rows.differences(), request.clusters, self.gamma, random, median=self.median, min_size=self.min_size
+            blinded.points(rows), request.clusters, self.gamma, random, median=self.median, min_size=self.min_size
         )
         facts = {
             "affinity_quantiles": [float(q) for q in found.affinity_quantiles],
@@ -231,7 +231,7 @@ def continued(rows: blinded.CoveredRows, memberships: Matrix, min_size: int) -> 
     sizes = phi.sum(0)
     if phi.any(1).all() and sizes[sizes > 0].min() >= min_size:
         return phi
-    points = rows.differences()
+    points = blinded.points(rows)
     known = np.flatnonzero(sizes)
     apart = np.full(phi.shape, np.inf)
     for k in known:

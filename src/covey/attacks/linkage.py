@@ -112,7 +112,7 @@ class _Cloud:
 
     def observe(self, view: View) -> None:
         if isinstance(view.message, CoveredRound):
-            rows = blinded.opener(self._opening).open_covered(view.message.rows).differences()
+            rows = blinded.differences(blinded.opener(self._opening).open_covered(view.message.rows))
             self.memory["rounds"].append({"round": view.round, "found": self.read(rows)})
 
     def end_round(self, round: int) -> None:

@@ -25,7 +25,6 @@ from covey.crypto.blinded import (
     ModularRows,
     Sketch,
     centred,
-    modular_rows,
     to_floats,
     to_integers,
 )
@@ -103,7 +102,8 @@ class BfvRows:
         return to_floats(self._open(sealed))
 
     def open_covered(self, sealed: Sequence[bytes]) -> ModularRows:
-        return modular_rows(np.stack([self._open(row) for row in sealed]), self._ring.plain_modulus)
+        rows = np.stack([self._open(row) for row in sealed])
+        return ModularRows(rows[0], centred(rows - rows[0], self._ring.plain_modulus))
 
     def _seal(self, integers: Integers) -> bytes:
         rows = -(-integers.size // self.block)

@@ -16,7 +16,6 @@ from covey.crypto.blinded import (
     Integers,
     ModularRows,
     Sketch,
-    modular_rows,
     moved,
     moved_back,
     sketched,
@@ -26,7 +25,9 @@ from covey.crypto.blinded import (
 from covey.errors import CoveyError
 
 LEAST_BLOCK = 64
-_WIDTHS = {b"4": "<i4", b"8": "<i8"}  # the first byte says how wide the numbers are; blinded ones take 8 bytes
+# The first byte says how wide the numbers are. Rows and their differences fit in 4 bytes, sums of rows and sketches take 8.
+# Numbers wrap around, so that a blind is uniform modulo 2^32 or 2^64 and what is left without it is exact.
+_WIDTHS = {b"4": "<i4", b"8": "<i8"}
 
 
 def issue(bits: int, terms: int) -> tuple[bytes, bytes]:
@@ -37,37 +38,48 @@ class ClearRows:
     block = LEAST_BLOCK  # near the number of weights in one Paillier ciphertext
 
     def seal(self, vector: ArrayLike) -> bytes:
-        return _write(to_integers(vector))
+        return _write(to_integers(vector).astype("<i4"))
 
     def check(self, sealed: bytes, length: int) -> None:
         if sealed[:1] != b"4" or len(sealed) != 1 + 4 * length:
             raise CoveyError(f"a row of {len(sealed)} bytes, expected {1 + 4 * length} for {length} weights")
 
     def sums(self, members: ArrayLike, sealed: Sequence[bytes]) -> list[bytes]:
-        rows = np.stack([_read(row) for row in sealed])
-        return [_write(rows[np.flatnonzero(chosen)].sum(0)) for chosen in np.asarray(members)]
+        totals = np.zeros((len(np.asarray(members)), len(_read(sealed[0]))), "<i8")
+        for row, chosen in zip(sealed, np.asarray(members).T, strict=True):
+            totals[np.flatnonzero(chosen)] += _read(row)
+        return [_write(total) for total in totals]
 
     def sketch(self, sealed: bytes, plan: Sketch, noise: NDArray[np.float64]) -> bytes:
-        return _write(sketched(_read(sealed), self.block, plan) + to_integers(noise))
+        return _write(sketched(_read(sealed).astype("<i8"), self.block, plan) + to_integers(noise))
 
     def draw_blind(self, length: int) -> Integers:
         return np.frombuffer(os.urandom(8 * length), "<i8").astype(np.int64)
 
     def cover(self, sealed: Sequence[bytes], cover: Cover) -> list[bytes]:
-        rows = moved(np.stack([_read(row) for row in sealed]), self.block, cover)
-        return [b"8" + (row + cover.blind).tobytes() for row in rows]  # int64 wraps around: uniform modulo 2^64
+        blinds = {width: cover.blind.astype(kind) for width, kind in _WIDTHS.items()}
+        covered = []
+        for row in sealed:
+            blind = blinds[row[:1]]
+            covered.append(_write(moved(_read(row)[None], self.block, cover)[0].astype(blind.dtype) + blind))
+        return covered
 
     def seal_mean(self, mean: Any, length: int) -> bytes:
-        return b"8" + np.asarray(mean, np.int64).tobytes()
+        return _write(mean)
 
     def uncover(self, sealed: bytes, cover: Cover, length: int) -> bytes:
-        return _write(moved_back(_read(sealed) - cover.blind, self.block, cover, length))
+        row = _read(sealed)
+        plain = row - cover.blind.astype(row.dtype)
+        return _write(moved_back(plain, self.block, cover, length).astype(row.dtype))
 
     def open(self, sealed: bytes) -> NDArray[np.float64]:
         return to_floats(_read(sealed))
 
     def open_covered(self, sealed: Sequence[bytes]) -> ModularRows:
-        return modular_rows(np.stack([_read(row) for row in sealed]), 2**64)
+        rows = np.stack([_read(row) for row in sealed])
+        first = rows[0].copy()
+        rows -= first
+        return ModularRows(first, rows)
 
 
 def sealer(key: bytes) -> ClearRows:
@@ -78,11 +90,10 @@ def opener(key: bytes, workers: int) -> ClearRows:
     return ClearRows()
 
 
-def _read(row: bytes) -> Integers:
-    return np.frombuffer(row, _WIDTHS[row[:1]], offset=1).astype(np.int64)
+def _read(row: bytes) -> Any:
+    return np.frombuffer(row, _WIDTHS[row[:1]], offset=1)
 
 
-def _write(row: Integers) -> bytes:
-    """Models take 4 bytes a weight, sums of many the full 8."""
-    small = int(row.min()) >= -(2**31) and int(row.max()) < 2**31
-    return b"4" + row.astype("<i4").tobytes() if small else b"8" + row.tobytes()
+def _write(row: Any) -> bytes:
+    width: bytes = {4: b"4", 8: b"8"}[row.dtype.itemsize]
+    return width + bytes(row.data)

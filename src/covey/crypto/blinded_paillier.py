@@ -123,8 +123,9 @@ class PaillierCovered:
     def length(self) -> int:
         return int(self.rows.offsets.shape[1])
 
-    def differences(self) -> NDArray[np.float64]:
-        return self.rows.differences()
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        return self.rows.offsets
 
     def means(self, weights: ArrayLike) -> list[Any]:
         return [self.rows.mean(row) for row in np.asarray(weights, np.float64)]
