@@ -3,6 +3,7 @@ No attack reads the truth before it is scored.
 """
 
 from covey.attacks.acquisition import Acquisition
+from covey.attacks.category import CategoryInference
 from covey.attacks.linkage import BlockLinkage, GraphLinkage, Linkage, Naming, NamingByHistogram, ProfileLinkage
 from covey.attacks.membership import FeatureMembership, LossMembership, ScaledMembership
 from covey.attacks.model_sensitivity import A2, Coalition
@@ -23,6 +24,7 @@ ATTACKS: dict[str, type] = {
         LossMembership,
         PropertyInference,
         ActivePropertyInference,
+        CategoryInference,
         Acquisition,
         Naming,
         NamingByHistogram,

@@ -1,0 +1,131 @@
+"""Simulated updates for category inference: auxiliary samples become labelled rows, as Algorithm 1 of the paper has it.
+
+One step of plain SGD is linear in its samples: the update of a subset is the mean of the updates of its samples, and a group's
+the mean of its subsets'. So the machine is asked for one step per *auxiliary sample* and cluster (some thousands), and ten
+thousand subsets and their groups are sums of those: exact, and no set of full updates is ever held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covey.learn.work import Plan, Train, Work
+from covey.randomness import uniforms
+
+AT_ONCE = {"cpu": 16e6, "cuda": 1e9}  # bytes of full updates that are held at a time; a CPU is fastest in its caches
+QUIET = 0.1  # share of the coordinates that carry the least signal: what moves there is noise
+
+
+@dataclass(frozen=True)
+class Features:
+    """What of an update [d] the attack model reads: a linear map, so that averages of features are features of averages.
+
+    'bias': the output layer's biases; 'output': all of the output layer; 'update': every parameter, `size` sums with keyed
+    random signs over blocks of neighbouring parameters (a random projection: inner products are kept in expectation).
+    """
+
+    kind: str
+    d: int
+    classes: int
+    head: int  # parameters of the output layer, the last of the vector
+    size: int
+    key: int
+
+    def of(self, updates: Tensor) -> Tensor:
+        """[n, d] -> [n, features]."""
+        if self.kind == "update":
+            signs = torch.where(uniforms([self.key], self.d, updates.device)[0] < 0.5, -1.0, 1.0)
+            padded = torch.nn.functional.pad(updates * signs, (0, self._block * self._blocks - self.d))
+            return padded.view(len(updates), self._blocks, self._block).sum(2)
+        return updates[:, -(self.classes if self.kind == "bias" else self.head) :]
+
+    def spread(self, device: torch.device) -> Tensor:
+        """Standard deviation of each feature when every coordinate of the update has independent unit noise."""
+        if self.kind != "update":
+            return torch.ones(self.classes if self.kind == "bias" else self.head, device=device)
+        sizes = torch.full((self._blocks,), float(self._block), device=device)
+        sizes[-1] = self.d - self._block * (self._blocks - 1)
+        return sizes.sqrt()
+
+    @property
+    def _block(self) -> int:
+        return -(-self.d // self.size)
+
+    @property
+    def _blocks(self) -> int:
+        return -(-self.d // self._block)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """One-step updates of every auxiliary sample from one cluster's model."""
+
+    features: Tensor  # [n, features]
+    quiet: Tensor  # coordinates of the update that the auxiliary samples move least
+
+    def noise(self, update: Tensor) -> float:
+        """Standard deviation of the noise on an observed update [d]: what moves where no signal is."""
+        return float(update[self.quiet].square().mean().sqrt())
+
+
+def simulate(model: Tensor, samples: Tensor, plan: Plan, features: Features) -> Generator[list[Work], Any, Simulated]:
+    """Asks for one step from `model` on each of the samples (positions [n]) alone, in parts that fit the memory."""
+    parts: list[Tensor] = []
+    energy: Tensor | float = 0.0
+    at_once = max(1, int(AT_ONCE.get(model.device.type, 16e6) / (4 * len(model))))
+    for part in torch.split(samples, at_once):
+        updates = torch.stack((yield [Train(model, plan, on=one) for one in torch.split(part, 1)]))
+        updates -= model.to(updates.device)
+        energy = energy + updates.square().sum(0)
+        parts.append(features.of(updates))
+    assert isinstance(energy, Tensor)
+    return Simulated(torch.cat(parts), energy.argsort(stable=True)[: max(1, int(QUIET * len(model)))])
+
+
+@dataclass(frozen=True)
+class Subsets:
+    """γ small subsets of the auxiliary samples, drawn with replacement, and the categories in each."""
+
+    members: NDArray[np.int64]  # [γ, s] positions of samples
+    labels: NDArray[np.bool_]  # [γ, classes]
+
+    def filed(self, losses: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The cluster [γ] whose model has the lowest mean loss on each subset; `losses` [k, n] of single samples."""
+        return np.asarray(losses[:, self.members].mean(2).argmin(0))
+
+
+def draw_subsets(y: NDArray[np.int64], classes: int, count: int, size: int, random: np.random.Generator) -> Subsets:
+    members = random.integers(0, len(y), (count, size))
+    return Subsets(members, (y[members][..., None] == np.arange(classes)).any(1))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What one cluster's attack model learns from."""
+
+    x: Tensor  # [rows, features]
+    labels: Tensor  # [rows, classes] float 0/1
+
+
+def group(
+    simulated: Simulated, subsets: Subsets, filed: NDArray[np.int64], rows: int, size: int, random: np.random.Generator
+) -> Rows:
+    """Averages of random groups of the subsets filed here; their labels by logical or."""
+    device = simulated.features.device
+    members = torch.from_numpy(subsets.members[filed]).to(device)  # [m, s]
+    updates = torch.stack([simulated.features[part].mean(0) for part in members.unbind()])
+    chosen = random.integers(0, len(filed), (rows, size))
+    labels = subsets.labels[filed][chosen].any(1)
+    x = torch.zeros(rows, updates.shape[1], device=device)
+    for column in (
+        torch.from_numpy(chosen).to(device).unbind(1)
+    ):  # one gather at a time: never rows × size updates at once
+        x += updates[column]
+    return Rows(x / size, torch.from_numpy(labels).to(device, torch.float32))

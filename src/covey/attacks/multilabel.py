@@ -1,0 +1,68 @@
+"""A multi-label classifier in plain torch: logistic regression or one hidden layer, on standardised features.
+
+Small on purpose: it is trained once per cluster and attacked round, on whatever device the rows are on, with nothing but torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from covey.randomness import normals
+
+STEPS = 40  # of L-BFGS
+DECAY = 1e-3
+
+
+@dataclass(frozen=True)
+class MultiLabel:
+    """A trained model: the layers, and how to standardise what it reads."""
+
+    mean: Tensor  # [features]
+    scale: Tensor  # [features]
+    layers: tuple[tuple[Tensor, Tensor], ...]  # (weights [out, in], biases [out]); ReLU between them
+
+    def probabilities(self, x: Tensor) -> Tensor:
+        """[n, features] -> [n, labels]."""
+        return _forward(self.layers, (x - self.mean) / self.scale).sigmoid()
+
+
+def fit(x: Tensor, labels: Tensor, hidden: int, key: int) -> MultiLabel:
+    """Minimises the mean binary cross-entropy with a little weight decay; `hidden` 0: logistic regression.
+
+    A feature that never varies is left out by an infinite scale: it carries nothing, and one that is off at query time must
+    not decide.
+    """
+    mean, scale = x.mean(0), x.std(0, unbiased=False)
+    scale = torch.where(scale > 1e-12 * scale.max(), scale, torch.inf)
+    z = (x - mean) / scale
+    sizes = [x.shape[1], *([hidden] if hidden else []), labels.shape[1]]
+    layers = []
+    for n, (fan_in, fan_out) in enumerate(pairwise(sizes)):
+        # The last layer starts at zero: for logistic regression that makes the fit independent of the key.
+        last = n == len(sizes) - 2
+        weight = normals([key + n], fan_in * fan_out, x.device).view(fan_out, fan_in) * (0.0 if last else fan_in**-0.5)
+        layers.append((weight.requires_grad_(), torch.zeros(fan_out, device=x.device, requires_grad=True)))
+    optimiser = torch.optim.LBFGS([t for layer in layers for t in layer], max_iter=STEPS, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimiser.zero_grad()
+        total = F.binary_cross_entropy_with_logits(_forward(layers, z), labels)
+        for weight, _ in layers:
+            total = total + DECAY * weight.square().sum()
+        total.backward()  # type: ignore[no-untyped-call]
+        return total
+
+    optimiser.step(loss)  # type: ignore[no-untyped-call]
+    return MultiLabel(mean, scale, tuple((weight.detach(), bias.detach()) for weight, bias in layers))
+
+
+def _forward(layers: list[tuple[Tensor, Tensor]] | tuple[tuple[Tensor, Tensor], ...], x: Tensor) -> Tensor:
+    for n, (weight, bias) in enumerate(layers):
+        x = torch.addmm(bias, x, weight.t())
+        x = x if n == len(layers) - 1 else x.relu()
+    return x
