@@ -141,6 +141,16 @@ def test_the_server_holds_no_key_and_sees_no_model() -> None:
             assert set(tree) == {"identities", "sealed"} and 2 <= len(view.message.identities) <= 5
 
 
+def test_the_other_reading_of_the_threshold_asks_for_one_more() -> None:
+    experiment = small({"name": "mingledpie", "reading": "false", "threshold": 2})
+    made = setting(k=5)
+    keys = make_keys(experiment.algorithm, made)
+    sets = [experiment.algorithm._show(client(made, keys, i), i % 5) for i in range(40)]
+    assert min(map(len, sets)) == 3
+    assert min(len(MingledPie()._show(client(made, keys, i), i % 5)) for i in range(40)) == 2
+    assert Experiment.of(experiment.table()) == experiment  # every field can stand in a TOML file
+
+
 def test_sets_are_remembered_per_identity_or_redrawn() -> None:
     made = setting(k=3)
     keys = make_keys(MingledPie(), made)

@@ -76,7 +76,7 @@ class MingledPie:
 
     rate: float = 0.5  # p: probability that another cluster joins a shown set
     threshold: int = 2  # T: a shown set has at least …
-    reading: Reading = "members"  # … T members (Algorithm 1), or T "false" ones (Eq. 9, Table II)
+    reading: str = "members"  # … T members (Algorithm 1), or T "false" ones (Eq. 9, Table II)
     remember: str = "identity"  # one set per identity; the paper: new at every "change"; "never": new every round
     rebuild: str = "counts"  # ablations: "ideal" expected shares, "none" the mingled means
     history: int = 1  # rounds of sums that are sent: more where clients are sampled; see below
@@ -98,7 +98,7 @@ class MingledPie:
         """Clients: the key of the sums. Server: public parameters only. Cluster addresses are public; see `fmd.py`."""
         seal = sealing.generate_keys(setting.encryption, self.bound, setting.clients)
         made = fmd.generate_keys(setting.clusters, self.rate, generator(setting.seed, "cluster keys").bytes)
-        fmd.check_threshold(made, self.threshold, self.reading)
+        fmd.check_threshold(made, self.threshold, _reading(self.reading))
         public = {
             "rate": made.rate,
             "addresses": made.addresses,
@@ -171,7 +171,9 @@ class MingledPie:
         if self.rebuild == "none":
             models, known = rebuild.mingled_means(sums, sizes)
         elif self.rebuild == "ideal":
-            models, known = rebuild.ideal(sums, sizes, effective_rate(k, self.rate, self.threshold, self.reading))
+            models, known = rebuild.ideal(
+                sums, sizes, effective_rate(k, self.rate, self.threshold, _reading(self.reading))
+            )
         else:
             models, known = rebuild.solve(counts, sums)
         # The sum over all clients counts each of them once, and so does the diagonal of H: everyone shows its own cluster.
@@ -186,7 +188,7 @@ class MingledPie:
             kept = fmd.no_memory(me.setting.clusters)
         draw = secrets.token_bytes if self.draw == "secret" else me.random("identity").bytes
         cluster_keys = _cluster_keys(me.keys["identities"])
-        shown, kept = fmd.shown_set(cluster_keys, choice, self.threshold, kept, self.reading, draw)
+        shown, kept = fmd.shown_set(cluster_keys, choice, self.threshold, kept, _reading(self.reading), draw)
         me.memory |= {"sets": kept, "identity": choice}
         return shown
 
@@ -214,6 +216,10 @@ def open_sums(keys: bytes, message: MingledSums, clusters: int) -> tuple[Matrix,
 def sealer_of(keys: bytes) -> sealing.Sealer:
     """Building a sealer costs more than sealing with it: once per host."""
     return sealing.sealer(keys)
+
+
+def _reading(word: str) -> Reading:
+    return "false" if word == "false" else "members"
 
 
 def _cluster_keys(public: dict[str, Any]) -> fmd.ClusterKeys:
