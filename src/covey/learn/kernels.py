@@ -22,7 +22,9 @@ from covey.learn.wave import Wave
 NAMES = ("auto", "linear", "loop", "stacked", "streams")
 CACHE = 4e6  # bytes of the parameters and activations that share a CPU's cache: four or five FCNNs; flat around there
 GPU = 32e9  # bytes of a GPU that one captured step may use; more clients at once gain nothing beyond
-LARGE = 5_000_000  # parameters from which a convolutional network's clients go on streams, on a GPU
+LARGE = (
+    500_000  # parameters from which a convolutional network's clients go on streams, on a GPU (H200: 1.5-1.6x there)
+)
 
 
 class Points(Protocol):
@@ -97,18 +99,17 @@ class SideBySide:
     def train(self, wave: Wave) -> Tensor:
         """Trained models [n, D] in the wave's order."""
         if len(wave.rows) == 0:  # nobody takes a step
-            return wave.start
+            return wave.start.clone(memory_format=torch.contiguous_format)
         n, each = len(wave.steps), self._bytes(wave)
         fit = self._chunk or max(1, int(self._room / each))
         size = -(-n // -(-n // fit))  # chunks of even size
-        result = torch.empty_like(wave.start)
+        result = wave.start.new_empty(wave.start.shape)
         for low in range(0, n, size):
             part = wave.clients(low, min(low + size, n))
             if self._device.type == "cuda":
-                trained = self._replays.run(part.padded(size), size * each)[: n - low]
+                result[low : low + size] = self._replays.run(part.padded(size), size * each)[: n - low]
             else:
-                trained = run(part, self._samples, self._network.features, self._accumulate)
-            result[low : low + size] = trained
+                run(part, self._samples, self._network.features, self._accumulate, result[low : low + size])
         return result
 
     def _bytes(self, wave: Wave) -> float:

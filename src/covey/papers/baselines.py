@@ -116,15 +116,17 @@ def _reproduction(
     for name, runs in outcomes.items():
         reached = [r for r in (_rounds_to(o, target, metric) for o in runs) if r]
         never = len(runs) - len(reached)
+        sizes = {way: [round(o.result["bytes"][way] / 1e6, 3) for o in runs] for way in ("up", "down")}
         cells += [
             cell(name, "own distribution", [o.accuracy(metric="client_mean") for o in runs]),
             cell(name, "global test", [o.accuracy(metric="global") for o in runs]),
-            cell(name, f"rounds to {target:.0%} ({metric})", [float(r) for r in reached], unit="rounds"),
             cell(name, "seeds that never got there", [float(never)], unit="seeds"),
-            cell(name, "MB up per client and round", [o.result["bytes"]["up"] / 1e6 for o in runs], unit="MB"),
-            cell(name, "MB down per client and round", [o.result["bytes"]["down"] / 1e6 for o in runs], unit="MB"),
+            cell(name, "MB up per client and round", sizes["up"], unit="MB"),
+            cell(name, "MB down per client and round", sizes["down"], unit="MB"),
             cell(name, "seconds a round", [_seconds(o) for o in runs], unit="s"),
         ]
+        if reached:
+            cells.append(cell(name, f"rounds to {target:.0%} ({metric})", [float(r) for r in reached], unit="rounds"))
     return Reproduction(
         paper="baselines",
         table="",
