@@ -255,7 +255,7 @@ class PQFed:
             server.note("distance_range", spread.seen)
             server.note("range_by_chance", spread.by_chance)
             if self.strategy != "all":
-                collaborators.refuse_drowned(spread, min(share, collaborators.THRESHOLDS["lenient"]), self.epsilon)
+                collaborators.refuse_drowned(spread, self.epsilon)
         at_most = self.m if self.strategy == "top" else 0
         rows = {one: distances} if one is not None else dict(enumerate(distances))
         return {

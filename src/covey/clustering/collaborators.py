@@ -20,6 +20,7 @@ Counts = NDArray[np.int64]
 
 GROUNDS = ("centroid", "label")
 THRESHOLDS = {"strict": 0.3, "lenient": 0.6}  # of the largest distance
+CLEAR = 2.0  # times the range by chance that a range of distances must exceed
 FIT_ROWS = 100_000  # k-means centres are fitted on at most this many rows; all rows are then counted
 
 
@@ -126,9 +127,10 @@ class Spread:
     seen: float
     by_chance: float  # exceeded by chance with probability `alpha` only
 
-    def drowned(self, share: float) -> bool:
-        """Whether a threshold at `share` of the largest distance would lie within the noise of the distances."""
-        return not share * self.seen > self.by_chance
+    @property
+    def drowned(self) -> bool:
+        """Below twice what chance gives, "30 % of the largest distance" and what chance gives are of one size."""
+        return not self.seen > CLEAR * self.by_chance
 
 
 def spread(
@@ -162,14 +164,14 @@ def spread(
     return Spread(reach(counts), float(np.quantile(chance, 1 - alpha)))
 
 
-def refuse_drowned(found: Spread, share: float, epsilon: float) -> None:
-    """No threshold means anything among distances that sampling alone would give."""
-    if found.drowned(share):
+def refuse_drowned(found: Spread, epsilon: float) -> None:
+    """No threshold means anything among distances that sampling alone could give."""
+    if found.drowned:
         why = f"the noise of epsilon = {epsilon:g} has drowned them, or " if np.isfinite(epsilon) else ""
         raise CoveyError(
-            f"no selection: the distances between clients range over {found.seen:.3g}, and sampling alone gives up to "
-            f"{found.by_chance:.3g}, so {100 * share:.0f} % of the largest tells nothing: {why}the clients are alike; raise "
-            "algorithm.epsilon, give clients more samples, or train with all (algorithm.strategy = 'all')"
+            f"no selection: the distances between clients range over {found.seen:.3g}, less than {CLEAR:g} times the "
+            f"{found.by_chance:.3g} that sampling alone gives: {why}the clients are alike; raise algorithm.epsilon, give "
+            "clients more samples, or train with all (algorithm.strategy = 'all')"
         )
 
 

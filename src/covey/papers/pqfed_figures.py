@@ -77,7 +77,7 @@ def fig3(options: Options) -> Reproduction:
                         distances, spread = one.distances(epsilon, sensitivity, ground, rng)
                         found.append(distances[1:])
                         if ground == "centroid":
-                            refused.setdefault((sensitivity, epsilon), []).append(spread.drowned(0.3))
+                            refused.setdefault((sensitivity, epsilon), []).append(spread.drowned)
                 curves[ground, sensitivity, epsilon] = np.array(found)
                 printed = FIG3.get(options.dataset, {}) if (ground, sensitivity) == ("label", "data") else {}
                 cells += [
