@@ -4,7 +4,10 @@ what a table is and runs it, `present.py` writes it down. Nothing here trains, a
 
 # paper -> the module with its TITLE and TABLES; imported only when asked for
 PAPERS = {
+    "afc_cfl": "covey.papers.afc_cfl",
     "baselines": "covey.papers.baselines",
+    "fedcaprivacy": "covey.papers.fedcaprivacy",
     "mingledpie": "covey.papers.mingledpie",
     "pqfed": "covey.papers.pqfed",
+    "property_inference": "covey.papers.property_inference",
 }
