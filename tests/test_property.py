@@ -18,7 +18,8 @@ from covey.algorithms.fedavg import FedAvg, GlobalModel
 from covey.algorithms.ifca import IFCA, ClusterModels
 from covey.attacks.contract import Finding, Truth, View
 from covey.attacks.observe import Observers
-from covey.attacks.property import ActivePropertyInference, PropertyInference, averages
+from covey.attacks.property import PropertyInference, averages
+from covey.attacks.property_active import ActivePropertyInference
 from covey.attacks.property_score import OTHER, PROPERTY, Evidence, Labels, auc, forest, judge, labels_of
 from covey.attacks.update_features import update_features
 from covey.data.federation import Dataset, Federation

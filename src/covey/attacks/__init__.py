@@ -8,7 +8,8 @@ from covey.attacks.linkage import BlockLinkage, GraphLinkage, Linkage, Naming, N
 from covey.attacks.membership import FeatureMembership, LossMembership, ScaledMembership
 from covey.attacks.model_sensitivity import A2, Coalition
 from covey.attacks.preference import A1, A1Bayes, A1Intersection, A1Prior
-from covey.attacks.property import ActivePropertyInference, PropertyInference
+from covey.attacks.property import PropertyInference
+from covey.attacks.property_active import ActivePropertyInference
 
 ATTACKS: dict[str, type] = {
     cls.name: cls

@@ -4,7 +4,7 @@ Property Inference Attack, RAID 2023, which carries Melis et al. (S&P 2019) over
 Passive: in rounds spread over the run the attacker trains every cluster's model, from that model, on batches of its own rows
 with and without the property, averages some, and keeps their features. What it tests are the differences of each cluster's
 model between rounds. It keeps features, never models of past rounds. Active: its own training also learns the property, by a
-head that it does not upload, and is scaled up by γ; see `ActivePropertyInference`.
+head that it does not upload, and is scaled up by γ; see `property_active.py`.
 
 The paper's Algorithm 3 prints the attacker's cluster i where its text says each cluster j: here it is j. It does not say how
 large simulated groups are, how many updates are simulated, which rows the AUC covers: all are fields, or in the finding.
@@ -14,7 +14,7 @@ Ours: simulated rows come from some rounds only (`rows` bounds them), and the at
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,7 +29,7 @@ from covey.attacks.property_score import OTHER, PLACEBO, PROPERTY, Evidence, jud
 from covey.attacks.update_features import consecutive_cosines, update_features
 from covey.data.property_split import look_alikes
 from covey.errors import CoveyError
-from covey.learn.work import Head, Train, Work
+from covey.learn.work import Train, Work
 from covey.privacy.contract import in_step
 from covey.randomness import generator
 
@@ -199,68 +199,6 @@ class PropertyInference:
             self.used,
             details,
         )
-
-
-@dataclass
-class ActivePropertyInference(PropertyInference):
-    """The same, while its own training pulls the model apart along the property and is scaled up by γ.
-
-    Its loss is α · main + (1 − α) · property on a head of its own; it uploads w + γ (w_local − w), without the head.
-    γ = 1 is the attack of Melis et al., γ = 5 and 10 are Kim et al.'s. The run's defence applies to what it trains.
-    """
-
-    name: ClassVar[str] = "property_active"
-    used: ClassVar[str] = "all cluster models of every round, its own rows, and its own manipulated updates"
-
-    alpha: float = 0.9
-    gamma: float = 5.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.alpha <= 1 or not self.gamma > 0:
-            raise CoveyError(f"alpha is {self.alpha} and gamma {self.gamma}: alpha lies in 0 to 1, gamma is above 0")
-
-    @property
-    def replaces(self) -> int:
-        return self.attacker
-
-    def begin(self, knowledge: Knowledge) -> None:
-        super().begin(knowledge)
-        own = knowledge.where[f"own:{self.attacker}"]
-        self.marks = torch.from_numpy(np.isin(own, knowledge.where["property"]).astype(np.int64))  # [n] of its own rows
-
-    def client(self, me: Client, message: Any) -> Coroutine:
-        """The algorithm's own client, each training of it bent: so the attack fits every algorithm."""
-        turn, answer = self.knowledge.algorithm.client(me, message), None
-        while True:
-            try:
-                request = turn.send(answer)
-            except StopIteration as stop:
-                return stop.value
-            many = request if isinstance(request, list) else [request]
-            asked = [self._with_head(me, work) for work in many]
-            answers = yield asked
-            bent = [self._bent(me, work, a) if isinstance(work, Train) else a for work, a in zip(many, answers)]
-            answer = bent if isinstance(request, list) else bent[0]
-
-    def _with_head(self, me: Client, work: Work) -> Work:
-        if not isinstance(work, Train):
-            return work
-        size = self.knowledge.network.head_size(2)
-        head = me.memory.get("head")
-        head = (torch.zeros(size) if head is None else head).to(work.start.device)
-        anchor, correction = (
-            None if given is None else torch.cat([given, torch.zeros(size, device=given.device)])
-            for given in (work.anchor, work.correction)
-        )
-        start = torch.cat([work.start, head])
-        return replace(work, start=start, anchor=anchor, correction=correction, head=Head(self.marks, 2, self.alpha))
-
-    def _bent(self, me: Client, work: Train, trained: Tensor) -> Tensor:
-        d = self.knowledge.network.d
-        me.memory["head"] = trained[d:].clone()
-        start = work.start.to(trained.device)
-        return start + self.gamma * (trained[:d] - start)
 
 
 def cluster_models(message: Any) -> Tensor | None:

@@ -1,0 +1,64 @@
+"""Appendix A of the property-inference paper: which share of the cluster models colluding joiners obtain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from covey.papers.harness import Options, Reproduction, cell, claim
+
+FIRST, COLLUDERS = 12, 8  # twelve clients of four label sets, then so many joiners
+JOINING = 8  # rounds before they come: by then the clients have come apart
+
+
+def experiment(probe: str, quick: bool) -> dict[str, Any]:
+    """Sattler's CFL on label sets; thresholds at which the sets come apart in the first rounds."""
+    rounds = 16 if quick else 24
+    return {
+        "dataset": "digits",
+        "model": "softmax",
+        "partition": {"name": "label_sets", "samples": 50, "public": 0, "shuffled": True},
+        "algorithm": {"name": "sattler", "eps1": 1.0, "eps2": 1.0, "gamma": 0.3},
+        "clients": FIRST + COLLUDERS,
+        "clusters": 4,
+        "training": {"rounds": rounds, "epochs": 1, "batch_size": 10, "lr": 0.3},
+        "participation": {"initial": FIRST, "join": COLLUDERS, "join_every": JOINING},
+        "evaluation": {"every": rounds},
+        "attacks": [{"name": "acquisition", "first": FIRST, "colluders": COLLUDERS, "probe": probe}],
+    }
+
+
+def appendix(options: Options) -> Reproduction:
+    """Global model acquisition against Sattler's CFL: share of models obtained, by number of colluders."""
+    seeds = options.count(10, quick=2)
+    cells, last = [], {}
+    for probe in ("random", "update", "honest"):
+        found = [o.attack("acquisition") for o in options.run(experiment(probe, options.quick), seeds)]
+        for n in range(COLLUDERS):
+            cells.append(cell(f"{n + 1} colluders", probe, [f["details"]["share by colluders"][n] for f in found]))
+        cells.append(cell("models sent at the end", probe, [f["details"]["sent at the end"] for f in found]))
+        cells.append(cell("cluster models", probe, [f["details"]["cluster models"] for f in found], unit=""))
+        last[probe] = [float(f["value"]) for f in found]
+    mean = {probe: sum(values) / len(values) for probe, values in last.items()}
+    said = f"{COLLUDERS} colluders obtain {100 * mean['random']:.0f} % of the models with an agreed direction"
+    said += f", {100 * mean['update']:.0f} % with their own updates; honest joiners {100 * mean['honest']:.0f} %."
+    return Reproduction(
+        paper="property_inference",
+        table="acquisition",
+        title="Share of cluster models that colluding joiners obtain (Appendix A)",
+        dataset="digits",
+        settings={"clients": FIRST, "colluders": COLLUDERS, "join after round": JOINING, "partitions": seeds},
+        cells=cells,
+        claims=[
+            claim(
+                "Colluding joiners obtain every cluster model of Sattler's CFL.",
+                mean["random"] == 1.0,
+                said,
+                partly=mean["random"] > mean["honest"],
+            )
+        ],
+        notes=[
+            "The paper describes the attack and measures nothing. A probe that lands in a leaf looks like a client at odds "
+            "with its cluster, so the server may split the colluder off: the models are obtained once, and 'models sent at "
+            "the end' says how many the colluders still get.",
+        ],
+    )
