@@ -20,6 +20,19 @@ _MINGLED_SETS: dict[str, Any] = {
     "evaluation": {"every": 5},
 }
 
+# AFC-CFL is IFCA with its mechanism: one step per round, every client's model noised, a client watching.
+_AFC_CFL: dict[str, Any] = {
+    "algorithm": "ifca",
+    "model": "fcnn_leaky",
+    "clients": 10,
+    "clusters": 2,
+    "partition": {"name": "shards", "s": 2, "public": 3000},
+    "start": {"common": False, "pretrain_epochs": 0},
+    "training": {"rounds": 100, "epochs": 0, "steps": 1, "batch_size": 600, "lr": 0.1},
+    "evaluation": {"every": 10},
+    "attacks": ["category"],
+}
+
 PRESETS: dict[str, dict[str, Any]] = {
     "mingledpie-digits": {
         "dataset": "digits",
@@ -43,6 +56,17 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "mingledpie-mnist": {"dataset": "mnist", "encryption": "ckks", "attacks": ["a1"], **_MINGLED_SETS},
     "mingledpie-fashion": {"dataset": "fashion_mnist", "encryption": "ckks", "attacks": ["a1"], **_MINGLED_SETS},
+    "fedcaprivacy-digits": {
+        "dataset": "digits",
+        "algorithm": {"name": "fedcaprivacy", "median": True},
+        "encryption": "bfv",
+        "attacks": ["naming", "linkage", "linkage_graph"],
+        "clients": 20,
+        "clusters": 5,
+        "partition": {"name": "dirichlet", "beta": 0.3},
+        "participation": {"slowest": 0.2},
+        "training": {"rounds": 10, "epochs": 5, "batch_size": 10, "lr": 0.1},
+    },
     "ifca-digits": {
         "dataset": "digits",
         "algorithm": "ifca",
@@ -51,16 +75,30 @@ PRESETS: dict[str, dict[str, Any]] = {
         "partition": {"name": "label_sets", "public": 20},
         "training": {"rounds": 20, "epochs": 5, "batch_size": 10, "lr": 0.1},
     },
+    "afc-cfl-mnist": {"dataset": "mnist", "defence": {"name": "afc", "epsilon": 0.1}, **_AFC_CFL},
     "ifca-mnist": {"dataset": "mnist", "algorithm": "ifca", **_MNIST_SETS},
     "fedavg-mnist": {"dataset": "mnist", "algorithm": "fedavg", **_MNIST_SETS},
+    "pqfed-mnist": {
+        "dataset": "mnist",
+        "algorithm": {"name": "pqfed", "strategy": "strict", "epsilon": 10.0},
+        "attacks": ["membership", "membership_l1"],
+        "clients": 12,
+        "clusters": 1,
+        "partition": {"name": "feature_clusters"},
+        "start": {"pretrain_epochs": 0},
+        "training": {"rounds": 21, "epochs": 1, "batch_size": 16, "lr": 0.05},
+    },
 }
 ABOUT = {
     "mingledpie-digits": "hidden identities and CKKS on the embedded digits, profiled by A1; the main job, under a minute",
     "mingledpie-audit": "the same, five rounds, with every preference profiling attack watching",
     "mingledpie-mnist": "120 clients in 5 label sets of MNIST, 100 rounds as the paper has them (needs COVEY_DATA)",
     "mingledpie-fashion": "the same on Fashion-MNIST",
+    "fedcaprivacy-digits": "two servers cluster blinded models under BFV, and one of them links rows over rounds",
     "ifca-digits": "clustered learning on the embedded digits, a few seconds",
+    "afc-cfl-mnist": "IFCA with AFC's noise on 10 clients of MNIST, watched by category inference (needs COVEY_DATA)",
     "ifca-mnist": "120 clients in 5 label sets of MNIST (needs COVEY_DATA)",
     "fedavg-mnist": "the same split with one model for all",
+    "pqfed-mnist": "a target picks its collaborators by noised features, membership attacks watching (needs COVEY_DATA)",
 }
 DEFAULT = "mingledpie-digits"
