@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from covey.attacks.membership import FeatureMembership, area, matched, nearest, power, simulated_power, unused
+from covey.attacks.membership import (
+    FeatureMembership,
+    area,
+    matched,
+    nearest,
+    power,
+    samples_at,
+    simulated_power,
+    unused,
+)
 from covey.data.features import principal_components
 from covey.data.federation import Dataset, Federation
 from covey.data.sources import load
@@ -61,7 +70,7 @@ def test_a_noiseless_reference_is_recognised_and_drowned_rows_are_not() -> None:
 def test_controls_come_in_the_clients_proportions() -> None:
     y = np.repeat(np.arange(3), 300)
     x = np.zeros((900, 4, 4), np.uint8)
-    dataset = Dataset("toy", x, y, x[:3], y[:3], ("a", "b", "c"))
+    dataset = Dataset("toy", x, y, x[:3], y[[0, 300, 600]] * 0, ("a", "b", "c"))
     mine = np.r_[0:150, 300:450]  # labels 0 and 1
     fed = Federation(dataset, (mine,), None, y[:3], np.ones((1, 1)), public=(np.arange(600, 700),))
     free = unused(fed)
@@ -69,6 +78,11 @@ def test_controls_come_in_the_clients_proportions() -> None:
     others = matched(fed, mine, free, np.random.default_rng(0))
     assert np.bincount(y[others], minlength=3).tolist() == [150, 150, 0]
     assert not set(others) & set(mine)
+    # Where clients hold almost everything, the test set stands in, its samples numbered after the training rows.
+    full = Federation(dataset, (np.arange(890),), None, y[:3], np.ones((1, 1)))
+    assert unused(full).tolist() == [900, 901, 902]
+    x_at, y_at = samples_at(full, np.array([899, 900, 0]))
+    assert x_at.shape == (3, 4, 4) and y_at.tolist() == [2, 0, 0]
 
 
 def pqfed(epsilon: float, attacks: list[str], **more: Any) -> Experiment:

@@ -154,8 +154,7 @@ class FeatureMembership:
         return self._summary(found, {i: len(federation.clients[i]) for i in found})
 
     def _exact(self, federation: Federation, rows: Rows) -> Tensor:
-        dataset = federation.dataset
-        samples = Samples(self.network, dataset.x_train[rows], dataset.y_train[rows], torch.device("cpu"))
+        samples = Samples(self.network, *samples_at(federation, rows), torch.device("cpu"))
         return project(self.memory["features"], samples.inputs(torch.arange(len(rows))))
 
     def _width(self, known: Tensor) -> Tensor:
@@ -244,8 +243,7 @@ class LossMembership:
 
     def _scores(self, truth: Truth, models: Tensor) -> tuple[Floats, Floats]:
         """Losses of (members, strangers) under each model, of the clients that train it; ranks within a model, to pool them."""
-        federation, dataset = truth.federation, truth.federation.dataset
-        machine = Machine(self.network, dataset.x_train, dataset.y_train)
+        federation = truth.federation
         last = truth.notes[-1] if truth.notes else {}
         outside = unused(federation)
         cases, controls = [], []
@@ -259,8 +257,9 @@ class LossMembership:
             strangers = matched(federation, members, outside, rng)
             if len(strangers) < 2 / self.rate:
                 raise CoveyError("attack 'loss_membership' needs samples that no client holds: leave some out")
-            rows = np.concatenate([members, strangers])
-            (losses,) = machine.compute([Job(torch.from_numpy(rows), 0, SampleLosses(model[None]))])
+            machine = Machine(self.network, *samples_at(federation, np.concatenate([members, strangers])))
+            every = torch.arange(len(members) + len(strangers))
+            (losses,) = machine.compute([Job(every, 0, SampleLosses(model[None]))])
             # Models differ in their level of loss: ranks among the strangers make their scores comparable.
             ordered = np.sort(losses[0, len(members) :].cpu().double().numpy())
             ranks = np.searchsorted(ordered, losses[0].cpu().double().numpy()) / len(ordered)
@@ -269,32 +268,50 @@ class LossMembership:
         return np.concatenate(cases), np.concatenate(controls)
 
 
-def unused(federation: Federation) -> Rows:
-    """Training rows that no client holds and no server was given."""
-    taken = np.zeros(len(federation.dataset.y_train), bool)
-    for rows in (*federation.clients, *federation.public):
-        taken[rows] = True
-    return np.flatnonzero(~taken)
+def unused(federation: Federation, least: int = 500) -> Rows:
+    """Samples that no client holds and no server was given: training rows, or, if they are few, those of the test set.
+
+    Test samples count on from the training rows.
+    """
+    rows = len(federation.dataset.y_train)
+    taken = np.zeros(rows, bool)
+    for held in (*federation.clients, *federation.public):
+        taken[held] = True
+    free = np.flatnonzero(~taken)
+    return free if len(free) >= least else np.arange(rows, rows + len(federation.dataset.y_test))
+
+
+def samples_at(federation: Federation, rows: Rows) -> tuple[NDArray[np.generic], Rows]:
+    """Samples and labels of training rows and, counting on, of test samples."""
+    dataset, border = federation.dataset, len(federation.dataset.y_train)
+    x = np.empty((len(rows), *dataset.x_train.shape[1:]), dataset.x_train.dtype)
+    y = np.empty(len(rows), np.int64)
+    seen, fresh = rows < border, rows >= border
+    x[seen], y[seen] = dataset.x_train[rows[seen]], dataset.y_train[rows[seen]]
+    x[fresh], y[fresh] = dataset.x_test[rows[fresh] - border], dataset.y_test[rows[fresh] - border]
+    return x, y
 
 
 def matched(federation: Federation, rows: Rows, pool: Rows, rng: np.random.Generator) -> Rows:
-    """As many rows of the pool as there are, at most one per given row, in the given rows' proportions of groups.
+    """Rows of the pool in the given rows' proportions of kinds, at most as many as given.
 
-    Groups are the labels within the partition's feature clusters, where it has such.
+    Kinds are the labels, within the partition's feature clusters where it has such.
     """
-    labels = federation.dataset.y_train
+    dataset = federation.dataset
+    kinds = np.concatenate([dataset.y_train, dataset.y_test])
     clusters = federation.notes.get("feature_clusters")
-    groups = labels if not isinstance(clusters, np.ndarray) else labels + (int(labels.max()) + 1) * clusters
-    wanted = np.bincount(groups[rows], minlength=int(groups.max()) + 1)
-    there = np.bincount(groups[pool], minlength=len(wanted))
+    if isinstance(clusters, np.ndarray):
+        kinds = kinds + len(dataset.classes) * np.concatenate([clusters, federation.test_groups])
+    wanted = np.bincount(kinds[rows], minlength=int(kinds.max()) + 1)
+    there = np.bincount(kinds[pool], minlength=len(wanted))
     asked = wanted > 0
-    share = min(1.0, float((there[asked] / wanted[asked]).min())) if (there[asked] > 0).all() else 0.0
-    if share * len(rows) < 100:  # a rare group would leave almost nothing: take what each group has
+    share = min(1.0, float((there[asked] / wanted[asked]).min()))
+    if share * len(rows) < 100:  # a rare kind would leave almost nothing: take what each kind has
         counts = np.minimum(wanted, there)
     else:
         counts = np.floor(share * wanted).astype(np.int64)
     shuffled = rng.permutation(pool)
-    picked = [shuffled[groups[shuffled] == g][: counts[g]] for g in np.flatnonzero(counts)]
+    picked = [shuffled[kinds[shuffled] == g][: counts[g]] for g in np.flatnonzero(counts)]
     return np.asarray(rng.permutation(np.concatenate(picked)) if picked else np.zeros(0), np.int64)
 
 

@@ -21,7 +21,7 @@ Counts = NDArray[np.int64]
 GROUNDS = ("centroid", "label")
 THRESHOLDS = {"strict": 0.3, "lenient": 0.6}  # of the largest distance
 CLEAR = 2.0  # times the range by chance that a range of distances must exceed
-FIT_ROWS = 100_000  # k-means centres are fitted on at most this many rows; all rows are then counted
+FIT_ROWS = 30_000  # k-means centres are fitted on at most this many rows; all rows are then counted
 
 
 def laplace_noised(features: Rows, epsilon: float, width: Floats, rng: np.random.Generator) -> Rows:

@@ -25,7 +25,7 @@ UNDER: dict[str, dict[str, Any]] = {
     "FedDyn": {"name": "feddyn", "alpha": 0.1},
 }
 TRAINING: dict[str, dict[str, Any]] = {
-    "cifar10": {"rounds": 20, "epochs": 1, "batch_size": 32, "lr": 0.02, "momentum": 0.9},
+    "cifar10": {"rounds": 20, "epochs": 1, "batch_size": 32, "lr": 0.01, "momentum": 0.9},
     "mnist": {"rounds": 20, "epochs": 1, "batch_size": 16, "lr": 0.01, "momentum": 0.9},
 }
 QUICK: dict[str, Any] = {"rounds": 10, "lr": 0.02}
