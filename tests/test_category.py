@@ -311,7 +311,7 @@ def test_a_coalition_sees_a_broadcast_once(prepared: Any) -> None:
     [
         {"vantage": "server"},
         {"every": 0},
-        {"subset_size": 0},
+        {"subset_size": -1},
         {"group_size": -1},
         {"least": 1.0},
         {"features": "outputs"},
