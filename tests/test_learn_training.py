@@ -260,7 +260,8 @@ def test_channels_last_is_what_the_convolutions_get() -> None:
         second.register_forward_pre_hook(
             lambda layer, _, found=found: found.add(layer.weight.is_contiguous(memory_format=torch.channels_last))
         )
-        run(wave, Machine(net, x, y).samples, net.features, Streams(stacked, cpu, channels_last=wanted).accumulate)
+        accumulate = Streams(stacked, cpu, channels_last=wanted).accumulate
+        run(wave, Machine(net, x, y).samples, net.features, accumulate, torch.empty(1, net.d))
         seen[wanted] = found
     assert seen == {False: {False}, True: {True}}
 

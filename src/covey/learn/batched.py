@@ -38,9 +38,9 @@ class Batch:
 Accumulate = Callable[[Tensor, Tensor, Batch, float, float], None]
 
 
-def run(wave: Wave, samples: Samples, features: int, accumulate: Accumulate) -> Tensor:
-    """Trains all clients of the wave side by side, step by step; models [n, D]."""
-    model = wave.start.clone()
+def run(wave: Wave, samples: Samples, features: int, accumulate: Accumulate, model: Tensor) -> None:
+    """Trains all clients of the wave side by side, step by step; what they arrive at is written to `model` [n, D]."""
+    model.copy_(wave.start)
     velocity = torch.zeros_like(model) if wave.plan.momentum else None
     widths = wave.counts.amax(dim=1).tolist() if wave.counts.numel() else []
     for t, width in enumerate(widths):
@@ -56,7 +56,6 @@ def run(wave: Wave, samples: Samples, features: int, accumulate: Accumulate) -> 
             None if velocity is None else velocity[:active],
             None if wave.constant is None else wave.constant[:active],
         )
-    return model
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ class Replay:
     """One captured step of c clients, for every wave of the same shape and plan. (On a CPU the same step, not captured.)"""
 
     def __init__(self, wave: Wave, samples: Samples, features: int, accumulate: Accumulate, hold: bool) -> None:
-        self._model = wave.start.clone()
+        self._model = wave.start.clone(memory_format=torch.contiguous_format)
         self._wave = replace(wave.copy(), start=self._model)  # so that it does not keep the first wave's memory
         self._counter = torch.zeros(1, dtype=torch.int64, device=wave.start.device)
         self._velocity = torch.zeros_like(self._model) if wave.plan.momentum else None

@@ -38,7 +38,7 @@ class Loop:
     def train(self, wave: Wave) -> Tensor:
         """Trained models [n, D] in the wave's order."""
         trainee = self._trainee(wave.head_classes, wave.head_share)
-        result = torch.empty_like(wave.start)
+        result = wave.start.new_empty(wave.start.shape)
         for client, steps in enumerate(wave.steps):
             result[client] = self._train_one(trainee, wave.clients(client, client + 1), steps)
         return result

@@ -24,8 +24,8 @@ class Wave:
 
     plan: Plan
     steps: tuple[int, ...]  # [n] falling
-    start: Tensor  # [n, D]: D = d, or d + head
-    constant: Tensor | None  # [n, D] the part of the gradient that never changes: correction − μ · anchor
+    start: Tensor  # [n, D]: D = d, or d + head; where all clients share a row, a view of it: never to be written to
+    constant: Tensor | None  # [n, D] likewise; the part of the gradient that never changes: correction − μ · anchor
     rows: Tensor  # [T, n, B] rows of the dataset; slots beyond `counts` repeat some row
     factor: Tensor  # [T, n, B] weight / batch size of the sample; 0: no sample, or the client is done
     counts: Tensor  # [T, n] samples in the batch, 0 when the client is done
@@ -43,7 +43,8 @@ class Wave:
 
     def copy(self) -> Wave:
         """The wave in memory of its own."""
-        return replace(self, **{name: tensor.clone() for name, tensor in self._tensors().items()})  # type: ignore[arg-type]
+        own = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in self._tensors().items()}
+        return replace(self, **own)  # type: ignore[arg-type]
 
     def overwrite(self, other: Wave) -> None:
         """Copies another wave of the same shape, with no more steps, over this one's memory."""
@@ -108,12 +109,13 @@ def lay_out(jobs: Sequence[Job], device: torch.device) -> Wave:
         factor = factor * samples([_given(work.weights) for work in works])
     head = works[0].head
     start = _stacked([work.start for work in works], device)
+    constant = _constant(plan, works, start)
     longest = max(steps)
     return Wave(
         plan=plan,
         steps=tuple(steps),
-        start=start,
-        constant=_constant(plan, works, start),
+        start=start.expand(len(jobs), -1),
+        constant=None if constant is None else constant.expand(len(jobs), -1),
         rows=samples([job.rows for job in jobs]),
         factor=factor,
         counts=counts,
@@ -155,7 +157,7 @@ def _batches(
 
 
 def _constant(plan: Plan, works: Sequence[Train], start: Tensor) -> Tensor | None:
-    """correction − μ · anchor, or nothing."""
+    """correction − μ · anchor, [n, D] or, where it is one for all, [1, D]; or nothing."""
     constant: Tensor | None = None
     if works[0].correction is not None:
         constant = _stacked([_given(work.correction) for work in works], start.device)
@@ -163,14 +165,19 @@ def _constant(plan: Plan, works: Sequence[Train], start: Tensor) -> Tensor | Non
         anchor = start
         if works[0].anchor is not None:
             anchor = _stacked([_given(work.anchor) for work in works], start.device)
-        constant = anchor * -plan.proximal if constant is None else constant.sub_(anchor, alpha=plan.proximal)
+        if constant is None:
+            return anchor * -plan.proximal
+        own = constant if len(constant) > 1 else None  # one row may be the client's tensor, a stack is ours
+        constant = torch.sub(constant, anchor, alpha=plan.proximal, out=own)
     return constant
 
 
 def _stacked(vectors: list[Tensor], device: torch.device) -> Tensor:
-    """[n, D]. Clients often hold one and the same broadcast model: it is copied to the device once."""
+    """[n, D]. Clients often hold one and the same broadcast model: it goes to the device once, and alone is [1, D]."""
     there = {id(vector): vector for vector in vectors}
     there = {known: vector.to(device) for known, vector in there.items()}
+    if len(there) == 1:
+        return there[id(vectors[0])][None]
     return torch.stack([there[id(vector)] for vector in vectors])
 
 
