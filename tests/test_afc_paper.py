@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from covey.experiment import Experiment
-from covey.papers import PAPERS, afc_cfl, afc_cfl_settings
+from covey.papers import PAPERS, afc_cfl, afc_cfl_checks, afc_cfl_rows, afc_cfl_settings
+from covey.papers.afc_cfl_rows import CONTROLS
 from covey.papers.afc_cfl_settings import (
     DATA,
     base,
@@ -29,7 +30,7 @@ from covey.run import run
 def outcome(f1: float, accuracy: float, leak: float = 0.0, control: float = 0.9) -> Outcome:
     attack = {
         "value": f1,
-        "controls": dict.fromkeys(afc_cfl.CONTROLS, control),
+        "controls": dict.fromkeys(CONTROLS, control),
         "details": {
             "precision": f1,
             "recall": f1,
@@ -48,6 +49,7 @@ def test_the_papers_f1_are_those_of_its_precision_and_recall() -> None:
     rows += [row[:3] for by in afc_cfl.TABLE2.values() for row in by.values()]
     off = [(p, r, f) for p, r, f in rows if abs(2 * p * r / (p + r) - f) > 0.0016]
     assert off == [(0.631, 0.821, 0.722)]
+    assert {d: row["AFC-CFL"][2] for d, row in afc_cfl.TABLE2.items()} == afc_cfl_settings.TARGETS
 
 
 def test_budget_nearest_in_score_and_the_larger_of_equals() -> None:
@@ -107,7 +109,7 @@ def test_verdicts_on_the_papers_own_figures() -> None:
 def test_equal_accuracy_at_equal_noise_is_no_advantage() -> None:
     rows = ("AFC-CFL", "same", "adp", "small", "other")
     check = {row: [outcome(0.8, a)] * 3 for row, a in zip(rows, (0.80, 0.79, 0.80, 0.66, 0.7))}
-    fisher, gap = afc_cfl._claims_matched(check, alpha=1.28)
+    fisher, gap = afc_cfl_checks._claims_matched(check, alpha=1.28)
     assert fisher.verdict == "does not hold" and gap.verdict == "holds"
 
 
@@ -126,7 +128,7 @@ def test_the_preset_is_ifca_with_the_mechanism() -> None:
     experiment = Experiment.of(PRESETS["afc-cfl-mnist"])
     assert (experiment.algorithm.name, experiment.defence.name) == ("ifca", "afc")
     assert PAPERS["afc_cfl"] == "covey.papers.afc_cfl"
-    assert {"table1", "table2", "fig2", "tune", "matched"} == set(tables("afc_cfl"))
+    assert {"table1", "table2", "fig2", "tune", "matched", "choices"} == set(tables("afc_cfl"))
 
 
 @pytest.fixture
@@ -145,7 +147,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
         table["attacks"] = [{"name": "category", "every": 1, "subsets": 100, "rows": 40}]
         return table
 
-    for module in (afc_cfl, afc_cfl_settings):
+    for module in (afc_cfl, afc_cfl_checks, afc_cfl_rows, afc_cfl_settings):
         monkeypatch.setattr(module, "base", small)
     return Options(tmp_path, "digits", quick=True, seeds=2, device="cpu", workers=1, quiet=True)
 
@@ -157,14 +159,12 @@ def complete(made: Reproduction, claims: int) -> bool:
 def test_the_attacks_table_has_its_controls(tiny: Options) -> None:
     made = afc_cfl.table1(tiny)
     assert complete(made, 2)
-    assert {"F1", *afc_cfl.CONTROLS, "leak of the update", "noise-aware F1", "accuracy"} <= {
-        c.column for c in made.cells
-    }
+    assert {"F1", *CONTROLS, "leak of the update", "noise-aware F1", "accuracy"} <= {c.column for c in made.cells}
 
 
 @pytest.mark.slow
 def test_all_tables_on_tiny_runs(tiny: Options) -> None:
-    for name, claims in {"tune": 0, "table2": 3, "fig2": 1, "matched": 2}.items():
+    for name, claims in {"choices": 1, "tune": 0, "table2": 3, "fig2": 1, "matched": 2}.items():
         made = afc_cfl.TABLES[name].make(tiny)
         assert complete(made, claims)
     assert {"C", "noise norm"} <= {c.column for c in made.cells}

@@ -9,12 +9,11 @@ covey reproduce afc_cfl --table fig2                        accuracy by round, f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from covey.papers.afc_cfl_checks import choices, matched, tuning
+from covey.papers.afc_cfl_rows import UNPRINTED, attacked, framed
 from covey.papers.afc_cfl_settings import (
     DATA,
     NAMES,
-    READING,
     SMALL_CLIP,
     Tuned,
     adp,
@@ -24,11 +23,9 @@ from covey.papers.afc_cfl_settings import (
     finding,
     interval,
     ldp,
-    matched_budget,
     mean,
-    noise_norm,
-    noted,
     said,
+    target,
     tune,
 )
 from covey.papers.harness import Cell, Claim, Options, Outcome, Reproduction, Table, cell, claim
@@ -79,8 +76,6 @@ TABLE2 = {  # dataset -> method -> precision, recall, F1, accuracy
     },
 }
 SETTINGS = ((2, 10), (2, 15), (2, 20), (3, 15), (3, 20))
-CONTROLS = ("all present", "label frequency", "null query", "null query, pairs")
-CLOSE = 0.02  # of accuracy: what counts as equal
 
 
 def table1(options: Options) -> Reproduction:
@@ -93,25 +88,11 @@ def table1(options: Options) -> Reproduction:
     cells: list[Cell] = []
     for place, found in runs.items():
         printed = TABLE1.get(options.dataset, {}).get(place)
-        accuracy = TABLE2.get(options.dataset, {}).get("none", (None,) * 4)[3] if place == (2, 10) else None
-        cells += _attacked(f"P={place[0]}, N={place[1]}", found, (*(printed or (None,) * 3), accuracy))
-    return _made(
+        accuracy = TABLE2.get(options.dataset, {}).get("none", UNPRINTED)[3] if place == (2, 10) else None
+        cells += attacked(f"P={place[0]}, N={place[1]}", found, (*(printed or (None,) * 3), accuracy))
+    return framed(
         options, "table1", f"Category inference on {NAMES[options.dataset]}", cells, _claims_table1(runs), seeds
     )
-
-
-def _attacked(row: str, runs: Sequence[Outcome], paper: Sequence[float | None]) -> list[Cell]:
-    """A row of any table: the attack, its controls, what the update adds, the accuracy."""
-    return [
-        cell(row, "precision", finding(runs, "details", "precision"), paper[0]),
-        cell(row, "recall", finding(runs, "details", "recall"), paper[1]),
-        cell(row, "F1", finding(runs, "value"), paper[2]),
-        *(cell(row, name, finding(runs, "controls", name)) for name in CONTROLS),
-        cell(row, "leak of the update", finding(runs, "details", "leak")),
-        cell(row, "noise-aware F1", finding(runs, "details", "noise_aware")),
-        cell(row, "noise-aware leak", finding(runs, "details", "noise_aware_leak")),
-        cell(row, "accuracy", [run.accuracy() for run in runs], paper[3]),
-    ]
 
 
 def _claims_table1(runs: dict[tuple[int, int], list[Outcome]]) -> list[Claim]:
@@ -138,13 +119,13 @@ def _claims_table1(runs: dict[tuple[int, int], list[Outcome]]) -> list[Claim]:
 
 def table2(options: Options) -> Reproduction:
     """Attack and accuracy without defence, with common LDP (small fixed C), ADP and AFC-CFL, at budgets tuned to equal F1."""
-    seeds, tuned = options.count(3), tune(options, _target(options.dataset))
+    seeds, tuned = options.count(3), tune(options, target(options.dataset))
     runs = _compared(options, tuned, seeds)
     printed = TABLE2.get(options.dataset, {})
-    cells = [c for row, found in runs.items() for c in _attacked(row, found, printed.get(row, (None,) * 4))]
+    cells = [c for row, found in runs.items() for c in attacked(row, found, printed.get(row, UNPRINTED))]
     budgets = {"ε of AFC-CFL": tuned.afc, "ε of common LDP and ADP": tuned.ldp, "C of common LDP and ADP": SMALL_CLIP}
     title = f"Defences tuned to equal F1 on {NAMES[options.dataset]}"
-    return _made(options, "table2", title, cells, _claims_table2(runs), seeds, budgets)
+    return framed(options, "table2", title, cells, _claims_table2(runs), seeds, budgets)
 
 
 def _compared(options: Options, tuned: Tuned, seeds: int) -> dict[str, list[Outcome]]:
@@ -186,81 +167,9 @@ def _claims_table2(runs: dict[str, list[Outcome]]) -> list[Claim]:
     ]
 
 
-def matched(options: Options) -> Reproduction:
-    """The same defences at equal noise and equal clipping: what remains of the advantage."""
-    seeds, tuned = options.count(3), tune(options, _target(options.dataset))
-    ours = options.run(base(options, defence=afc(tuned.afc)), seeds)
-    clip, noise = round(mean(noted(ours, "clip")), 3), mean(noted(ours, "noise"))
-    same = float(f"{matched_budget(options.dataset, clip, noise):.4g}")
-    small = float(f"{matched_budget(options.dataset, SMALL_CLIP, noise):.4g}")
-    defences = {
-        "common LDP, C and noise matched": ldp(same, clip),
-        "ADP, C and first noise matched": adp(same, clip),
-        f"common LDP, C = {SMALL_CLIP:g}, noise matched": ldp(small, SMALL_CLIP),
-        f"common LDP, C = {SMALL_CLIP:g}, ε of AFC-CFL": ldp(tuned.afc, SMALL_CLIP),
-    }
-    runs = {"AFC-CFL": ours} | {row: options.run(base(options, defence=d), seeds) for row, d in defences.items()}
-    cells: list[Cell] = []
-    for row, found in runs.items():
-        cells += [*_attacked(row, found, (None,) * 4)]
-        cells += [
-            cell(row, "C", noted(found, "clip"), unit=""),
-            cell(row, "noise norm", noted(found, "noise"), unit=""),
-        ]
-    alpha = noise / noise_norm(options.dataset, tuned.afc, clip)
-    settings = {
-        "ε of AFC-CFL": tuned.afc,
-        "C matched": clip,
-        "ε matched": same,
-        "α of AFC-CFL (root mean square)": alpha,
-    }
-    title = f"Defences at equal noise and clipping on {NAMES[options.dataset]}"
-    return _made(options, "matched", title, cells, _claims_matched(runs, alpha), seeds, settings)
-
-
-def _claims_matched(runs: dict[str, list[Outcome]], alpha: float) -> list[Claim]:
-    accuracy = {row: [run.accuracy() for run in found] for row, found in runs.items()}
-    _, same, _, small, _ = accuracy
-    gaps = {row: [a - b for a, b in zip(accuracy["AFC-CFL"], accuracy[row])] for row in (same, small)}
-    low, high = interval(gaps[same])
-    return [
-        claim(
-            "Noise by Fisher information costs less accuracy than equal noise everywhere, at the same clipping.",
-            mean(gaps[same]) > CLOSE and low > 0,
-            f"AFC-CFL − common LDP at equal noise and C: {mean(gaps[same]):+.3f} ({low:+.3f} to {high:+.3f}). Its α is nearly "
-            f"constant: {alpha:.3f} in root mean square, of a range from 0.3 to 1.3.",
-        ),
-        claim(
-            "The paper's gap is that between a clipping bound that fits and a small fixed one.",
-            mean(gaps[small]) > CLOSE and abs(mean(gaps[same])) <= CLOSE,
-            f"Against C = {SMALL_CLIP:g} at equal noise: {mean(gaps[small]):+.3f}; against its own C: {mean(gaps[same]):+.3f}.",
-            partly=mean(gaps[small]) > mean(gaps[same]),
-        ),
-    ]
-
-
-def tuning(options: Options) -> Reproduction:
-    """Budgets: AFC-CFL's for the paper's F1, then common LDP's (small fixed C) for the same F1 as that."""
-    tuned = tune(options, _target(options.dataset))
-    cells: list[Cell] = []
-    for method, by in tuned.tried.items():
-        for epsilon, found in by.items():
-            row = f"{method}, ε = {epsilon:g}"
-            cells += [cell(row, "F1", finding(found, "value")), cell(row, "best control", best_control(found))]
-            cells += [cell(row, "noise-aware F1", finding(found, "details", "noise_aware"))]
-            cells += [cell(row, "accuracy", [run.accuracy() for run in found])]
-            cells += [
-                cell(row, "C", noted(found, "clip"), unit=""),
-                cell(row, "noise norm", noted(found, "noise"), unit=""),
-            ]
-    settings = {"target F1": tuned.target, "ε of AFC-CFL": tuned.afc, "ε of common LDP": tuned.ldp, "C": SMALL_CLIP}
-    title = f"Tuning to equal F1 on {NAMES[options.dataset]}"
-    return _made(options, "tune", title, cells, [], options.count(2), settings)
-
-
 def fig2(options: Options) -> Reproduction:
     """Accuracy by round without defence, with common LDP, ADP and AFC-CFL; shares table2's runs."""
-    seeds, tuned = options.count(3), tune(options, _target(options.dataset))
+    seeds, tuned = options.count(3), tune(options, target(options.dataset))
     runs = _compared(options, tuned, seeds)
     rounds = sorted(runs["none"][0].curve())
     cells = [cell(f"round {r}", m, [o.curve()[r] for o in found]) for r in rounds for m, found in runs.items()]
@@ -272,38 +181,7 @@ def fig2(options: Options) -> Reproduction:
         claim("AFC-CFL stays above common LDP in the second half.", ordered, f"Rounds {half[0]} to {half[-1]}, means.")
     ]
     budgets = {"ε of AFC-CFL": tuned.afc, "ε of common LDP and ADP": tuned.ldp, "C of common LDP and ADP": SMALL_CLIP}
-    return _made(options, "fig2", f"Accuracy by round on {NAMES[options.dataset]}", cells, claims, seeds, budgets)
-
-
-def _target(dataset: str) -> float:
-    """F1 of AFC-CFL in the paper's Table 2; MNIST's for a dataset that is not in it."""
-    return TABLE2.get(dataset, TABLE2["mnist"])["AFC-CFL"][2]
-
-
-def _made(
-    options: Options,
-    table: str,
-    title: str,
-    cells: list[Cell],
-    claims: list[Claim],
-    seeds: int,
-    more: dict[str, float] | None = None,
-) -> Reproduction:
-    data, training = DATA[options.dataset], base(options)["training"]
-    settings = {
-        "model": data.model,
-        "rounds": training["rounds"],
-        "learning rate": data.lr,
-        "batch": data.batch,
-        "auxiliary samples": data.public,
-        "δ": 1e-5,
-        "seeds": seeds,
-        **(more or {}),
-    }
-    notes = [*READING, *([data.remark] if data.remark else [])]
-    if options.quick:
-        notes.append("Quick: 21 rounds, four of them attacked, 2,000 subsets, 400 rows, one seed, 2,000 test samples.")
-    return Reproduction("afc_cfl", table, title, options.dataset, settings, cells, claims, notes)
+    return framed(options, "fig2", f"Accuracy by round on {NAMES[options.dataset]}", cells, claims, seeds, budgets)
 
 
 TABLES = {
@@ -312,4 +190,5 @@ TABLES = {
     "fig2": Table(fig2, DATASETS),
     "tune": Table(tuning, DATASETS),
     "matched": Table(matched, DATASETS),
+    "choices": Table(choices, DATASETS),
 }
