@@ -6,21 +6,21 @@ from typing import Any
 
 from covey.papers.harness import Options, Reproduction, cell, claim
 
-FIRST, COLLUDERS = 12, 8  # twelve clients of four label sets, then so many joiners
-JOINING = 8  # rounds before they come: by then the clients have come apart
+FIRST, COLLUDERS = 32, 16  # clients of seven digits, then joiners who have the three others
+JOINING = 10  # rounds before they come: by then the clients have come apart
 
 
 def experiment(probe: str, quick: bool) -> dict[str, Any]:
     """Sattler's CFL on label sets; thresholds at which the sets come apart in the first rounds."""
-    rounds = 16 if quick else 24
+    rounds = 18 if quick else 30
     return {
         "dataset": "digits",
         "model": "softmax",
-        "partition": {"name": "label_sets", "samples": 50, "public": 0, "shuffled": True},
+        "partition": {"name": "label_sets", "samples": 25, "public": 0},
         "algorithm": {"name": "sattler", "eps1": 1.0, "eps2": 1.0, "gamma": 0.3},
         "clients": FIRST + COLLUDERS,
-        "clusters": 4,
-        "training": {"rounds": rounds, "epochs": 1, "batch_size": 10, "lr": 0.3},
+        "clusters": 10,
+        "training": {"rounds": rounds, "epochs": 1, "batch_size": 5, "lr": 0.3},
         "participation": {"initial": FIRST, "join": COLLUDERS, "join_every": JOINING},
         "evaluation": {"every": rounds},
         "attacks": [{"name": "acquisition", "first": FIRST, "colluders": COLLUDERS, "probe": probe}],
