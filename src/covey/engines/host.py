@@ -57,17 +57,23 @@ class Examiner:
     def __init__(self, machine: Machine, rows: NDArray[np.int64], groups: NDArray[np.int64], count: int) -> None:
         self.machine = machine
         self.rows = torch.from_numpy(rows)
+        self.labels = machine.samples.labels(self.rows.to(machine.device))
         self.groups = groups[rows]
         self.tested = np.bincount(self.groups, minlength=count).astype(np.float64)
 
-    def by_group(self, use: Use) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(accuracy per group, samples per group) of what a client predicts with."""
+    def by_group(
+        self, use: Use, outputs: dict[tuple[int, int], Tensor]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(accuracy per group, samples per group) of what a client predicts with; `outputs` keeps those of shared models."""
         models = use.models if use.index is None else use.models[use.index : use.index + 1]
-        (logits,) = self.machine.compute([Job(self.rows, 0, Logits(models))])  # [m, n, classes]
+        at = (models.data_ptr(), len(models))
+        if at not in outputs:
+            (outputs[at],) = self.machine.compute([Job(self.rows, 0, Logits(models))])  # [m, n, classes]
+        predicted = outputs[at][0]
         if use.weights is not None:
-            weights = use.weights.to(logits.device, logits.dtype)
-            logits = (logits.softmax(2) * weights[:, None, None]).sum(0, keepdim=True)
-        right = (logits[0].argmax(1).cpu() == self.machine.samples.labels(self.rows.to(logits.device)).cpu()).numpy()
+            weights = use.weights.to(predicted.device, predicted.dtype)
+            predicted = torch.einsum("mnc,m->nc", outputs[at].softmax(2), weights)
+        right = (predicted.argmax(1) == self.labels.to(predicted.device)).cpu().numpy()
         correct = np.bincount(self.groups, weights=right, minlength=len(self.tested))
         return correct / np.maximum(self.tested, 1), self.tested
 
@@ -123,7 +129,8 @@ class Host:
         uses: list[Use] = self.advance(clients, turns, [m for _, m, _ in calls])
         with self._timed("evaluate"):
             known: dict[tuple[int, int], Any] = {}
-            return [self._score(me.id, use, known) for me, use in zip(clients, uses)]
+            outputs: dict[tuple[int, int], Tensor] = {}
+            return [self._score(me.id, use, known, outputs) for me, use in zip(clients, uses)]
 
     def advance(self, clients: Sequence[Client], turns: list[Coroutine], messages: Sequence[Any]) -> list[Any]:
         """Runs coroutines to their ends, in step; returns what they return."""
@@ -199,11 +206,15 @@ class Host:
             self._rows[i] = torch.from_numpy(np.ascontiguousarray(self.federation.clients[i]))
         return self._rows[i]
 
-    def _score(self, i: int, use: Use, known: dict[tuple[int, int], Any]) -> Score:
+    def _score(
+        self, i: int, use: Use, known: dict[tuple[int, int], Any], outputs: dict[tuple[int, int], Tensor]
+    ) -> Score:
         """Per-group accuracies of a model that many clients use are computed once."""
         at = (use.models.data_ptr(), -1 if use.index is None else use.index)  # clients hold views of one tensor
         if use.index is None or at not in known:
-            known[at] = self.examiner.by_group(use)
+            known[at] = self.examiner.by_group(use, outputs)
+            if use.index is None and use.weights is None:
+                outputs.clear()  # a model of the client's own: nobody else predicts with it
         by_group, tested = known[at]
         # Groups without test samples carry no weight: nothing is known about them.
         share = self.federation.distributions[i] * (tested > 0)
