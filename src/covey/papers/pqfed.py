@@ -253,25 +253,28 @@ def passes(outcome: Outcome, models: int) -> float:
 
 
 def _rises_and_falls(name: str, found: Mapping[int, list[float]]) -> list[Claim]:
-    best = max(found, key=lambda e: float(np.mean(found[e])))
-    last = max(found)
-    rise = _above(f"{name}: similar clients help (best above 6).", found[best], found[6])
-    fall = _above(f"{name}: too many dissimilar clients harm (best above 16).", found[best], found[last])
-    return [
-        Claim(c.text, c.verdict, f"Best is experiment {best}. {c.why}") if best not in (6, last) else c
-        for c in (rise, fall)
-    ]
+    best, last = max(found, key=lambda e: float(np.mean(found[e]))), max(found)
+    made = []
+    for text, other in (("similar clients help", 6), ("too many dissimilar clients harm", last)):
+        text = f"{name}: {text} (best above {other})."
+        if best == other:
+            made.append(claim(text, False, f"Experiment {other} is itself the best."))
+        else:
+            compared = _above(text, found[best], found[other])
+            made.append(Claim(text, compared.verdict, f"Best is experiment {best}: {compared.why}"))
+    return made
 
 
 def _above(text: str, high: Sequence[float], low: Sequence[float], by: float = 0.0) -> Claim:
-    """Paired over seeds: holds where the whole 95 % interval of the difference is above `by`."""
+    """Paired over seeds: holds where the whole 95 % interval of the difference is above `by`, fails where all is below."""
     gaps = np.array(high) - np.array(low)
     mean = float(gaps.mean())
     if len(gaps) < 2:
         return claim(text, None, f"{100 * mean:+.2f} points in one run: no interval.")
     half = T975.get(len(gaps) - 1, 1.96) * float(gaps.std(ddof=1)) / len(gaps) ** 0.5
-    why = f"{100 * mean:+.2f} ± {100 * half:.2f} points (95 %, {len(gaps)} seeds, paired)."
-    return claim(text, mean - half >= by, why, partly=mean > by)
+    undecided = mean - half < by <= mean + half
+    why = f"{100 * mean:+.2f} ± {100 * half:.2f} points (95 %, {len(gaps)} seeds, paired)"
+    return claim(text, mean - half >= by, why + (": undecided." if undecided else "."), partly=undecided)
 
 
 def _subset(dataset: str) -> str:
