@@ -21,11 +21,12 @@ from covey.experiment import Experiment
 from covey.learn.machine import Machine
 from covey.learn.work import Job, Plan, Train
 from covey.prepare import prepare
+from covey.privacy import LDP
 from covey.randomness import normals
 from covey.run import run
 
 STEP = Plan(lr=0.1, epochs=0, steps=1, batch_size=0)
-QUICK = {"every": 2, "subsets": 300, "rows": 150}
+QUICK = {"every": 2, "subsets": 200, "rows": 80}
 
 
 def setting(**more: Any) -> Experiment:
@@ -187,11 +188,11 @@ def test_the_attack_model_learns_labels_and_falls_back_on_their_frequency(hidden
     torch.testing.assert_close(model.probabilities(off), model.probabilities(mean))
 
 
-def observed(after: Any, prepared: Any, **more: Any) -> CategoryInference:
+def observed(after: Any, prepared: Any, defence: Any = None, **more: Any) -> CategoryInference:
     """The attack after one attacked round of made-up models."""
     federation, network, common = prepared
     attack = CategoryInference(rounds=(1,), subsets=400, rows=200, **more)
-    observers = Observers([attack], common, network, federation, {})
+    observers = Observers([attack], common, network, federation, {}, defence=defence)
     observers.see(1, "server", "client:0", ClusterModels(common.start))
     observers.see(2, "server", "client:0", ClusterModels(after))
     return attack
@@ -237,6 +238,18 @@ def test_noise_is_measured_where_no_signal_is(prepared: Any) -> None:
         noisy = update + true * normals([3], network.d)[0]
         assert simulated.noise(noisy) == pytest.approx(true, rel=0.1)
     assert simulated.noise(update) < 0.05 * float(update.square().mean().sqrt())
+
+
+def test_a_noise_aware_attacker_is_not_swayed_by_noise(prepared: Any) -> None:
+    """An update of nothing but noise: who knows of it answers as if it had seen nothing; who does not is led astray."""
+    start = prepared[2].start
+    agree: dict[str, list[float]] = {"attack": [], "noise-aware": []}
+    for n in range(3):
+        after = start + 0.5 * normals([n, n + 50], start.shape[1])
+        inferred = observed(after, prepared, defence=LDP()).memory["inferred"][1]
+        agree["attack"].append(float((inferred["attack"] == inferred["null query"]).mean()))
+        agree["noise-aware"].append(float((inferred["noise-aware"] == inferred["noise-aware null"]).mean()))
+    assert np.mean(agree["noise-aware"]) > 0.9 > np.mean(agree["attack"])
 
 
 def test_auxiliary_samples_are_in_no_client(prepared: Any) -> None:

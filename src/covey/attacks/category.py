@@ -27,7 +27,7 @@ from torch import Tensor
 from covey.attacks.category_rows import Features, Rows, Simulated, draw_subsets, group, simulate
 from covey.attacks.category_scores import Sets, coin, in_words, leak, per_pair, score
 from covey.attacks.contract import Finding, Knowledge, Thinking, Truth, View, parties
-from covey.attacks.multilabel import MultiLabel, fit
+from covey.attacks.multilabel import MultiLabel, fit, fit_noisy
 from covey.errors import CoveyError, nearest
 from covey.learn.work import Plan, SampleLosses
 from covey.randomness import generator, key, normals
@@ -140,7 +140,7 @@ class CategoryInference:
         if self._known.defence is not None:
             blur = normals([stream + 1], rows.x.numel(), rows.x.device).view_as(rows.x)
             blurred = rows.x + simulated.noise(update) * self._features().spread(rows.x.device) * blur
-            aware = fit(blurred, rows.labels, MODELS[self.model], stream)
+            aware = fit_noisy(blurred, rows.labels, MODELS[self.model], stream)
         return {
             "attack": _says(plain.probabilities(read)),
             "label frequency": _says(rows.labels.mean(0)[None]),
