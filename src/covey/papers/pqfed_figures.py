@@ -204,7 +204,7 @@ def fig4(options: Options) -> Reproduction:
                 "At ε ≤ 1 the attack stays near chance.",
                 all(abs(euclidean[e] - 0.05) <= 0.02 for e in (0.1, 1.0)),
                 f"{100 * euclidean[0.1]:.1f} % and {100 * euclidean[1.0]:.1f} %; the paper's 7 to 8 % is what an interpolated "
-                "quantile of few controls gives.",
+                "quantile gives with some 40 controls: 2.95 of 41 pass.",
             ),
             claim(
                 "At ε = 10 the power is moderate, below 40 %.",
