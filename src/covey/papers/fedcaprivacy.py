@@ -136,6 +136,9 @@ def _claims(runs: Runs, word: str, target: float) -> list[Claim]:
         }
         for beta, by_name in runs.items()
     }
+    reached = any(
+        n[name] < limit for n in needed.values() for name in (OURS, *RIVALS)
+    )  # else there is nothing to compare
     first = [beta for beta, n in needed.items() if n[OURS] < limit and all(n[OURS] < n[name] for name in RIVALS)]
     ratios = {beta: n["fedavg"] / n[OURS] for beta, n in needed.items()}
     ahead = {beta: mean(by[OURS], metric) - mean(by["fedavg"], metric) for beta, by in runs.items()}
@@ -149,13 +152,13 @@ def _claims(runs: Runs, word: str, target: float) -> list[Claim]:
     return [
         claim(
             f"FedCAPrivacy reaches the target in fewer rounds than every rival ({word} test).",
-            len(first) == len(runs),
+            len(first) == len(runs) if reached else None,
             f"Mean rounds to {target:.0%}, a run that never got there counted as {limit}: {listed}.",
             partly=bool(first),
         ),
         claim(
             f"FedAvg needs about twice as many rounds ({word} test).",
-            min(ratios.values()) >= 1.5,
+            min(ratios.values()) >= 1.5 if reached else None,
             f"FedAvg's rounds over ours: {by_beta(ratios, '.2f')}.",
             partly=max(ratios.values()) > 1.0,
         ),
