@@ -12,7 +12,8 @@ core-seconds (children included), which other users of the machine disturb less.
 The research loop (deepcopy, DataLoader, optim.SGD) and pfl use all cores by torch's threads, Flower one actor per core,
 covey one worker per core. The research loop is linear in the clients: it is measured on some and scaled. Flower's time
 holds the waits of its own polling. On a busy machine `--cores 1` compares best: threads that wait for each other crawl there,
-which would flatter covey; but the goals are for two cores, where that waiting is part of the research loop. Rivals that are not installed are named and left out (`make bench` installs them).
+which would flatter covey; the goals are for two quiet cores, and judged on two or more. Rivals that are not installed are named
+and left out (`make bench` installs them).
 """
 
 from __future__ import annotations

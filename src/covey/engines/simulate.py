@@ -17,11 +17,11 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 
+from covey.engines.channel import Channel
 from covey.engines.host import Host
 from covey.errors import CoveyError
 from covey.learn.work import Plan
@@ -62,7 +62,7 @@ class Workers:
 
     def __init__(self, make_host: Callable[[], Host], count: int, wave: int) -> None:
         self.wave, self.count = wave, count
-        self._pipes: list[Connection] = []
+        self._pipes: list[Channel] = []
         self._processes: list[Any] = []
         self._tickets = [0] * count  # number of each worker's latest request: answers to an abandoned one are dropped
         self._last: list[Any] = []  # the messages that the workers hold, so that a repeated one is not sent again
@@ -70,7 +70,7 @@ class Workers:
         sys.stdout.flush()
         sys.stderr.flush()
         for number in range(count):
-            ours, theirs = context.Pipe()
+            ours, theirs = (Channel(end) for end in context.Pipe())
             process = context.Process(
                 target=_work,
                 args=(make_host, theirs, [*self._pipes, ours]),
@@ -158,15 +158,15 @@ class Workers:
     def _ask(self, number: int, request: dict[str, Any]) -> None:
         self._tickets[number] += 1
         try:
-            self._pipes[number].send_bytes(encode(request | {"ticket": self._tickets[number]}))
+            self._pipes[number].send(encode(request | {"ticket": self._tickets[number]}))
         except (BrokenPipeError, ConnectionResetError, OSError) as e:
             raise self._dead(number) from e
 
     def _hear(self, number: int) -> Any:
         try:
-            answer = decode(self._pipes[number].recv_bytes())
+            answer = decode(self._pipes[number].receive())
             while answer["ticket"] != self._tickets[number]:
-                answer = decode(self._pipes[number].recv_bytes())
+                answer = decode(self._pipes[number].receive())
         except (EOFError, ConnectionResetError, OSError) as e:
             raise self._dead(number) from e
         if "refused" in answer:
@@ -186,7 +186,7 @@ class Workers:
         )
 
 
-def _work(make_host: Callable[[], Host], pipe: Connection, inherited: list[Connection]) -> None:
+def _work(make_host: Callable[[], Host], pipe: Channel, inherited: list[Channel]) -> None:
     """A worker's life: answers requests until its pipe closes."""
     for other in inherited:
         other.close()  # else this worker would keep the others' pipes open after the parent is gone
@@ -196,21 +196,21 @@ def _work(make_host: Callable[[], Host], pipe: Connection, inherited: list[Conne
     messages: list[Any] = []
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
-            request = decode(pipe.recv_bytes())
+            request = decode(pipe.receive())
             messages = request.get("messages") or messages
             ticket = {"ticket": request["ticket"]}
             try:
                 host = host or make_host()
                 for answer in _answers(host, request, messages):
-                    pipe.send_bytes(encode(ticket | {"ok": answer}))
+                    pipe.send(encode(ticket | {"ok": answer}))
                     if pipe.poll():
                         break  # the parent has gone on to something else
             except CoveyError as e:
-                pipe.send_bytes(encode(ticket | {"refused": str(e)}))
+                pipe.send(encode(ticket | {"refused": str(e)}))
             except (BrokenPipeError, ConnectionResetError):
                 break
             except Exception:
-                pipe.send_bytes(encode(ticket | {"failed": traceback.format_exc()}))
+                pipe.send(encode(ticket | {"failed": traceback.format_exc()}))
 
 
 def _answers(host: Host, request: dict[str, Any], messages: list[Any]) -> Iterator[Any]:
