@@ -20,6 +20,7 @@ from covey.crypto.blinded_clear import ClearRows
 from covey.crypto.signatures import Signer
 from covey.errors import CoveyError
 from covey.experiment import Experiment
+from covey.messages import decode, encode
 from covey.run import run
 
 
@@ -435,3 +436,19 @@ def test_the_start_is_the_common_model_until_one_has_clusters() -> None:
     result = run(small(training={"rounds": 1, "epochs": 1}, participation={"share": 0.5}), quiet=True)
     assert set(result.state.package_of) == set(result.records[0]["extra"]["order"])
     assert torch.isfinite(torch.tensor(result.accuracy["client_mean"]))
+
+
+def test_packages_share_their_models_when_stored_and_sent() -> None:
+    """Every set of clusters has a package; a model that is in many of them is stored once and is one object again."""
+    blob = bytes(5000)
+    envelope = Envelope("bs", "p", 1, 0, b"", blob, b"")
+    packages = [envelopes.Package(n, [0], [envelope], [1]) for n in range(5)]
+    stored = encode(packages)
+    assert len(stored) < 2 * len(blob)
+    back = decode(stored)
+    assert back == packages and back[0].models[0].payload is back[4].models[0].payload
+    short, mutable = b"x" * 10, bytearray(3000)
+    mixed = [short, short, mutable, blob, torch.ones(3), blob, torch.zeros(2)]
+    again = decode(encode(mixed))
+    assert again[:4] == [short, short, bytes(mutable), blob] and again[5] == blob
+    assert torch.equal(again[4], torch.ones(3)) and torch.equal(again[6], torch.zeros(2))

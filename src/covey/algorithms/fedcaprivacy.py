@@ -139,7 +139,7 @@ class FedCAPrivacy:
         """[1, d]: the mean of this participant's cluster models, or the common start before it has any."""
         start = me.setting.start
         if package.group < 0:
-            return start.mean(0, keepdim=True)
+            return me.setting.one_start()[None]
         me.note("cluster", package.group)
         me.note("membership", [float(k in package.clusters) for k in range(me.setting.clusters)])
         models: Tensor = yield Compute("decrypt", _opened, (me.keys, package, me.round - 1, start), shared=True)

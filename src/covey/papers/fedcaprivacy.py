@@ -65,7 +65,7 @@ def fig4(options: Options) -> Reproduction:
     """Accuracy over rounds under Dir(.8), Dir(.3) and Dir(.1), ours and FedAvg."""
     runs = _runs(options, (0.8, 0.3, 0.1), (OURS, "fedavg"), 0.9)
     last = max(runs[0.8][OURS][0].curve())
-    at = sorted({r for r in (1, 2, 5, 10, 20, 35, 50, 75, 100) if r <= last} | {last})
+    at = sorted({r for r in (1, 2, 5, 10, 20, 35, 50) if r <= last} | {last})
     cells = [
         cell(f"Dir({beta}) {name}, {word}", f"round {r}", [o.accuracy(r, metric) for o in outcomes])
         for beta, by_name in runs.items()

@@ -10,6 +10,7 @@ from covey.papers.fedcaprivacy_settings import (
     OPEN_NOTE,
     READING_NOTE,
     READINGS,
+    ROUNDS,
     clusterings,
     experiment,
     mean,
@@ -179,7 +180,7 @@ def linkage(options: Options) -> Reproduction:
     return _made("linkage", "What the cloud provider can link", options, cells, claims, notes, **shown)
 
 
-def _one(options: Options, beta: float = 0.3, rounds: int = 100, clusters: int = 5, **fields: Any) -> list[Outcome]:
+def _one(options: Options, beta: float = 0.3, rounds: int = ROUNDS, clusters: int = 5, **fields: Any) -> list[Outcome]:
     table = experiment(options, OURS, beta, rounds=rounds, **fields)
     return options.run({**table, "clusters": clusters}, options.count(3))
 
