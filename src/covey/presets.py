@@ -75,7 +75,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "partition": {"name": "label_sets", "public": 20},
         "training": {"rounds": 20, "epochs": 5, "batch_size": 10, "lr": 0.1},
     },
-    "afc-cfl-mnist": {"dataset": "mnist", "defence": {"name": "afc", "epsilon": 0.1}, **_AFC_CFL},
+    "afc-cfl-mnist": {"dataset": "mnist", "defence": {"name": "afc", "epsilon": 2.0}, **_AFC_CFL},
     "property-utkface": {
         "dataset": "utkface:gender",
         "model": "lfw_cnn",
