@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -405,3 +406,25 @@ def test_misuse_is_refused() -> None:
         run(Experiment.of(dataset="digits", training={"rounds": 1}, attacks=["property"]), quiet=True)
     with pytest.raises(CoveyError, match="too few rounds"):
         run(experiment(training={"rounds": 1}), attacks=[PropertyInference()], federation=federation(), quiet=True)
+
+
+@pytest.mark.slow
+def test_race_leaks_from_a_gender_classifier_on_real_faces() -> None:
+    """A small network and few rounds, for a CPU: minutes. The paper's network is in `covey reproduce property_inference`."""
+    if not os.environ.get("COVEY_DATA"):
+        pytest.skip("COVEY_DATA is not set: UTKFace is read from there")
+    findings = []
+    for seed in range(2):
+        faces = experiment(
+            dataset="utkface:gender",
+            model="cnn",
+            clients=5,
+            seed=seed,
+            partition={"name": "property", "attribute": "black", "beta": 10.0},
+            training={"rounds": 400, "lr": 0.05},
+        )
+        result = run(faces, attacks=[PropertyInference(rows=6000)], quiet=True)
+        findings.append(result.findings[0])
+        assert result.accuracy["global"] > 0.6
+    assert np.mean([f.value for f in findings]) > 0.6
+    assert abs(np.mean([f.controls["placebo property"] for f in findings]) - 0.5) < 0.15

@@ -266,9 +266,10 @@ def ledger(options: Options) -> list[str]:
             rounds = one.training.rounds
             entry = price([(r, 0, event) for r in range(rounds)])["dp_sgd"]
             total, step = entry["total"]["epsilon"], entry["per_step"]["epsilon"]
+            old = entry["per_step"]["moments_accountant"]
             said.append(
-                f"σ = {sigma}, {whose}, δ = {DELTA:g}: ε = {step:.2f} for one step and {total:.4g} for {rounds} rounds; "
-                f"the paper prints {claimed}."
+                f"σ = {sigma}, {whose}, δ = {DELTA:g}: ε = {step:.2f} for one step ({old:.2f} by the older moments accountant) "
+                f"and {total:.4g} for {rounds} rounds; the paper prints {claimed}."
             )
     return said
 
