@@ -187,3 +187,20 @@ def test_bytes_are_those_of_the_codec() -> None:
 def test_a_learning_rate_that_explodes_is_explained() -> None:
     with pytest.raises(CoveyError, match="not finite"):
         run(small(training={"lr": 1e30, "rounds": 2}), quiet=True)
+
+
+def test_a_clusters_accuracy_is_that_of_its_own_model() -> None:
+    import numpy as np
+
+    from covey.engines.host import Score
+    from covey.result import cluster_accuracies
+
+    # Two clusters, two models; cluster 0's clients choose model 1, which fits them better than their own.
+    scores = [Score(0, 0.8, 0.5, 1, [0.3, 0.8]), Score(1, 0.6, 0.5, 1, [0.1, 0.6]), Score(2, 0.9, 0.5, 1, [0.2, 0.9])]
+    groups = np.array([0, 0, 1])
+    assert cluster_accuracies(scores, groups, intended=True) == pytest.approx([0.2, 0.9])
+    assert cluster_accuracies(scores, groups, intended=False) == pytest.approx([0.7, 0.9])
+    own = [Score(0, 0.8, 0.5, -1, [0.8]), Score(1, 0.6, 0.5, -1, [0.6])]
+    assert cluster_accuracies(own, np.array([0, 0]), intended=True) == pytest.approx([0.7])
+    one = [Score(0, 0.8, 0.5, 0, [0.8]), Score(1, 0.4, 0.5, 0, [0.4])]
+    assert cluster_accuracies(one, np.array([0, 1]), intended=True) == pytest.approx([0.8, 0.4])

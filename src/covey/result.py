@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import platform
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -18,6 +19,7 @@ from covey.attacks.contract import Finding
 from covey.checkpoint import write_json
 from covey.clustering.agreement import accuracy, adjusted_rand_index
 from covey.config import to_toml
+from covey.engines.host import Score
 from covey.experiment import Experiment
 
 
@@ -125,6 +127,25 @@ def summarise_seeds(experiment: Experiment, results: list[Result], folder: Path 
         write_lines(folder / "metrics.jsonl", first.records)
     _write(result)
     return result
+
+
+def cluster_accuracies(scores: Sequence[Score], groups: NDArray[np.int64], intended: bool) -> list[float]:
+    """Accuracy of each cluster's model on the test distribution of that cluster, averaged over its clients.
+
+    The model of cluster c is model c where the models were begun for their clusters (`intended`), else the one that most of
+    the cluster's clients choose. Where clients predict with models of their own, it is the mean of theirs.
+    """
+    found = []
+    for c in np.unique(groups[groups >= 0]):
+        members = [s for s, g in zip(scores, groups) if g == c]
+        chosen = np.bincount([s.index for s in members if s.index >= 0], minlength=1)
+        if min(s.index for s in members) < 0 or len({len(s.fits) for s in members}) > 1:
+            found.append(float(np.mean([s.own for s in members])))
+            continue
+        models = len(members[0].fits)
+        model = int(c) if intended and int(c) < models and models > 1 else int(chosen.argmax())
+        found.append(float(np.mean([s.fits[model] for s in members])))
+    return found
 
 
 def clustering_scores(clusters: list[int] | None, truth: NDArray[np.int64] | None) -> dict[str, float] | None:

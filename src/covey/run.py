@@ -28,7 +28,7 @@ from covey.learn.work import Plan
 from covey.messages import size, to_device
 from covey.prepare import device_of, prepare, start_engine
 from covey.report.progress import Progress
-from covey.result import Result, clustering_scores, summarise, summarise_seeds
+from covey.result import Result, cluster_accuracies, clustering_scores, summarise, summarise_seeds
 
 Callback = Callable[[dict[str, Any], Any], None]  # (this round's record, the server's state)
 
@@ -276,14 +276,20 @@ class _Loop:
         own = np.array([s.own for s in scores])
         truth = self.federation.clusters
         groups = truth[served] if truth is not None else np.array([s.index for s in scores])
+        per_cluster = cluster_accuracies(scores, groups, self._intended())
         target: Any = self.federation.notes.get("target")  # the client that the partition is about, where it has one
-        per_cluster = [float(own[groups == c].mean()) for c in np.unique(groups[groups >= 0])]
         return {
             "client_mean": float(own.mean()),
             "per_cluster": per_cluster or [float(own.mean())],
             "average_cluster": float(np.mean(per_cluster)) if per_cluster else float(own.mean()),
             "global": float(np.mean([s.everywhere for s in scores])),
         } | ({"target": float(own[served.index(target)])} if target in served else {})
+
+    def _intended(self) -> bool:
+        """Whether model j was begun for cluster j: pre-trained on that cluster's public samples."""
+        truth, k = self.federation.clusters, self.setting.clusters
+        pretrained = self.experiment.start.pretrain_epochs > 0 and len(self.federation.public) == k
+        return truth is not None and pretrained and int(truth.max()) + 1 == k
 
     def _reached(self, record: dict[str, Any]) -> bool:
         training = self.experiment.training

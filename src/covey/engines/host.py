@@ -49,6 +49,7 @@ class Score:
     own: float
     everywhere: float
     index: int  # -1: a model of its own
+    fits: list[float]  # accuracy on its own distribution of every model that it could choose from
 
 
 class Examiner:
@@ -61,21 +62,21 @@ class Examiner:
         self.groups = groups[rows]
         self.tested = np.bincount(self.groups, minlength=count).astype(np.float64)
 
-    def by_group(
-        self, use: Use, outputs: dict[tuple[int, int], Tensor]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(accuracy per group, samples per group) of what a client predicts with; `outputs` keeps those of shared models."""
-        models = use.models if use.index is None else use.models[use.index : use.index + 1]
-        at = (models.data_ptr(), len(models))
+    def by_group(self, use: Use, outputs: dict[int, Tensor]) -> NDArray[np.float64]:
+        """Accuracy per group, [m, groups], of each model to choose from, or [1, groups] of the mixture of all.
+
+        `outputs` keeps those of models that many clients share.
+        """
+        at = use.models.data_ptr()
         if at not in outputs:
-            (outputs[at],) = self.machine.compute([Job(self.rows, 0, Logits(models))])  # [m, n, classes]
-        predicted = outputs[at][0]
+            (outputs[at],) = self.machine.compute([Job(self.rows, 0, Logits(use.models))])  # [m, n, classes]
+        predicted = outputs[at]
         if use.weights is not None:
             weights = use.weights.to(predicted.device, predicted.dtype)
-            predicted = torch.einsum("mnc,m->nc", outputs[at].softmax(2), weights)
-        right = (predicted.argmax(1) == self.labels.to(predicted.device)).cpu().numpy()
-        correct = np.bincount(self.groups, weights=right, minlength=len(self.tested))
-        return correct / np.maximum(self.tested, 1), self.tested
+            predicted = torch.einsum("mnc,m->nc", predicted.softmax(2), weights)[None]
+        right = (predicted.argmax(2) == self.labels.to(predicted.device)).cpu().numpy()
+        correct = np.stack([np.bincount(self.groups, weights=r, minlength=len(self.tested)) for r in right])
+        return np.asarray(correct / np.maximum(self.tested, 1))
 
 
 @dataclass
@@ -128,8 +129,8 @@ class Host:
         turns = [self.algorithm.use(me, m) for me, (_, m, _) in zip(clients, calls)]
         uses: list[Use] = self.advance(clients, turns, [m for _, m, _ in calls])
         with self._timed("evaluate"):
-            known: dict[tuple[int, int], Any] = {}
-            outputs: dict[tuple[int, int], Tensor] = {}
+            known: dict[int, Any] = {}
+            outputs: dict[int, Tensor] = {}
             return [self._score(me.id, use, known, outputs) for me, use in zip(clients, uses)]
 
     def advance(self, clients: Sequence[Client], turns: list[Coroutine], messages: Sequence[Any]) -> list[Any]:
@@ -206,20 +207,20 @@ class Host:
             self._rows[i] = torch.from_numpy(np.ascontiguousarray(self.federation.clients[i]))
         return self._rows[i]
 
-    def _score(
-        self, i: int, use: Use, known: dict[tuple[int, int], Any], outputs: dict[tuple[int, int], Tensor]
-    ) -> Score:
-        """Per-group accuracies of a model that many clients use are computed once."""
-        at = (use.models.data_ptr(), -1 if use.index is None else use.index)  # clients hold views of one tensor
+    def _score(self, i: int, use: Use, known: dict[int, Any], outputs: dict[int, Tensor]) -> Score:
+        """Per-group accuracies of models that many clients choose from are computed once."""
+        at = use.models.data_ptr()  # clients hold views of one tensor
         if use.index is None or at not in known:
             known[at] = self.examiner.by_group(use, outputs)
             if use.index is None and use.weights is None:
                 outputs.clear()  # a model of the client's own: nobody else predicts with it
-        by_group, tested = known[at]
+        by_group, tested = known[at], self.examiner.tested
         # Groups without test samples carry no weight: nothing is known about them.
         share = self.federation.distributions[i] * (tested > 0)
-        own = float((share * by_group).sum() / max(share.sum(), 1e-12))
-        return Score(i, own, float((by_group * tested).sum() / tested.sum()), at[1])
+        fits = by_group @ share / max(share.sum(), 1e-12)  # [m]
+        used = use.index or 0
+        everywhere = float(by_group[used] @ tested / tested.sum())
+        return Score(i, float(fits[used]), everywhere, -1 if use.index is None else use.index, fits.tolist())
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
