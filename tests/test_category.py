@@ -12,7 +12,7 @@ from covey.algorithms.ifca import ClusterModels
 from covey.attacks import ATTACKS
 from covey.attacks.category import CategoryInference
 from covey.attacks.category_rows import Features, Simulated, Subsets, draw_subsets, group, simulate
-from covey.attacks.category_scores import coin, f1_of, in_words, leak, per_pair, score
+from covey.attacks.category_scores import coin, f1_of, in_words, leak, per_pair, resamples, score
 from covey.attacks.contract import Truth
 from covey.attacks.multilabel import fit
 from covey.attacks.observe import Observers
@@ -157,6 +157,20 @@ def test_scores_by_hand() -> None:
     silent = score(np.zeros((2, 4), bool), present, np.array([[0, 1]]))
     assert (silent.precision, silent.recall, silent.f1) == (0.0, 0.0, 0.0)
     assert coin(present) == pytest.approx(2 * 0.375 * 0.5 / 0.875)
+
+
+def test_many_rounds_of_two_clusters_are_not_many_observations() -> None:
+    """Every round alike: the interval must span the two clusters however many rounds there are."""
+    pairs = [(round, j) for round in range(30) for j in (0, 1)]
+    draws = resamples(pairs, 400, np.random.default_rng(0))
+    assert draws.shape == (400, 60) and draws.min() >= 0 and draws.max() < 60
+    present = np.ones((60, 4), bool)
+    said = np.array([[1, 1, 1, 1] if j else [1, 0, 0, 0] for _, j in pairs], bool)  # F1 1 and .4
+    found = score(said, present, draws)
+    assert (found.low, found.high) == pytest.approx((0.4, 1.0))
+    uneven = resamples([(1, 0), (2, 0), (3, 0), (3, 1)], 50, np.random.default_rng(1))
+    for row in uneven:  # within one resample a cluster is replaced by one cluster as a whole
+        assert len({int(i) == 3 for i in row[:3]}) == 1
 
 
 def test_a_score_that_a_control_reaches_is_no_leak() -> None:

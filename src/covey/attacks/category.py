@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covey.attacks.category_rows import Features, Rows, Simulated, draw_subsets, group, simulate
-from covey.attacks.category_scores import Sets, coin, in_words, leak, per_pair, score
+from covey.attacks.category_scores import Sets, coin, in_words, leak, per_pair, resamples, score
 from covey.attacks.contract import Finding, Knowledge, Thinking, Truth, View, parties
 from covey.attacks.multilabel import MultiLabel, fit, fit_noisy
 from covey.errors import CoveyError, nearest
@@ -168,9 +168,7 @@ class CategoryInference:
         def said(name: str) -> Sets:
             return np.stack([inferred[round][name][j] for round, j in pairs])
 
-        draws = generator(self._known.setting.seed, "category resamples").integers(
-            0, len(pairs), (RESAMPLES, len(pairs))
-        )
+        draws = resamples(pairs, RESAMPLES, generator(self._known.setting.seed, "category resamples"))
         controls = {"all present": np.ones_like(present)} | {name: said(name) for name in CONTROLS}
         own, aware = score(said("attack"), present, draws), score(said("noise-aware"), present, draws)
         above = leak(said("attack"), controls, present, draws)

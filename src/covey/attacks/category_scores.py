@@ -6,7 +6,7 @@ means over pairs, as the paper computes it: not the mean of the pairs' F1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,13 +26,31 @@ class Score:
 
 @dataclass(frozen=True)
 class Leak:
-    """What reading the update adds to the best attacker that does not read it; interval over the same resampled pairs."""
+    """What reading the update adds to the best attacker that does not read it; interval over the same resamples."""
 
     value: float
     low: float
     high: float
     control: str  # the best one
     reached: float  # its F1
+
+
+def resamples(pairs: Sequence[tuple[int, int]], count: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """Positions [count, pairs] for the bootstrap: clusters are drawn with replacement, then rounds within each.
+
+    A cluster keeps most of its clients from round to round, so its rounds are nearly one observation: resampling pairs as if
+    they were independent would call a difference of a hundredth certain after nine rounds of two clusters.
+    """
+    own = np.array([cluster for _, cluster in pairs])
+    places = [np.flatnonzero(own == cluster) for cluster in np.unique(own)]
+    drawn = random.integers(0, len(places), (count, len(places)))  # the cluster that stands in for each
+    within = random.random((count, len(pairs)))
+    index = np.empty((count, len(pairs)), np.int64)
+    for n, place in enumerate(places):
+        for other, rounds in enumerate(places):
+            there = drawn[:, n] == other
+            index[np.ix_(there, place)] = rounds[(within[np.ix_(there, place)] * len(rounds)).astype(np.int64)]
+    return index
 
 
 def per_pair(said: Sets, present: Sets) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -48,7 +66,7 @@ def f1_of(precision: NDArray[np.float64], recall: NDArray[np.float64]) -> NDArra
 
 
 def score(said: Sets, present: Sets, draws: NDArray[np.int64]) -> Score:
-    """Means, and the 95 % interval of F1 over resampled pairs; `draws` [repetitions, pairs]."""
+    """Means, and the 95 % interval of F1 over resamples; `draws` [repetitions, pairs]."""
     p, r = per_pair(said, present)
     low, high = np.percentile(f1_of(p[draws], r[draws]), [2.5, 97.5])
     return Score(float(p.mean()), float(r.mean()), float(f1_of(p, r)), float(low), float(high))
