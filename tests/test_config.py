@@ -36,6 +36,16 @@ def test_the_command_line_changes_one_key() -> None:
     assert experiment.participation.share == 0.5
 
 
+def test_a_number_has_no_keys() -> None:
+    with pytest.raises(CoveyError, match="'clients' is 60, no table"):
+        config.assign({"clients": 60}, "clients.share=0.5")
+
+
+def test_no_defence_by_name() -> None:
+    assert Experiment.of(defence="none").defence is None
+    assert Experiment.of({"defence": {"name": "none"}}).defence is None
+
+
 @pytest.mark.parametrize(
     ("table", "says"),
     [
@@ -55,6 +65,12 @@ def test_the_command_line_changes_one_key() -> None:
         ({"participation": {"share": 0}}, "share"),
         ({"participation": {"join": 5}}, "join_every"),
         ({"attacks": "a1"}, "expected a list"),
+        ({"attacks": [5]}, "attacks is 5: expected a name"),
+        ({"algorithm": 5}, "algorithm is 5: expected a name"),
+        ({"algorithm": "none"}, "unknown algorithm 'none'"),
+        ({"partition": "none"}, "unknown partition 'none'"),
+        ({"partition": None}, "partition is None"),
+        ({"defence": 3}, "defence is 3"),
         ({"seeds": 0}, "seeds"),
         ({"engine": {"device": "tpu"}}, "auto, cpu or cuda"),
     ],

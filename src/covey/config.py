@@ -113,8 +113,11 @@ def assign(table: Table, assignment: str) -> Table:
         copy[head] = value
         return copy
     inner = copy.get(head, {})
-    # `algorithm = "ifca"` is short for `algorithm.name = "ifca"`.
-    copy[head] = assign({"name": inner} if isinstance(inner, str) else inner, ".".join(rest) + "=" + text)
+    if isinstance(inner, str):  # `algorithm = "ifca"` is short for `algorithm.name = "ifca"`
+        inner = {"name": inner}
+    if not isinstance(inner, Mapping):
+        raise CoveyError(f"--set {assignment!r}: '{head}' is {inner!r}, no table that has keys; set '{head}' itself")
+    copy[head] = assign(dict(inner), ".".join(rest) + "=" + text)
     return copy
 
 

@@ -168,19 +168,16 @@ class Experiment:
     def of(cls, table: Mapping[str, Any] | None = None, /, **more: Any) -> Experiment:
         """From a table of plain values (a TOML file's content, or keyword arguments)."""
         values = config.merge(table or {}, more)
-        chosen = {"partition": PARTITIONS, "algorithm": ALGORITHMS, "defence": DEFENCES}
-        for key, registry in chosen.items():
-            value = values.get(key)
-            if value == "none" or (isinstance(value, Mapping) and value.get("name") == "none"):
-                values[key] = None
-            elif isinstance(value, str | Mapping):
-                values[key] = config.choose(registry, value, key)
+        defence = values.get("defence")
+        if defence == "none" or (isinstance(defence, Mapping) and defence.get("name") == "none"):
+            values["defence"] = None
+        for key, registry in {"partition": PARTITIONS, "algorithm": ALGORITHMS, "defence": DEFENCES}.items():
+            if key in values and not (key == "defence" and values[key] is None):
+                values[key] = _chosen(registry, values[key], key)
         attacks = values.get("attacks", ())
         if not isinstance(attacks, list | tuple):
             raise CoveyError(f'attacks is {attacks!r}: expected a list, for example ["a1"]')
-        values["attacks"] = tuple(
-            config.choose(ATTACKS, a, "attacks") if isinstance(a, str | Mapping) else a for a in attacks
-        )
+        values["attacks"] = tuple(_chosen(ATTACKS, a, "attacks") for a in attacks)
         return config.build(cls, values)
 
     @classmethod
@@ -198,3 +195,12 @@ class Experiment:
 
     def toml(self) -> str:
         return config.to_toml(self.table())
+
+
+def _chosen(registry: Mapping[str, type], value: Any, key: str) -> Any:
+    """What a name or a table picks from the registry; an object of the user's own passes as it is."""
+    if isinstance(value, str | Mapping):
+        return config.choose(registry, value, key)
+    if value is None or isinstance(value, bool | int | float | list | tuple):
+        raise CoveyError(f"{key} is {value!r}: expected a name or a table with one, such as '{next(iter(registry))}'")
+    return value
