@@ -174,7 +174,8 @@ def pfl(case: Case, turns: Turns) -> None:
     )
 
 
-def flower(case: Case, turns: Turns) -> None:
+def flower(case: Case, turns: Turns, tuned: bool = True) -> None:
+    """Tuned: as many clients at once as there are cores; else as Flower comes."""
     from flwr.app import ArrayRecord, ConfigRecord, Context
     from flwr.serverapp import Grid, ServerApp
     from flwr.serverapp.strategy import FedAvg
@@ -198,17 +199,16 @@ def flower(case: Case, turns: Turns) -> None:
         Stepped(fraction_evaluate=0.0).start(grid, start, num_rounds=case.rounds, train_config=fixed)
         turns.done()
 
-    cores = len(os.sched_getaffinity(0))
+    config: dict[str, Any] = {"init_args": {"include_dashboard": False, "log_to_driver": False}}
+    if tuned:
+        config["client_resources"] = {"num_cpus": 1, "num_gpus": 0.0}
+        config["init_args"]["num_cpus"] = len(os.sched_getaffinity(0))
     turns.wait()
-    run_simulation(
-        server,
-        flower_client(),
-        num_supernodes=case.clients,
-        backend_config={
-            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},  # as many clients at once as there are cores
-            "init_args": {"num_cpus": cores, "include_dashboard": False, "log_to_driver": False},
-        },
-    )
+    run_simulation(server, flower_client(), num_supernodes=case.clients, backend_config=config)
+
+
+def flower_as_it_comes(case: Case, turns: Turns) -> None:
+    flower(case, turns, tuned=False)
 
 
 def flower_client() -> Any:
@@ -230,7 +230,13 @@ def flower_client() -> Any:
     return app
 
 
-CONTENDERS = {"covey": covey, "research loop": research_loop, "flower": flower, "pfl": pfl}
+CONTENDERS = {
+    "covey": covey,
+    "research loop": research_loop,
+    "flower": flower,
+    "flower as it comes": flower_as_it_comes,
+    "pfl": pfl,
+}
 
 
 def main() -> None:

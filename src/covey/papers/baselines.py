@@ -135,7 +135,11 @@ def _reproduction(
         settings={**table, "seeds": len(outcomes["local"]), "own fields": _OWN},
         cells=cells,
         claims=claims,
-        notes=["Hyper-parameters of a method beyond the common ones were set once (settings) and not tuned."],
+        notes=[
+            "Hyper-parameters of a method beyond the common ones were set once (settings) and not tuned.",
+            "Seconds depend on what else the machine does: the runs stored in docs/ shared one H200 with up to 15 others; "
+            "benchmarks/bench_state.py measures methods against each other.",
+        ],
     )
 
 

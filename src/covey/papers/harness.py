@@ -84,7 +84,8 @@ class Reproduction:
         return f"{self.paper}-{self.table}{dataset}{'-quick' if self.quick else ''}"
 
     def json(self) -> dict[str, Any]:
-        return asdict(self)
+        content: dict[str, Any] = checkpoint.finite(asdict(self))
+        return content
 
     @classmethod
     def read(cls, path: Path) -> Reproduction:

@@ -12,6 +12,7 @@ GPU; a quick run takes fewer. Unstated there and chosen here: Dirichlet β, clip
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import tarfile
 import time
@@ -115,13 +116,15 @@ def private(sigma: float) -> dict[str, Any]:
 
 
 def auc(outcome: Outcome) -> float:
-    (finding,) = outcome.result["attacks"].values()
-    return float(finding["value"])
+    return float(finding(outcome)["value"])
 
 
 def finding(outcome: Outcome) -> dict[str, Any]:
+    """The one attack's; an area that is undefined, since all rounds were of one kind, shows as such in every mean of it."""
     (found,) = outcome.result["attacks"].values()
-    return dict(found)
+    undefined = {"value": math.nan} if found["value"] is None else {}
+    controls = {name: math.nan if value is None else value for name, value in found["controls"].items()}
+    return {**found, **undefined, "controls": controls}
 
 
 def prefetch(grid: Sequence[Wanted], seeds: int, options: Options, processes: int, minutes: float) -> int:
