@@ -1,0 +1,86 @@
+"""An audit on the terminal: the matrix in words, then each score beside what it must be compared with."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from covey.attacks.applies import COLUMNS, ROWS
+from covey.audit_matrix import FAILED, Audit, Cell, Tried
+from covey.report.words import percent, pretty
+
+WIDTH = 118
+LEGEND = (
+    "broken: a score of 0.95 or more. leaks: the whole interval above chance and every control. "
+    "no leak seen: these attacks found nothing, which proves nothing. * : carried over from a party that sees less."
+)
+
+
+def lines(audits: Sequence[Audit]) -> list[str]:
+    """One audit in full; several as a table of the worst that anyone learns."""
+    return _one(audits[0]) if len(audits) == 1 else _many(audits)
+
+
+def title(audit: Audit) -> str:
+    protection = "" if audit.protection == "none" else f" with {' and '.join(map(pretty, audit.protection.split('+')))}"
+    return f"{pretty(audit.algorithm)}{protection} on {pretty(audit.dataset)}"
+
+
+def carried(cell: Cell) -> bool:
+    """Whether its verdict is another party's."""
+    return cell.why.startswith("no run of its own")
+
+
+def score(tried: Tried) -> str:
+    """The score in one line, as it must be read."""
+    control = "" if tried.control == "chance" else f", {tried.control} {tried.control_value:.3f}"
+    return (
+        f"{tried.attack} {tried.value:.3f} ({tried.low:.3f} to {tried.high:.3f}; chance {tried.chance:.3f}{control}): "
+        f"{tried.verdict}"
+    )
+
+
+def _one(audit: Audit) -> list[str]:
+    if audit.problem:
+        return [f"{title(audit)}: {audit.problem}"]
+    accuracy = "" if audit.accuracy is None else f"; accuracy {percent(audit.accuracy)}"
+    head = f"{title(audit)}: {audit.clients} clients, {audit.rounds} rounds, seed {audit.seed}{accuracy}"
+    cells = [[_short(audit.cell(row, column)) for column in COLUMNS] for row in ROWS]
+    made = [head, "", *_table(["", *COLUMNS], [[row, *line] for row, line in zip(ROWS, cells)]), "", *_wrapped(LEGEND)]
+    for row, means in ROWS.items():
+        found = [c for c in audit.cells if c.row == row and c.tried and not carried(c)]
+        missing = [c for c in audit.cells if c.row == row and c.verdict == FAILED]
+        if found or missing:
+            made += ["", f"{row}: {means}"]
+        for cell in found:
+            for tried in cell.tried:
+                made += _wrapped(f"{cell.column}: {score(tried)}. {tried.metric}: {tried.means}. Used {tried.used}.", "  ")
+        for cell in missing:
+            made += _wrapped(f"{cell.column}: not measured: {cell.why}", "  ")
+    return made
+
+
+def _many(audits: Sequence[Audit]) -> list[str]:
+    head = ["", "accuracy", *ROWS]
+    body = []
+    for audit in audits:
+        name = f"{pretty(audit.algorithm)}, {audit.protection}"
+        accuracy = "–" if audit.accuracy is None else percent(audit.accuracy)
+        worst = ["refused" if audit.problem else _short(audit.worst(row)) for row in ROWS]
+        body.append([name, accuracy, *worst])
+    refused = [w for a in audits if a.problem for w in _wrapped(f"{title(a)}: {a.problem}")]
+    return [*_table(head, body), "", *_wrapped("The worst that any party learns. " + LEGEND), *refused]
+
+
+def _short(cell: Cell) -> str:
+    value = f" {cell.tried[0].value:.2f}" if cell.tried else ""
+    return f"{cell.verdict}{value}{'*' if carried(cell) else ''}"
+
+
+def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(line[i]) for line in (head, *body)) for i in range(len(head))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in (head, *body)]
+
+
+def _wrapped(words: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(words.replace("\u00a0", " "), WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
