@@ -11,6 +11,7 @@ read back, interrupted ones resumed, and each is an ordinary run with its own re
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -74,7 +75,12 @@ def survey(
     A combination that does not exist, such as an encryption that an algorithm cannot run under, is left out; one that its
     algorithm refuses comes with its `problem` and without a matrix.
     """
-    for changed in combinations(experiment, algorithms, protections):
+    every = combinations(experiment, algorithms, protections)
+    for n, changed in enumerate(every, start=1):
+        if not quiet:
+            shield = changed.defence.name if changed.defence else "none"
+            words = f"defence {shield}, encryption {changed.encryption}, {len(sittings(changed))} runs"
+            print(f"[{n}/{len(every)}] {changed.algorithm.name}: {words}", file=sys.stderr, flush=True)
         try:
             yield audit(changed, out, quiet=quiet)
         except CoveyError as problem:

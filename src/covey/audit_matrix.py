@@ -13,10 +13,10 @@ from covey.attacks.applies import APPLIES, COLUMNS, IDENTITY, PREFERENCE, ROWS, 
 from covey.experiment import Experiment
 
 # A cell's verdict, worst first. Those above "no leak seen" say that something leaks, those below that nothing was measured.
-BROKEN, GIVEN, LEAKS, NOTHING_SEEN = "broken", "given by design", "leaks", "no leak seen"
+BROKEN, LEAKS, GIVEN, NOTHING_SEEN = "broken", "leaks", "given by design", "no leak seen"
 FAILED, UNKNOWN, INAPPLICABLE, NOBODY = "not measured", "no attack known", "not applicable", "nobody here"
-VERDICTS = (BROKEN, GIVEN, LEAKS, NOTHING_SEEN, FAILED, UNKNOWN, INAPPLICABLE, NOBODY)
-LEAKING = (BROKEN, GIVEN, LEAKS)
+VERDICTS = (BROKEN, LEAKS, GIVEN, NOTHING_SEEN, FAILED, UNKNOWN, INAPPLICABLE, NOBODY)
+LEAKING = (BROKEN, LEAKS, GIVEN)
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Cell:
     verdict: str
     why: str  # in words: what decided, or what is missing
     tried: tuple[Tried, ...] = ()  # the worst first
+    carried: str = ""  # the party, seeing less, whose verdict this is
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,14 @@ class Audit:
     def worst(self, row: str) -> Cell:
         """The worst that anyone learns of it."""
         return min((c for c in self.cells if c.row == row), key=_rank)
+
+    def learners(self, row: str, *verdicts: str) -> list[str]:
+        """The parties with one of these verdicts on it."""
+        return [c.column for c in self.cells if c.row == row and c.verdict in verdicts]
+
+    def says(self, row: str) -> bool:
+        """Whether the row has a meaning in this experiment."""
+        return any(c.row == row and c.verdict not in (INAPPLICABLE, NOBODY) for c in self.cells)
 
     def json(self) -> dict[str, Any]:
         return asdict(self)
@@ -124,7 +133,7 @@ def _cell(
     if words := given(row, column, experiment):
         return Cell(row, column, GIVEN, words)
     here = [name for name, rule in APPLIES.items() if rule.row == row and column in rule.columns]
-    tried = [_tried(name, *done[name, column]) for name in here if (name, column) in done]
+    tried = [t for name in here if (name, column) in done for t in _tried(name, *done[name, column])]
     problems = [f"{name}: {failed[name, column]}" for name in here if (name, column) in failed]
     if tried:
         tried.sort(key=lambda t: (VERDICTS.index(t.verdict), -t.excess))
@@ -142,11 +151,29 @@ def _cell(
     return Cell(row, column, UNKNOWN, "; ".join(["no attack of covey tells from here", *unfit]))
 
 
-def _tried(name: str, found: Mapping[str, Any], report: str) -> Tried:
+def _tried(name: str, found: Mapping[str, Any], report: str) -> list[Tried]:
+    """The finding, and the stronger attacker that it may have among its details."""
     controls = found["controls"] or {"chance": found["chance"]}
     best = max(controls, key=lambda c: float(controls[c]))
     kept = {k: found[k] for k in ("vantage", "metric", "value", "chance", "low", "high", "used", "verdict")}
-    return Tried(name, control=best, control_value=controls[best], means=APPLIES[name].means, report=report, **kept)
+    plain = Tried(name, control=best, control_value=controls[best], means=APPLIES[name].means, report=report, **kept)
+    told = found["details"]
+    if "noise_aware_leak" not in told or told["noise_aware"] == plain.value:
+        return [plain]
+    # Category inference keeps the one who reckons with the defence's noise as a paired difference to its best control.
+    bar = told["noise_aware"] - told["noise_aware_leak"]
+    aware = replace(
+        plain,
+        attack=f"{name}_noise_aware",
+        value=told["noise_aware"],
+        low=bar + told["noise_aware_leak_low"],
+        high=bar + told["noise_aware_leak_high"],
+        control="best control",
+        control_value=bar,
+        verdict=LEAKS if told["noise_aware_leak_low"] > 0 else NOTHING_SEEN,
+        used=f"{plain.used.split('. ')[0]}, and the size of the noise, measured in the update",
+    )
+    return [plain, aware]
 
 
 def _in_words(tried: Sequence[Tried]) -> str:
@@ -165,8 +192,8 @@ def _carried_over(cell: Cell, cells: Mapping[tuple[str, str], Cell], experiment:
         return cell
     less = sorted((cells[cell.row, other] for other in implies(cell.row, cell.column, experiment)), key=_rank)
     if less and less[0].verdict in LEAKING:
-        why = f"no run of its own: it sees at least what the {less[0].column} sees ({less[0].why})"
-        return Cell(cell.row, cell.column, less[0].verdict, why, less[0].tried)
+        why = f"it sees at least what the {less[0].column} sees ({less[0].why})"
+        return Cell(cell.row, cell.column, less[0].verdict, why, less[0].tried, less[0].column)
     seen = [c for c in less if c.verdict == NOTHING_SEEN]
     words = "".join(f"; the {c.column}, who sees less: {c.verdict}" for c in seen)
     return replace(cell, why=cell.why + words)
@@ -181,5 +208,5 @@ def _warned(cell: Cell, cells: Mapping[tuple[str, str], Cell], experiment: Exper
     return replace(cell, why=f"{cell.why}; but the cluster identity is {identity} here, and clusters are label sets")
 
 
-def _rank(cell: Cell) -> tuple[int, float]:
-    return VERDICTS.index(cell.verdict), -cell.tried[0].excess if cell.tried else 0.0
+def _rank(cell: Cell) -> tuple[int, bool, float]:
+    return VERDICTS.index(cell.verdict), bool(cell.carried), -cell.tried[0].excess if cell.tried else 0.0

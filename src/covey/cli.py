@@ -91,6 +91,51 @@ def compare(
     print(write_comparison(folders, out))
 
 
+@app.command()
+def audit(
+    source: Annotated[str, typer.Argument(help="A TOML file, a preset, or the folder of a run.")] = "",
+    set_: Sets = None,
+    matrix: Annotated[bool, typer.Option(help="Algorithms × defences, one line each.")] = False,
+    algorithms: Annotated[str, typer.Option(help="With --matrix: e.g. `ifca,mingledpie`; none: seven of them.")] = "",
+    defences: Annotated[
+        str, typer.Option(help="With --matrix: e.g. `none,ldp,ckks,ldp+ckks`; none: six of them.")
+    ] = "",
+    out: Annotated[Path | None, typer.Option(help="Default `runs/audit-<algorithm or matrix>-<dataset>`.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Every attack that applies, from every vantage, in one matrix: what could leak × who might learn it.
+
+    Runs that are finished are not run again; interrupted ones go on. Examples:
+
+        covey audit ifca-digits
+        covey audit runs/ifca-digits-1
+        covey audit ifca-digits --matrix --algorithms ifca,mingledpie --defences none,ldp,ckks
+    """
+    from covey.audit import DEFENDED, SURVEYED, survey, write
+    from covey.audit import audit as audit_one
+    from covey.experiment import Experiment
+    from covey.report.audit_text import lines
+
+    if (algorithms or defences) and not matrix:
+        raise CoveyError("--algorithms and --defences list what to compare: add --matrix")
+    config_of_run = Path(source) / "config.toml"
+    experiment = Experiment.of(_table(str(config_of_run) if config_of_run.is_file() else source, set_ or []))
+    subject = "matrix" if matrix else experiment.algorithm.name
+    folder = out or Path("runs") / f"audit-{subject}-{experiment.dataset.replace(':', '-')}"
+    asked = [source] * bool(source) + [f"--set={s}" for s in set_ or []] + ["--matrix"] * matrix
+    asked += [f"--algorithms={algorithms}"] * bool(algorithms) + [f"--defences={defences}"] * bool(defences)
+    command = f"covey audit {shlex.join(asked)}".strip()
+    wanted = (algorithms.split(",") if algorithms else SURVEYED, defences.split(",") if defences else DEFENDED)
+    silent, made = quiet or as_json, []
+    for one in (
+        survey(experiment, folder, *wanted, quiet=silent) if matrix else [audit_one(experiment, folder, quiet=silent)]
+    ):
+        made.append(one)
+        paths = write(made, folder, command)  # after each: an interrupted comparison can be looked at
+    print(paths[0].read_text(encoding="utf-8") if as_json else "\n".join([*lines(made), "", f"page  {paths[1]}"]))
+
+
 @app.command("list")
 def list_command(
     what: Annotated[

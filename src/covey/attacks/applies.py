@@ -108,7 +108,7 @@ def given(row: str, column: str, experiment: Experiment) -> str:
 
 
 def implies(row: str, column: str, experiment: Experiment) -> tuple[str, ...]:
-    """Whose leaks are this party's too, because it sees at least as much of what the attacks there read."""
+    """Parties whose leaks are this one's too, because it sees at least as much of what the attacks there read."""
     if column == COALITION:
         return (SERVER, CLIENT)
     broadcast = experiment.algorithm.name in (*ONE_MODEL[1:], *ALL_MODELS)
@@ -173,7 +173,7 @@ _NOISY = _runs(("pqfed",), "clients send no features")
 _GUESS = "share of clients whose cluster is guessed right; 1 is all"
 _LINK = "share of rows matched to the same client's row of the round before; 1 is all"
 _NAMED = "share of rows whose sender is named rightly; 1 is all"
-_AUC = "area under the ROC curve: 0.5 tells nothing, 1 everything"
+_AUC = "0.5 tells nothing, 1 everything"
 _POWER = "share of a client's samples recognised at this rate of false alarms; 1 is all"
 _LABELS = "share of clients whose set of labels is guessed right; 1 is all"
 _F1 = "F1 of the categories said to be in a cluster; naming all of them scores too, so only what is above the control counts"

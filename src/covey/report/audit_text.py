@@ -5,11 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from covey.attacks.applies import COLUMNS, ROWS
-from covey.audit_matrix import FAILED, Audit, Cell, Tried
+from covey.attacks.applies import CLIENT, COALITION, COLUMNS, EAVESDROPPER, ROWS, SECOND, SERVER
+from covey.audit_matrix import FAILED, LEAKING, Audit, Cell, Tried
 from covey.report.words import percent, pretty
 
 WIDTH = 118
+LETTERS = {SERVER: "S", SECOND: "S2", CLIENT: "C", COALITION: "S+C", EAVESDROPPER: "E"}
 LEGEND = (
     "broken: a score of 0.95 or more. leaks: the whole interval above chance and every control. "
     "no leak seen: these attacks found nothing, which proves nothing. * : carried over from a party that sees less."
@@ -24,11 +25,6 @@ def lines(audits: Sequence[Audit]) -> list[str]:
 def title(audit: Audit) -> str:
     protection = "" if audit.protection == "none" else f" with {' and '.join(map(pretty, audit.protection.split('+')))}"
     return f"{pretty(audit.algorithm)}{protection} on {pretty(audit.dataset)}"
-
-
-def carried(cell: Cell) -> bool:
-    """Whether its verdict is another party's."""
-    return cell.why.startswith("no run of its own")
 
 
 def score(tried: Tried) -> str:
@@ -48,33 +44,43 @@ def _one(audit: Audit) -> list[str]:
     cells = [[_short(audit.cell(row, column)) for column in COLUMNS] for row in ROWS]
     made = [head, "", *_table(["", *COLUMNS], [[row, *line] for row, line in zip(ROWS, cells)]), "", *_wrapped(LEGEND)]
     for row, means in ROWS.items():
-        found = [c for c in audit.cells if c.row == row and c.tried and not carried(c)]
+        found = [c for c in audit.cells if c.row == row and c.tried and not c.carried]
         missing = [c for c in audit.cells if c.row == row and c.verdict == FAILED]
         if found or missing:
             made += ["", f"{row}: {means}"]
         for cell in found:
             for tried in cell.tried:
-                made += _wrapped(f"{cell.column}: {score(tried)}. {tried.metric}: {tried.means}. Used {tried.used}.", "  ")
+                made += _wrapped(
+                    f"{cell.column}: {score(tried)}. {tried.metric}: {tried.means}. Used {tried.used.rstrip('.')}.",
+                    "  ",
+                )
         for cell in missing:
             made += _wrapped(f"{cell.column}: not measured: {cell.why}", "  ")
     return made
 
 
 def _many(audits: Sequence[Audit]) -> list[str]:
-    head = ["", "accuracy", *ROWS]
+    rows = [row for row in ROWS if any(a.says(row) for a in audits if not a.problem)]
     body = []
     for audit in audits:
-        name = f"{pretty(audit.algorithm)}, {audit.protection}"
         accuracy = "–" if audit.accuracy is None else percent(audit.accuracy)
-        worst = ["refused" if audit.problem else _short(audit.worst(row)) for row in ROWS]
-        body.append([name, accuracy, *worst])
+        worst = ["refused" if audit.problem else _worst(audit, row) for row in rows]
+        body.append([f"{pretty(audit.algorithm)}, {audit.protection}", accuracy, *worst])
     refused = [w for a in audits if a.problem for w in _wrapped(f"{title(a)}: {a.problem}")]
-    return [*_table(head, body), "", *_wrapped("The worst that any party learns. " + LEGEND), *refused]
+    who = "The worst that any party learns, and who: " + ", ".join(f"{short} {name}" for name, short in LETTERS.items())
+    left = [row for row in ROWS if row not in rows]
+    out = [f"Left out, as it applies to none: {', '.join(left)}."] if left else []
+    return [*_table(["", "accuracy", *rows], body), "", *_wrapped(f"{who}. {LEGEND}"), *out, *refused]
+
+
+def _worst(audit: Audit, row: str) -> str:
+    leaking = ",".join(LETTERS[column] for column in audit.learners(row, *LEAKING))
+    return f"{_short(audit.worst(row))} {leaking}".strip()
 
 
 def _short(cell: Cell) -> str:
     value = f" {cell.tried[0].value:.2f}" if cell.tried else ""
-    return f"{cell.verdict}{value}{'*' if carried(cell) else ''}"
+    return f"{cell.verdict}{value}{'*' if cell.carried else ''}"
 
 
 def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:

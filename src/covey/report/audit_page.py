@@ -1,0 +1,279 @@
+"""audit.html: the matrix of an audit, every score beside what it must be compared with, and why the other cells are empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from covey.attacks.applies import COLUMNS, ROWS
+from covey.audit_matrix import FAILED, GIVEN, INAPPLICABLE, LEAKING, NOBODY, NOTHING_SEEN, Audit, Cell, Tried
+from covey.checkpoint import write_atomically
+from covey.report.audit_text import title
+from covey.report.layout import Section, Tile, rows_table
+from covey.report.marks import track
+from covey.report.markup import Html, join, tag
+from covey.report.page import Page, render
+from covey.report.protection import Finding, finding_axis, interval_of
+from covey.report.words import counted, percent, plain, pretty, sentence_case
+
+LEGEND = (
+    "▲ broken: a score of 0.95 or more; leaks: the whole 95 % interval lies above chance and above every attacker that ignores "
+    "what was observed. ◆ given by design: the protocol hands it out. ● no leak seen: the attacks named found nothing, which "
+    "is no proof. An arrow ← marks what a party learns because it sees at least as much as another."
+)
+
+
+def write_audit(audits: Sequence[Audit], path: Path, command: str = "") -> Path:
+    """Writes the page of one audit, or of several side by side."""
+    page = _single(audits[0], command) if len(audits) == 1 else _several(audits, command)
+    write_atomically(path, render(page).encode("utf-8", "replace"))
+    return path
+
+
+def _single(audit: Audit, command: str) -> Page:
+    headline = f"What leaks from {title(audit)}"
+    built = [_matrix(audit), _scores(audit), _gaps(audit), _sittings(audit), _made(command)]
+    return Page(
+        title=f"{headline} · covey",
+        kicker="Audit",
+        headline=headline,
+        lede=_lede(audit),
+        badges=_badges([audit]),
+        flock=None,
+        tiles=_tiles(audit),
+        sections=[section for section in built if section],
+    )
+
+
+def _several(audits: Sequence[Audit], command: str) -> Page:
+    data = " and ".join(dict.fromkeys(pretty(a.dataset) for a in audits))
+    headline = f"What leaks: {counted(len(audits), 'combination')} of algorithm and defence on {data}"
+    lede = [
+        "Each line is one combination, each column the worst that any party learns of it. Follow a cell to the scores."
+    ]
+    return Page(
+        title=f"{headline} · covey",
+        kicker="Audit",
+        headline=headline,
+        lede=lede,
+        badges=_badges(audits),
+        flock=None,
+        tiles=[],
+        sections=[_worst(audits), *(_combination(i, a) for i, a in enumerate(audits) if not a.problem), _made(command)],
+    )
+
+
+def _lede(audit: Audit) -> list[str]:
+    if audit.problem:
+        return [audit.problem]
+    leaking = [c for c in audit.cells if c.verdict in LEAKING]
+    things = list(dict.fromkeys(c.row for c in leaking))
+    measured = sum(bool(c.tried) and not c.carried for c in audit.cells)
+    attacks = len({t.attack for c in audit.cells for t in c.tried})
+    listed = " and the ".join(filter(None, [", the ".join(things[:-1]), *things[-1:]]))
+    said = f"Somebody learns the {listed}." if things else "None of these attacks learned anything."
+    return [
+        said,
+        f"{counted(attacks, 'attack')} filled {measured} of {len(audit.cells)} cells: {audit.clients} clients, "
+        f"{audit.rounds} rounds, seed {audit.seed}. The other cells say what is missing.",
+    ]
+
+
+def _badges(audits: Sequence[Audit]) -> list[tuple[str, Html]]:
+    generated = dict.fromkeys(a.stand_in for a in audits if a.stand_in)
+    marks = [("warn", tag("span", words)) for words in generated]
+    facts = dict.fromkeys(f"{a.partition} partition, {counted(a.clusters, 'cluster')}" for a in audits)
+    return [*marks, *(("", tag("span", words)) for words in facts), ("", tag("span", "one seed"))]
+
+
+def _tiles(audit: Audit) -> list[Tile]:
+    def count(*verdicts: str) -> str:
+        return str(sum(c.verdict in verdicts for c in audit.cells))
+
+    empty = [c for c in audit.cells if c.verdict not in (*LEAKING, NOTHING_SEEN, INAPPLICABLE, NOBODY)]
+    tiles = [
+        Tile("Leaking cells", count(*LEAKING), f"broken, leaking, or given by design ({count(GIVEN)})"),
+        Tile("No leak seen", count(NOTHING_SEEN), "by the attacks that were tried there: no proof"),
+        Tile("Nothing measured", str(len(empty)), "no attack is known there, or it lacks something"),
+    ]
+    if audit.accuracy is not None:
+        tiles.append(Tile("Accuracy", percent(audit.accuracy), "of clients on their own distribution"))
+    return tiles
+
+
+def _matrix(audit: Audit, prefix: str = "") -> Section | None:
+    if audit.problem:
+        return None
+    style = tag("style", Html(files("covey.report").joinpath("audit.css").read_text("utf-8")))
+    return Section("matrix", "Who learns what", LEGEND, join([style, _table(audit, prefix)]))
+
+
+def _table(audit: Audit, prefix: str) -> Html:
+    head = tag("tr", tag("th", ""), *(tag("th", sentence_case(c), scope="col") for c in COLUMNS))
+    body = []
+    for row, means in ROWS.items():
+        cells = [_cell(audit.cell(row, column), prefix, sentence_case(column)) for column in COLUMNS]
+        if not audit.says(row):
+            why = next(c.why for c in audit.cells if c.row == row and c.verdict == INAPPLICABLE)
+            said = tag("span", tag("span", f"{INAPPLICABLE}: {why}", class_="says"))
+            cells = [tag("td", said, class_="quiet", colspan=len(COLUMNS), data_label="Everyone")]
+        body.append(tag("tr", tag("th", sentence_case(row), tag("small", means), scope="row"), *cells))
+    return tag("table", tag("thead", head), tag("tbody", *body), class_="audit")
+
+
+def _cell(cell: Cell, prefix: str, label: str, more: str = "") -> Html:
+    """Verdict, the worst score with the best guess beside it, and what else there is to say."""
+    kind = (
+        "given" if cell.verdict == GIVEN else "leak" if cell.verdict in LEAKING else "none" if cell.tried else "quiet"
+    )
+    says = tag("span", f"{cell.verdict}{' ←' if cell.carried else ''}", class_="says")
+    if cell.tried:
+        worst, others = cell.tried[0], len(cell.tried) - 1
+        score = f"{_spoken(worst.attack)} {worst.value:.2f}, guess {_bar(worst):.2f}" + (
+            f" and {others} more" * (others > 0)
+        )
+        parts = [says, tag("small", score, class_="scored"), tag("small", more) if more else ""]
+        inside = tag("a", *parts, href=f"#{_anchor(prefix, cell, worst)}", title=cell.why)
+    else:
+        why = (
+            f"as the {cell.carried}" if cell.carried else cell.why if kind == "given" or cell.verdict == FAILED else ""
+        )
+        words = more or why
+        inside = tag("a", says, tag("small", words) if words else "", href=f"#{prefix}gaps", title=cell.why)
+    return tag("td", inside, class_=kind, data_label=label)
+
+
+def _spoken(attack: str) -> str:
+    return attack.replace("_", " ")
+
+
+def _bar(tried: Tried) -> float:
+    """What the best attacker scores that ignores the observation."""
+    return max(tried.chance, tried.control_value)
+
+
+def _anchor(prefix: str, cell: Cell, tried: Tried) -> str:
+    """Where this score is shown: by the vantage it was really measured from."""
+    return f"{prefix}{tried.attack}-{tried.vantage}-{cell.row}".replace(" ", "-").replace("'", "")
+
+
+def _scores(audit: Audit) -> Section | None:
+    found = list(_findings(audit, ""))
+    lead = (
+        "Dot and bar: score and its 95 % interval. Upright line: chance. Diamond: the best attacker that ignores what was "
+        "observed. With many attacks in a matrix, one in forty or so exceeds its bar by luck: a second seed tells."
+    )
+    return Section("scores", "Scores", lead, tag("ol", *found, class_="findings")) if found else None
+
+
+def _findings(audit: Audit, prefix: str) -> Iterator[Html]:
+    for cell in audit.cells:
+        for tried in cell.tried if not cell.carried else ():
+            yield _finding(cell, tried, _anchor(prefix, cell, tried))
+
+
+def _finding(cell: Cell, tried: Tried, anchor: str) -> Html:
+    control = () if tried.control == "chance" else ((tried.control, tried.control_value),)
+    shown = Finding(
+        tried.attack, "", "", tried.value, tried.chance, tried.low, tried.high, control, tried.verdict, details=()
+    )
+    kind = "leak" if tried.verdict in LEAKING else "none"
+    head = tag(
+        "h3", sentence_case(cell.row), tag("span", f" to the {cell.column}, by {_spoken(tried.attack)}", class_="soft")
+    )
+    picture = track(
+        finding_axis(shown),
+        tried.value,
+        interval_of(shown),
+        tried.chance,
+        control,
+        plain,
+        "bad" if kind == "leak" else "good",
+    )
+    beside = "".join(f"; {name} {value:.3f}" for name, value in control)
+    numbers = tag(
+        "p",
+        tag("b", f"{tried.value:.3f}"),
+        f" ({tried.low:.3f} to {tried.high:.3f}); chance {tried.chance:.3f}{beside}",
+        class_="numbers",
+    )
+    foot = tag(
+        "p", f"{sentence_case(tried.metric)}: {tried.means}. Used: {tried.used.rstrip('.')}. ", _report(tried.report)
+    )
+    chip = tag("p", tried.verdict, class_=f"chip {kind}")
+    rest = tag("div", picture, numbers, tag("div", foot, class_="soft small-text"))
+    return tag("li", tag("div", head, chip), rest, id=anchor)
+
+
+def _report(path: str) -> Html:
+    return tag("a", "The run’s report", href=path)
+
+
+def _gaps(audit: Audit) -> Section | None:
+    """Cells without a score, those of a kind together."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for cell in audit.cells:
+        if not cell.tried and cell.verdict != NOBODY:
+            groups.setdefault((cell.row, cell.verdict, cell.why), []).append(cell.column)
+    if not groups:
+        return None
+    rows = [[sentence_case(row), ", ".join(c), verdict, why] for (row, verdict, why), c in groups.items()]
+    table = rows_table(["What", "Who", "Verdict", "Why"], rows, "reasons")
+    return Section("gaps", "Cells without a score", "Nothing here is a sign of safety.", table)
+
+
+def _sittings(audit: Audit) -> Section | None:
+    if not audit.runs:
+        return None
+    rows = [
+        [tag("a", f"Run {n}", href=run["report"]), ", ".join(run["attacks"]) or "nobody watching: for the accuracy"]
+        for n, run in enumerate(audit.runs, start=1)
+    ]
+    lead = "The same experiment each time: an attack looks from one place per run, and an active one changes its run."
+    return Section("runs", "Runs", lead, rows_table(["Report", "Attacks that watched"], rows, "sittings"))
+
+
+def _made(command: str) -> Section:
+    lead = "Finished runs are read back and interrupted ones go on, so the same command again costs nothing."
+    return Section("command", "How it was made", lead, tag("pre", command or "covey.audit.audit(experiment, out)"))
+
+
+def _worst(audits: Sequence[Audit]) -> Section:
+    style = tag("style", Html(files("covey.report").joinpath("audit.css").read_text("utf-8")))
+    rows = [row for row in ROWS if any(a.says(row) for a in audits if not a.problem)]
+    columns = tag("colgroup", Html('<col class="first"><col class="second">'), *([Html("<col>")] * len(rows)))
+    names = ("Accuracy", *(sentence_case(row) for row in rows))
+    head = tag("tr", tag("th", ""), *(tag("th", name, scope="col") for name in names))
+    body = []
+    for i, audit in enumerate(audits):
+        whole = tag("a", pretty(audit.algorithm), tag("small", _protection(audit)), href=f"#combination-{i}")
+        accuracy = "–" if audit.accuracy is None else percent(audit.accuracy)
+        cells = [tag("td", tag("span", accuracy, class_="scored"), class_="plain", data_label="Accuracy")]
+        if audit.problem:
+            refused = tag("span", tag("span", "refused", class_="says"), tag("small", audit.problem))
+            cells.append(tag("td", refused, class_="quiet", colspan=len(rows), data_label="Matrix"))
+        else:
+            cells += [_cell(audit.worst(row), f"{i}-", sentence_case(row), _who(audit, row)) for row in rows]
+        body.append(tag("tr", tag("th", whole, scope="row"), *cells))
+    table = tag("table", columns, tag("thead", head), tag("tbody", *body), class_="audit worst")
+    left = ", ".join(row for row in ROWS if row not in rows)
+    return Section("comparison", "Comparison", LEGEND + (f" Left out: {left}." if left else ""), join([style, table]))
+
+
+def _who(audit: Audit, row: str) -> str:
+    """Who learns it, and who was looked at and did not."""
+    learn, not_seen = audit.learners(row, *LEAKING), audit.learners(row, NOTHING_SEEN)
+    return ". ".join(f"{words} {', '.join(who)}" for words, who in (("To:", learn), ("Not seen:", not_seen)) if who)
+
+
+def _protection(audit: Audit) -> str:
+    return "undefended" if audit.protection == "none" else " and ".join(map(pretty, audit.protection.split("+")))
+
+
+def _combination(i: int, audit: Audit) -> Section:
+    found = tag("ol", *_findings(audit, f"{i}-"), class_="findings")
+    parts = [_table(audit, f"{i}-"), tag("details", tag("summary", "Every score"), found, open="")]
+    more = [section for section in (_gaps(audit), _sittings(audit)) if section]
+    parts += [tag("details", tag("summary", s.title), s.body, id=f"{i}-{s.anchor}") for s in more]
+    return Section(f"combination-{i}", title(audit), " ".join(_lede(audit)), join(parts))
