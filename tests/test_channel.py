@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing as mp
 import os
+import signal
 import threading
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -46,6 +50,76 @@ def test_interrupted_receive_goes_on_where_it_stopped(reads: int, monkeypatch: p
     assert bytes(here.receive()) == data
     assert bytes(here.receive()) == b"next"
     sender.join()
+
+
+class Alarm(BaseException):
+    pass
+
+
+class Interrupter:
+    """Raises Alarm in the main thread at any moment of an action, as Ctrl-C would be; once per action at most."""
+
+    armed = False
+
+    def strike(self, number: int, frame: object) -> None:
+        if self.armed:
+            self.armed = False
+            raise Alarm
+
+    def during(self, action: Callable[[], object]) -> None:
+        with contextlib.suppress(Alarm):
+            self.armed = True
+            action()
+            self.armed = False
+
+
+@pytest.fixture
+def interrupt() -> Iterator[Interrupter]:
+    interrupter = Interrupter()
+    before = signal.signal(signal.SIGALRM, interrupter.strike)
+    signal.setitimer(signal.ITIMER_REAL, 2e-4, 2e-4)
+    yield interrupter
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def numbered(count: int) -> list[bytes]:
+    return [n.to_bytes(4, "big") * (1 + n * 7919 % 60_000) for n in range(count)]
+
+
+def test_messages_stay_whole_however_often_their_sender_is_interrupted(interrupt: Interrupter) -> None:
+    here, there = ends()
+    arrived: list[bytes] = []
+
+    def listen() -> None:
+        while (message := bytes(there.receive())) != b"end":
+            arrived.append(message)
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    for message in numbered(1000):
+        interrupt.during(lambda: here.send(message))  # noqa: B023
+    here.send(b"end")
+    listener.join(20)
+    assert not listener.is_alive()
+    assert len(arrived) > 500  # others were interrupted before they set out
+    left = iter(numbered(1000))
+    assert all(message in left for message in arrived)  # whole, and in order
+
+
+def test_messages_stay_whole_however_often_their_receiver_is_interrupted(interrupt: Interrupter) -> None:
+    here, there = ends()
+    sent = [*numbered(1000), b"end"]
+    arrived: list[bytes | bytearray] = [b""]
+    threading.Thread(target=lambda: [there.send(m) for m in sent], daemon=True).start()
+    deadline = time.monotonic() + 20
+    while arrived[-1] != b"end" and time.monotonic() < deadline:
+        interrupt.during(lambda: arrived.append(here.receive()))
+    assert (
+        arrived[-1] == b"end" and len(arrived) > 500
+    )  # others were interrupted on their way from `receive` to the list
+    left = iter(sent)
+    assert all(message in left for message in arrived[1:])
 
 
 def test_an_end_that_is_gone_is_an_end_of_file() -> None:
