@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing as mp
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import torch
 from covey import checkpoint
 from covey.errors import CoveyError
 from covey.experiment import Experiment
+from covey.report.closing import closing_lines
 from covey.run import run
 
 
@@ -164,6 +167,29 @@ def test_seeds_give_mean_and_deviation(tmp_path: Path) -> None:
         torch.tensor(own, dtype=torch.float64).std().item()
     )
     assert (tmp_path / "seed-2" / "report.html").is_file() and (tmp_path / "result.json").is_file()
+
+
+def test_noise_of_zero_guarantees_nothing_and_the_closing_lines_say_so() -> None:
+    result = run(small(defence={"name": "dp_sgd", "noise": 0.0}, training={"rounds": 1}), quiet=True)
+    assert result.privacy["dp_sgd"]["epsilon"] is None
+    assert any("dp_sgd: nothing is guaranteed" in line for line in closing_lines(result))
+
+
+def test_files_are_json_for_every_reader(tmp_path: Path) -> None:
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    def spoil(record: dict[str, Any], state: Any) -> None:
+        record["extra"]["ratio"] = float("inf")
+
+    checkpoint.append_line(tmp_path / "metrics.jsonl", {"round": 1, "gap": float("nan")})
+    assert checkpoint.read_lines(tmp_path / "metrics.jsonl") == [{"round": 1, "gap": None}]
+    result = run(small(training={"rounds": 1}), out=tmp_path, callbacks=[spoil], quiet=True)
+    undefined = replace(result, attacks={"x": {"value": float("nan"), "details": {"curve": [float("inf"), 1.0]}}})
+    json.loads(json.dumps(undefined.json()), parse_constant=refuse)
+    assert undefined.json()["attacks"]["x"] == {"value": None, "details": {"curve": [None, 1.0]}}
+    checkpoint.write_lines(tmp_path / "again.jsonl", result.records)
+    json.loads((tmp_path / "again.jsonl").read_text(), parse_constant=refuse)
 
 
 def test_drop_outs_and_joiners_show_in_the_record() -> None:

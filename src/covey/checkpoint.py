@@ -1,10 +1,14 @@
-"""Checkpoints: written whole or not at all. The keys lie in a file of their own that only its owner may read."""
+"""A run's files: written whole or not at all, and JSON that every reader takes.
+
+The keys of a checkpoint lie in a file of their own that only its owner may read.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import json
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -51,12 +55,14 @@ def load(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         return content, decode(keys.read_bytes()) if keys.is_file() else {}
     except CoveyError as e:
         raise CoveyError(f"the checkpoint in {folder} is damaged ({e}); start the run again with `covey run`") from e
+    except OSError as e:
+        raise CoveyError(f"the checkpoint in {folder} cannot be read: {e.strerror}") from e
 
 
 def append_line(path: Path, record: dict[str, Any]) -> None:
     try:
         with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record, separators=(",", ":")) + "\n")
+            file.write(_line(record))
     except OSError as e:
         raise CoveyError(f"{path} could not be written: {e.strerror}; finished rounds are kept") from e
 
@@ -75,9 +81,23 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
-    text = "".join(json.dumps(r, separators=(",", ":")) + "\n" for r in records)
-    write_atomically(path, text.encode())
+    write_atomically(path, "".join(map(_line, records)).encode())
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
+    write_atomically(path, (json.dumps(finite(content), indent=1, allow_nan=False) + "\n").encode())
+
+
+def finite(value: Any) -> Any:
+    """The same tree with None for every number that is infinite or none: JSON has no word for them."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(v) for v in value]
+    return value
+
+
+def _line(record: dict[str, Any]) -> str:
+    return json.dumps(finite(record), separators=(",", ":"), allow_nan=False) + "\n"

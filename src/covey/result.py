@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from covey import __version__
 from covey.attacks.contract import Finding
-from covey.checkpoint import write_json
+from covey.checkpoint import finite, write_atomically, write_json, write_lines
 from covey.clustering.agreement import accuracy, adjusted_rand_index
 from covey.config import to_toml
 from covey.engines.host import Score
@@ -51,9 +51,9 @@ class Result:
     folder: Path | None = None
 
     def json(self) -> dict[str, Any]:
-        """result.json's content."""
+        """result.json's content; what is infinite or undefined is None there."""
         left_out = {"records", "state", "findings", "folder"}
-        return {"schema": 1} | {k: v for k, v in vars(self).items() if k not in left_out}
+        return {"schema": 1} | {k: finite(v) for k, v in vars(self).items() if k not in left_out}
 
 
 def summarise(
@@ -103,7 +103,7 @@ def summarise(
 
 
 def summarise_seeds(experiment: Experiment, results: list[Result], folder: Path | None, command: str) -> Result:
-    """The first seed's result with means in place of its figures, and mean ± std of everything under `seeds`."""
+    """The first seed's result with mean accuracies in place of its own, and mean ± std of all its figures under `seeds`."""
     flat = [_numbers(r.json(), "") for r in results]
     names = [n for n in flat[0] if all(n in f for f in flat)]
     mean = {n: float(np.mean([f[n] for f in flat])) for n in names}
@@ -121,8 +121,6 @@ def summarise_seeds(experiment: Experiment, results: list[Result], folder: Path 
     }
     result = Result(**values)
     if folder:
-        from covey.checkpoint import write_atomically, write_lines
-
         write_atomically(folder / "config.toml", to_toml(experiment.table()).encode())
         write_lines(folder / "metrics.jsonl", first.records)
     _write(result)

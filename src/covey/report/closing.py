@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 from covey.report.words import duration, percent, size
 
@@ -28,10 +29,7 @@ def closing_lines(result: Result) -> list[str]:
             f"attack      {name} from {found['vantage']}: {found['verdict']}; {found['metric']} {found['value']:.3f}"
         )
         lines.append(f"            ({interval}; {beside})")
-    for mechanism, spent in result.privacy.items():
-        lines.append(
-            f"privacy     {mechanism}: ε = {spent.get('epsilon', float('nan')):.3g} at δ = {spent.get('delta', 0):.0e}"
-        )
+    lines += [f"privacy     {mechanism}: {_spent(entry)}" for mechanism, entry in result.privacy.items()]
     lines += _rebuilding(result)
     total = sum(result.seconds.values())
     up, down = size(result.bytes["up"]), size(result.bytes["down"])
@@ -43,13 +41,27 @@ def closing_lines(result: Result) -> list[str]:
     return lines
 
 
+def _spent(entry: dict[str, Any]) -> str:
+    """What the ledger says of a mechanism: its ε, or why there is none."""
+    if "why" in entry:
+        return f"not priced: {entry['why']}"
+    if entry["epsilon"] is None:
+        return "nothing is guaranteed (ε = ∞)"
+    return f"ε = {entry['epsilon']:.3g} at δ = {entry['delta']:.0e}"
+
+
 def _rebuilding(result: Result) -> list[str]:
     """A warning where rebuilding magnified what it was given (MingledPie): few clients, or clusters that nearly coincide."""
-    worst = max((r["extra"].get("condition", 0.0) for r in result.records), default=0.0)
-    gain = max((r["extra"].get("noise_gain", 0.0) for r in result.records), default=0.0)
+    worst, gain = (_largest(result, name) for name in ("condition", "noise_gain"))
     if worst < 100 and gain < 10:
         return []
     return [
         f"warning     rebuilding was ill-conditioned: cond(H) up to {worst:.0f}, noise magnified up to {gain:.1f} times; "
         "more clients per cluster or fewer clusters would help"
     ]
+
+
+def _largest(result: Result, name: str) -> float:
+    """Of what the rounds recorded; a resumed run reads an infinite one back as None."""
+    found = [r["extra"][name] for r in result.records if name in r["extra"]]
+    return max((math.inf if value is None else value for value in found), default=0.0)

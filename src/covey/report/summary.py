@@ -135,6 +135,9 @@ def _privacy(run: Run) -> Tile:
     if spends:
         largest = max(n for _, e in ledger if (n := number(e.get("epsilon"))) is not None)
         return Tile("Privacy", f"ε = {plain(largest)}", " ".join(f"{s}." for s in spends) + " No attack was run.")
+    if ledger:
+        names = ", ".join(pretty(name) for name, _ in ledger)
+        return Tile("Privacy", "no guarantee", f"{names}: no finite ε. No attack was run.")
     words = "No attack was run and no noise was accounted for. `covey audit` runs every attack that applies."
     return Tile("Privacy", "not audited", words_with_code(words))
 
