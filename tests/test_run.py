@@ -169,6 +169,42 @@ def test_seeds_give_mean_and_deviation(tmp_path: Path) -> None:
     assert (tmp_path / "seed-2" / "report.html").is_file() and (tmp_path / "result.json").is_file()
 
 
+def test_a_run_over_seeds_can_be_resumed_from_its_folder(tmp_path: Path) -> None:
+    experiment = small(seeds=2, training={"rounds": 3})
+    whole = run(experiment, quiet=True)
+    rounds = []
+
+    def stop(record: dict[str, Any], state: Any) -> None:
+        rounds.append(record["round"])
+        if len(rounds) == 5:  # in the second seed
+            raise Stop
+
+    with pytest.raises(Stop):
+        run(experiment, out=tmp_path, callbacks=[stop], quiet=True)
+    assert Experiment.read(tmp_path / "config.toml") == experiment
+    resumed = run(Experiment.read(tmp_path / "config.toml"), out=tmp_path, resume=True, quiet=True)
+    assert resumed.accuracy == whole.accuracy
+
+
+def test_a_file_cannot_be_the_folder_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    for seeds in (1, 2):
+        with pytest.raises(CoveyError, match="cannot be the folder of a run"):
+            run(small(seeds=seeds), out=tmp_path / "taken", quiet=True)
+
+
+def test_without_fork_everything_runs_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = small(engine={"workers": 2}, training={"rounds": 1})
+    reference = run(experiment, quiet=True)
+
+    def fail(method: str) -> None:
+        raise AssertionError("a process was to be started")
+
+    monkeypatch.setattr(mp, "get_all_start_methods", lambda: ["spawn"])
+    monkeypatch.setattr(mp, "get_context", fail)
+    assert torch.allclose(run(experiment, quiet=True).state.models, reference.state.models, atol=1e-6)
+
+
 def test_noise_of_zero_guarantees_nothing_and_the_closing_lines_say_so() -> None:
     result = run(small(defence={"name": "dp_sgd", "noise": 0.0}, training={"rounds": 1}), quiet=True)
     assert result.privacy["dp_sgd"]["epsilon"] is None

@@ -103,7 +103,7 @@ class Evaluation:
 class EngineConfig:
     name: str = "simulate"
     device: str = "auto"  # auto: cuda where there is one; cpu; cuda
-    workers: int = 0  # 0: one per core on a CPU; 1: no worker processes
+    workers: int = 0  # on a CPU; 0: one per core (on macOS 1); 1: no worker processes, as always without fork
     wave: int = 0  # clients advanced together per host; 0: chosen by device and model
     kernel: str = "auto"  # linear, loop, stacked, streams: force how training is computed
     tf32: bool = False  # on a GPU, products and convolutions with 10-bit mantissas: faster, and off by some 1e-3

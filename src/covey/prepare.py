@@ -12,7 +12,7 @@ from covey.algorithms.contract import Setting
 from covey.data.federation import Federation
 from covey.data.sources import load
 from covey.engines.host import Examiner, Host
-from covey.engines.simulate import InProcess, Workers, cores
+from covey.engines.simulate import InProcess, Workers, can_fork, cores, forks_safely
 from covey.errors import CoveyError
 from covey.experiment import Experiment
 from covey.learn.flat import Network
@@ -84,7 +84,7 @@ def start_engine(
     keys: dict[str, Any],
     replaced: dict[int, Any],
 ) -> InProcess | Workers:
-    """Hosts for the clients, as the experiment's engine says: on a GPU one, on a CPU one per core."""
+    """Hosts for the clients, as the experiment's engine says: on a GPU one, on a CPU one per core where that can be."""
     device = device_of(experiment)
 
     def make_host() -> Host:
@@ -100,7 +100,9 @@ def start_engine(
             replaced=replaced,
         )
 
-    workers = experiment.engine.workers or (1 if device == "cuda" else min(cores(), setting.clients))
+    workers = 1  # a forked process cannot use the parent's GPU
+    if device != "cuda" and can_fork():
+        workers = experiment.engine.workers or (min(cores(), setting.clients) if forks_safely() else 1)
     wave = experiment.engine.wave or (512 if device == "cuda" else 16)
     return InProcess(make_host(), wave) if workers == 1 else Workers(make_host, workers, wave)
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from covey import __version__
 from covey.attacks.contract import Finding
-from covey.checkpoint import finite, write_atomically, write_json, write_lines
+from covey.checkpoint import finite, write_json, write_lines
 from covey.clustering.agreement import accuracy, adjusted_rand_index
-from covey.config import to_toml
 from covey.engines.host import Score
 from covey.experiment import Experiment
 
@@ -102,7 +101,7 @@ def summarise(
     return result
 
 
-def summarise_seeds(experiment: Experiment, results: list[Result], folder: Path | None, command: str) -> Result:
+def summarise_seeds(results: list[Result], folder: Path | None, command: str) -> Result:
     """The first seed's result with mean accuracies in place of its own, and mean ± std of all its figures under `seeds`."""
     flat = [_numbers(r.json(), "") for r in results]
     names = [n for n in flat[0] if all(n in f for f in flat)]
@@ -121,7 +120,6 @@ def summarise_seeds(experiment: Experiment, results: list[Result], folder: Path 
     }
     result = Result(**values)
     if folder:
-        write_atomically(folder / "config.toml", to_toml(experiment.table()).encode())
         write_lines(folder / "metrics.jsonl", first.records)
     _write(result)
     return result

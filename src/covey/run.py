@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from covey.experiment import Experiment
 from covey.learn.work import Plan
 from covey.messages import size, to_device
 from covey.prepare import device_of, prepare, start_engine
+from covey.record import Traffic, clusters_of, federation_summary, means_of, pictures_of
 from covey.report.progress import Progress
 from covey.result import Result, cluster_accuracies, clustering_scores, summarise, summarise_seeds
 
@@ -75,13 +75,16 @@ def _run_seeds(
         raise CoveyError(
             "own attack objects cannot be repeated over seeds: name them in the experiment, or run each seed"
         )
+    if folder and not resume:
+        _clear(folder)
+        checkpoint.write_atomically(folder / "config.toml", experiment.toml().encode())  # what `covey resume` reads
     results = []
     for seed in range(experiment.seed, experiment.seed + experiment.seeds):
         once = replace(experiment, seed=seed, seeds=1)
         here = folder / f"seed-{seed}" if folder else None
         going_on = resume and here is not None and (here / "checkpoint" / "state.bin").is_file()
         results.append(run(once, out=here, callbacks=callbacks, federation=federation, resume=going_on, quiet=quiet))
-    return summarise_seeds(experiment, results, folder, command)
+    return summarise_seeds(results, folder, command)
 
 
 @dataclass
@@ -196,7 +199,7 @@ class _Loop:
     def _round(self, state: Any, round: int) -> tuple[Any, dict[str, Any]]:
         algorithm = self.experiment.algorithm
         present, lost = self.experiment.participation.participants(self.setting.seed, round, self.setting.clients)
-        traffic, seconds = _Traffic(), defaultdict[str, float](float)
+        traffic, seconds = Traffic(), defaultdict[str, float](float)
         calls = self._calls(state, round, wanted(algorithm, state, present))
         for client, broadcast, _ in calls:
             traffic.down += traffic.size(broadcast)
@@ -222,7 +225,7 @@ class _Loop:
             seconds[phase] += s
         if self.observers:
             self.notes.append(facts)
-        clusters = _clusters(facts, self.records[-1]["clusters"] if self.records else None, self.setting.clients)
+        clusters = clusters_of(facts, self.records[-1]["clusters"] if self.records else None, self.setting.clients)
         n = max(len(calls), 1)
         record: dict[str, Any] = {
             "round": round,
@@ -233,7 +236,7 @@ class _Loop:
             "accuracy": accuracy,
             "clustering": clustering_scores(clusters, self.federation.clusters),
             "clusters": clusters,
-            "extra": {**server.notes, **_means(facts), **_pictures(facts)},
+            "extra": {**server.notes, **means_of(facts), **pictures_of(facts)},
         }
         memberships = {i: f["membership"] for i, f in facts.items() if "membership" in f}
         if memberships:
@@ -241,7 +244,7 @@ class _Loop:
         return state, record
 
     def _replies(
-        self, round: int, calls: list[Call], traffic: _Traffic, facts: dict[int, Any], seconds: dict[str, float]
+        self, round: int, calls: list[Call], traffic: Traffic, facts: dict[int, Any], seconds: dict[str, float]
     ) -> Iterator[tuple[int, Any]]:
         """The clients' replies as they come in, seen by whoever sees them on their way."""
         outcomes = self.hosts.run(round, calls)
@@ -317,23 +320,18 @@ class _Loop:
     def _write_head(self) -> None:
         """What is known before the first round; an old run in the same folder gives way."""
         assert self.folder is not None
-        for old in ("metrics.jsonl", "result.json", "report.html", "checkpoint/state.bin", "checkpoint/keys.bin"):
-            (self.folder / old).unlink(missing_ok=True)
+        _clear(self.folder)
         checkpoint.write_atomically(self.folder / "config.toml", self.experiment.toml().encode())
-        checkpoint.write_json(self.folder / "federation.json", _federation_summary(self.federation))
+        checkpoint.write_json(self.folder / "federation.json", federation_summary(self.federation))
 
 
-@dataclass
-class _Traffic:
-    up: int = 0
-    down: int = 0
-    _sizes: dict[int, int] = field(default_factory=dict)
-
-    def size(self, broadcast: Any) -> int:
-        """A message that goes to many is measured once."""
-        if id(broadcast) not in self._sizes:
-            self._sizes[id(broadcast)] = size(broadcast)
-        return self._sizes[id(broadcast)]
+def _clear(folder: Path) -> None:
+    """Takes an old run's files away, so that none of them is taken for the new one's."""
+    try:
+        for old in ("metrics.jsonl", "result.json", "report.html", "checkpoint/state.bin", "checkpoint/keys.bin"):
+            (folder / old).unlink(missing_ok=True)
+    except OSError as e:  # it is a file, or not ours
+        raise CoveyError(f"{folder} cannot be the folder of a run: {e.strerror}; choose another with --out") from e
 
 
 @contextmanager
@@ -347,56 +345,28 @@ def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
 
 @contextmanager
 def _single_threaded() -> Iterator[None]:
-    """Parallelism comes from worker processes: threads that wait for each other crawl when the cores are busy (60× seen)."""
+    """Parallelism comes from worker processes: threads that wait for each other crawl when the cores are busy (60× seen).
+
+    torch's threads, and BLAS's under numpy (k-means, principal components) where scikit-learn's threadpoolctl is there.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with _one_blas_thread():
+            yield
     finally:
         torch.set_num_threads(threads)
+
+
+def _one_blas_thread() -> AbstractContextManager[Any]:
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:  # a bare GPU machine
+        return contextlib.nullcontext()
+    limits: AbstractContextManager[Any] = threadpool_limits(1, user_api="blas")
+    return limits
 
 
 def _instances(attacks: tuple[Any, ...]) -> list[Attack]:
     """Fresh observers of the experiment's attacks: an experiment may be run twice."""
     return [replace(a, memory={}) for a in attacks]
-
-
-def _clusters(facts: dict[int, Any], before: list[int] | None, clients: int) -> list[int] | None:
-    """The cluster of every client as of its last turn; -1: it had none yet; None: the algorithm has no clusters."""
-    chosen = {i: f["cluster"] for i, f in facts.items() if "cluster" in f}
-    if not chosen and before is None:
-        return None
-    now = list(before) if before is not None else [-1] * clients
-    for i, cluster in chosen.items():
-        now[i] = int(cluster)
-    return now
-
-
-def _means(facts: dict[int, Any]) -> dict[str, float]:
-    """Means over the clients of the plain numbers that they noted."""
-    values: dict[str, list[float]] = defaultdict(list)
-    for name, value in itertools.chain.from_iterable(f.items() for f in facts.values()):
-        if name not in ("cluster", "membership") and isinstance(value, int | float):
-            values[name].append(float(value))
-    return {name: float(np.mean(v)) for name, v in values.items()}
-
-
-def _pictures(facts: dict[int, Any]) -> dict[str, Any]:
-    """Notes named "picture:…", such as a matrix that all clients of a round share: the first client's."""
-    found: dict[str, Any] = {}
-    for name, value in itertools.chain.from_iterable(f.items() for f in facts.values()):
-        if name.startswith("picture:"):
-            found.setdefault(name.removeprefix("picture:"), value)
-    return found
-
-
-def _federation_summary(federation: Federation) -> dict[str, Any]:
-    return {
-        "dataset": federation.dataset.name,
-        "stand_in": federation.dataset.stand_in,
-        "classes": list(federation.dataset.classes),
-        "histogram": federation.histogram().tolist(),
-        "sizes": [len(rows) for rows in federation.clients],
-        "clusters": None if federation.clusters is None else federation.clusters.tolist(),
-        "notes": {k: v for k, v in federation.notes.items() if isinstance(v, str | int | float | bool)},
-    }

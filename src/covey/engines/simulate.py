@@ -232,3 +232,13 @@ def _answers(host: Host, request: dict[str, Any], messages: list[Any]) -> Iterat
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def can_fork() -> bool:
+    """Windows cannot."""
+    return "fork" in mp.get_all_start_methods()
+
+
+def forks_safely() -> bool:
+    """macOS can fork, but its system libraries may fail in the child: only where the user asks for workers."""
+    return can_fork() and sys.platform != "darwin"

@@ -1,0 +1,70 @@
+"""What a round leaves in the record, beside accuracies: traffic, the clients' clusters, means of what they noted."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from covey.data.federation import Federation
+from covey.messages import size
+
+
+@dataclass
+class Traffic:
+    """Bytes of one round, over all clients."""
+
+    up: int = 0
+    down: int = 0
+    _sizes: dict[int, int] = field(default_factory=dict)
+
+    def size(self, broadcast: Any) -> int:
+        """A message that goes to many is measured once."""
+        if id(broadcast) not in self._sizes:
+            self._sizes[id(broadcast)] = size(broadcast)
+        return self._sizes[id(broadcast)]
+
+
+def clusters_of(facts: dict[int, Any], before: list[int] | None, clients: int) -> list[int] | None:
+    """The cluster of every client as of its last turn; -1: it had none yet; None: the algorithm has no clusters."""
+    chosen = {i: f["cluster"] for i, f in facts.items() if "cluster" in f}
+    if not chosen and before is None:
+        return None
+    now = list(before) if before is not None else [-1] * clients
+    for i, cluster in chosen.items():
+        now[i] = int(cluster)
+    return now
+
+
+def means_of(facts: dict[int, Any]) -> dict[str, float]:
+    """Means over the clients of the plain numbers that they noted."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for name, value in itertools.chain.from_iterable(f.items() for f in facts.values()):
+        if name not in ("cluster", "membership") and isinstance(value, int | float):
+            values[name].append(float(value))
+    return {name: float(np.mean(v)) for name, v in values.items()}
+
+
+def pictures_of(facts: dict[int, Any]) -> dict[str, Any]:
+    """Notes named "picture:…", such as a matrix that all clients of a round share: the first client's."""
+    found: dict[str, Any] = {}
+    for name, value in itertools.chain.from_iterable(f.items() for f in facts.values()):
+        if name.startswith("picture:"):
+            found.setdefault(name.removeprefix("picture:"), value)
+    return found
+
+
+def federation_summary(federation: Federation) -> dict[str, Any]:
+    """Who holds what, as federation.json has it."""
+    return {
+        "dataset": federation.dataset.name,
+        "stand_in": federation.dataset.stand_in,
+        "classes": list(federation.dataset.classes),
+        "histogram": federation.histogram().tolist(),
+        "sizes": [len(rows) for rows in federation.clients],
+        "clusters": None if federation.clusters is None else federation.clusters.tolist(),
+        "notes": {k: v for k, v in federation.notes.items() if isinstance(v, str | int | float | bool)},
+    }
