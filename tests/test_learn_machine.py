@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from covey import randomness
+from covey.algorithms.contract import Use
+from covey.engines.host import Examiner
 from covey.errors import CoveyError
 from covey.learn.flat import Network
 from covey.learn.graph import Replays
@@ -111,21 +115,20 @@ def test_many_samples_are_computed_in_parts() -> None:
             torch.testing.assert_close(many, few, rtol=1e-5, atol=1e-6)
 
 
-def test_accuracy_by_group() -> None:
+def test_an_examiner_tells_the_groups_apart() -> None:
     """Weights that copy the brightest of three pixels to the outputs: right exactly where the label is that pixel."""
     net = Network("softmax", (3,), 3, "real")
-    x = torch.eye(3)[[0, 1, 2, 0, 1]]
-    machine = Machine(net, x, torch.zeros(5, dtype=torch.int64))
+    x, y = torch.eye(3)[[0, 1, 2, 0, 1]], torch.tensor([0, 1, 0, 0, 2])
     good = torch.cat([torch.eye(3).reshape(-1), torch.zeros(3)])
-    models = torch.stack([good, torch.zeros(12)])  # the second says class 0 to everything
-    y, groups = torch.tensor([0, 1, 0, 0, 2]), torch.tensor([0, 0, 0, 1, 1])
-    correct, totals = machine.accuracy_by_group(models, x, y, groups, 3)
-    assert correct.tolist() == [[2, 1, 0], [2, 1, 0]]
-    assert totals.tolist() == [3, 2, 0]
-    weights = torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0])
-    correct, totals = machine.accuracy_by_group(models, x.numpy(), y.numpy(), groups.numpy(), 2, weights.numpy())
-    assert correct.tolist() == [[3, 8], [5, 8]]
-    assert totals.tolist() == [7, 24]
+    to_all = torch.cat([torch.zeros(9), torch.tensor([0.0, 0.0, 5.0])])  # the second says class 2 to everything
+    use = Use(torch.stack([good, to_all]))
+    examiner = Examiner(Machine(net, x, y), np.arange(5), np.array([0, 0, 0, 1, 1]), 3)
+    assert examiner.tested.tolist() == [3, 2, 0]
+    assert examiner.by_group(use, {}).tolist() == [[2 / 3, 1 / 2, 0], [0, 1 / 2, 0]]
+    mixed = replace(use, index=None, weights=torch.tensor([0.0, 1.0]))  # the mixture is the second model alone
+    assert examiner.by_group(mixed, {}).tolist() == [[0, 1 / 2, 0]]
+    few = Examiner(Machine(net, x, y), np.array([2, 4]), np.array([0, 0, 0, 1, 1]), 2)
+    assert few.by_group(use, {}).tolist() == [[0, 0], [0, 1]]
 
 
 @pytest.mark.parametrize("plan", [Plan(lr=0.1, batch_size=8), Plan(lr=0.1, batch_size=8, epochs=2, momentum=0.9)])

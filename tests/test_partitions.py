@@ -13,7 +13,7 @@ from covey.data.feature_clusters import FeatureClusters
 from covey.data.features import k_means, nearest_centre, principal_components
 from covey.data.federation import Dataset, Federation
 from covey.data.label_sets import LabelSets, composition
-from covey.data.partitions import PARTITIONS, Iid, Shards, partition_named
+from covey.data.partitions import PARTITIONS, Iid, Shards
 from covey.data.property_split import PropertySplit
 from covey.errors import CoveyError
 
@@ -417,7 +417,6 @@ def test_k_means_finds_the_blobs():
         (lambda d: Iid().make(d, 5, 1, -1), "0 or more"),
         (lambda d: Iid(public=200).make(d, 5, 1, 0), "200 training samples"),
         (lambda d: FeatureClusters(picked=4), "fewer than k"),
-        (lambda d: partition_named("dirichlt"), "did you mean 'dirichlet'"),
     ],
 )
 def test_impossible_requests_say_what_would_work(make, message):

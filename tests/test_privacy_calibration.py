@@ -13,7 +13,6 @@ from covey.privacy.calibration import (
     analytic_sigma,
     classic_epsilon,
     classic_sigma,
-    laplace_scale,
 )
 
 DELTAS = st.floats(1e-8, 1e-3)
@@ -102,7 +101,6 @@ def test_laplace_composition_is_never_worse_than_adding_up():
     assert laplace_epsilon(10.0, 1, 1e-5) <= 10.0
     assert laplace_epsilon(0.1, 50, 1e-5) < 0.8 * 50 * 0.1
     assert laplace_epsilon(math.inf, 1, 1e-5) == math.inf
-    assert laplace_scale(3.0, 1.5) == 2.0
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
@@ -111,8 +109,6 @@ def test_budgets_that_mean_nothing_are_refused(epsilon):
         classic_sigma(epsilon, 1e-5)
     with pytest.raises(CoveyError, match="epsilon"):
         analytic_sigma(epsilon, 1e-5)
-    with pytest.raises(CoveyError, match="epsilon"):
-        laplace_scale(1.0, epsilon)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, 2.0, math.nan])

@@ -17,7 +17,7 @@ from covey.data.feature_clusters import FeatureClusters
 from covey.data.federation import Dataset, Federation
 from covey.data.label_sets import LabelSets
 from covey.data.property_split import PropertySplit
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError
 
 
 class Partition(Protocol):
@@ -99,9 +99,3 @@ class Shards:
 PARTITIONS: dict[str, type[Partition]] = {
     kind.name: kind for kind in (LabelSets, Dirichlet, Shards, Iid, PropertySplit, FeatureClusters)
 }
-
-
-def partition_named(name: str) -> type[Partition]:
-    if name not in PARTITIONS:
-        raise CoveyError(f"unknown partition '{name}'{nearest(name, tuple(PARTITIONS))}")
-    return PARTITIONS[name]

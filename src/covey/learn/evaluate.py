@@ -1,4 +1,4 @@
-"""Losses, outputs and accuracies of models, with as few large products as possible."""
+"""Losses and outputs of models, with as few large products as possible."""
 
 from __future__ import annotations
 
@@ -46,29 +46,3 @@ def means(losses: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     if len(set(sizes)) == 1:
         return list(losses.view(len(losses), len(sizes), -1).mean(dim=2).unbind(1))
     return [part.mean(dim=1) for part in torch.split(losses, list(sizes), dim=1)]
-
-
-def accuracy_by_group(
-    kernel: Forward,
-    samples: Samples,
-    models: Tensor,
-    groups: Tensor,
-    n_groups: int,
-    weights: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """(correct [m, n_groups], totals [n_groups]) over all samples, as float64 counts (sums of weights where given).
-
-    A client's accuracy on its own distribution over groups is then `(correct / totals) @ distribution`.
-    """
-    device = samples.x.device
-    rows = torch.arange(len(samples.x), device=device)
-    weight = torch.ones(len(rows), dtype=torch.float64, device=device)
-    if weights is not None:
-        weight = weights.to(device, torch.float64)
-    member = groups.to(device)
-    correct = torch.zeros(len(models), n_groups, dtype=torch.float64, device=device)
-    for logits, part in outputs(kernel, samples, models, rows):
-        right = (logits.argmax(dim=2) == samples.labels(part)) * weight[part]
-        correct.index_add_(1, member[part], right)
-    totals = torch.zeros(n_groups, dtype=torch.float64, device=device).index_add_(0, member, weight)
-    return correct, totals

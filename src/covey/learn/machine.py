@@ -69,23 +69,6 @@ class Machine:
                     results[index] = answer
         return [result for result in results if result is not None]
 
-    def accuracy_by_group(
-        self,
-        models: Tensor,
-        x_test: Array,
-        y_test: Array,
-        groups: Array,
-        n_groups: int,
-        weights: Array | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """(correct [m, n_groups], totals [n_groups]) of models [m, d] on test samples, float64, on the device."""
-        samples = Samples(self.network, x_test, y_test, self.device)
-        given = None if weights is None else torch.as_tensor(weights)
-        models = models.to(self.device)
-        member = torch.as_tensor(groups)
-        with precision(self._precision, self.device):
-            return evaluate.accuracy_by_group(self.kernel.points, samples, models, member, n_groups, given)
-
     def _group(self, work: object, jobs: list[Job]) -> list[Tensor]:
         if work is Train:
             return self._train(jobs)

@@ -50,20 +50,17 @@ def layers(network: Network) -> list[tuple[str, int, int]]:
     return found
 
 
-def personal_mask(network: Network, layers: int) -> Tensor:
-    """Bool [d], true on the parameters of the last `layers` layers: those are personal, the rest is shared."""
-    every = _layers(network)
-    if not 0 <= layers <= len(every):
+def personal_mask(network: Network, last: int) -> Tensor:
+    """Bool [d], true on the parameters of the last so many layers: those are personal, the rest is shared."""
+    every = layers(network)
+    if not 0 <= last <= len(every):
         raise CoveyError(
-            f"{layers} personal layers asked for, {network.name} has {len(every)}: ask for 0 to {len(every)}"
+            f"{last} personal layers asked for, {network.name} has {len(every)}: ask for 0 to {len(every)}"
         )
     mask = torch.zeros(network.d, dtype=torch.bool)
-    if layers:
-        mask[every[-layers][1] :] = True
+    if last:
+        mask[every[-last][1] :] = True
     return mask
-
-
-_layers = layers  # `personal_mask` has an argument of that name
 
 
 def parameters(name: str, input_shape: tuple[int, ...], classes: int, kind: str = "image") -> int:

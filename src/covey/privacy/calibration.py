@@ -52,12 +52,3 @@ def analytic_epsilon(sigma: float, delta: float) -> float:
     from dp_accounting import get_epsilon_gaussian
 
     return float(get_epsilon_gaussian(sigma, delta))
-
-
-def laplace_scale(sensitivity: float, epsilon: float) -> float:
-    """Scale b of the Laplace noise that gives (ε, 0) to one number with this sensitivity."""
-    if not (epsilon > 0 and sensitivity >= 0):
-        raise CoveyError(
-            f"epsilon is {epsilon} and sensitivity {sensitivity}: expected epsilon > 0 and a sensitivity that is not negative"
-        )
-    return sensitivity / epsilon

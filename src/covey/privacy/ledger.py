@@ -65,11 +65,10 @@ class LaplaceRelease:
 
 
 Event = SubsampledGaussian | GaussianRelease | LaplaceRelease
-Spends = Sequence[tuple[int, int, Event]]  # (round, client, event)
 
 
 def price(spends: Sequence[tuple[int, int, Any]], delta: float | None = None) -> dict[str, dict[str, Any]]:
-    """What a run spent, by mechanism. `delta` overrides the δ that the events carry."""
+    """What a run spent, (round, client, event) each, by mechanism. `delta` overrides the δ that the events carry."""
     from covey.privacy import statements  # accountants load only when there is something to price
 
     by_mechanism: dict[str, list[tuple[int, int, Event]]] = defaultdict(list)
