@@ -180,10 +180,10 @@ def _finished(experiment: Experiment, folder: Path, quiet: bool) -> dict[str, An
 def _attack(watch: Watch, experiment: Experiment, configured: Sequence[Any]) -> Any:
     """The attack at its vantage: with the experiment's own settings where it names it, else with the table's."""
     name, column = watch
-    own: dict[str, Any] = next((config.to_table(a) for a in configured if a.name == name), {})
-    own = {k: v for k, v in own.items() if k not in ("memory", "vantage")}
-    fields = getattr(ATTACKS[name], "__dataclass_fields__", {})
-    seen_from = {"vantage": vantage(column, experiment)} if "vantage" in fields else {}
+    usual = config.to_table(ATTACKS[name]())
+    named = next((config.to_table(a) for a in configured if a.name == name), usual)
+    own = {k: v for k, v in named.items() if v != usual[k] and k not in ("memory", "vantage")}
+    seen_from = {"vantage": vantage(column, experiment)} if "vantage" in usual else {}
     return config.choose(ATTACKS, {"name": name, **seen_from, **APPLIES[name].settings(experiment), **own}, "attacks")
 
 

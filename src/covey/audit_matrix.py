@@ -113,6 +113,8 @@ def fill(
     experiment: Experiment, done: Mapping[Watch, tuple[dict[str, Any], str]], failed: Mapping[Watch, str]
 ) -> tuple[Cell, ...]:
     """All cells, row by row, from the findings (with their run's report) and the problems of what was run."""
+    blind = {w: f"saw too little: {f['used']}" for w, (f, _) in done.items() if f["low"] <= 0 and f["high"] >= 1}
+    done, failed = {w: found for w, found in done.items() if w not in blind}, {**failed, **blind}
     cells = {(row, column): _cell(row, column, experiment, done, failed) for row in ROWS for column in COLUMNS}
     for row, column in cells:
         cells[row, column] = _carried_over(cells[row, column], cells, experiment)

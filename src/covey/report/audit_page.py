@@ -247,7 +247,8 @@ def _worst(audits: Sequence[Audit]) -> Section:
     head = tag("tr", tag("th", ""), *(tag("th", name, scope="col") for name in names))
     body = []
     for i, audit in enumerate(audits):
-        whole = tag("a", pretty(audit.algorithm), tag("small", _protection(audit)), href=f"#combination-{i}")
+        name = join([pretty(audit.algorithm), tag("small", _protection(audit))])
+        whole = name if audit.problem else tag("a", name, href=f"#combination-{i}")
         accuracy = "–" if audit.accuracy is None else percent(audit.accuracy)
         cells = [tag("td", tag("span", accuracy, class_="scored"), class_="plain", data_label="Accuracy")]
         if audit.problem:

@@ -1,0 +1,275 @@
+"""The audit: which attacks are run where, what a matrix says of them, and that it never says more than was measured."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given as sampled
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from covey import audit as auditing
+from covey.algorithms import ALGORITHMS
+from covey.attacks import ATTACKS
+from covey.attacks.applies import (
+    APPLIES,
+    CATEGORY,
+    CLIENT,
+    COALITION,
+    COLUMNS,
+    EAVESDROPPER,
+    IDENTITY,
+    LINKAGE,
+    MEMBERSHIP,
+    MODELS,
+    PREFERENCE,
+    PROPERTY,
+    ROWS,
+    SECOND,
+    SERVER,
+)
+from covey.attacks.model_sensitivity import A2
+from covey.audit import audit, combinations, sittings, survey, write
+from covey.audit_matrix import (
+    FAILED,
+    GIVEN,
+    INAPPLICABLE,
+    LEAKING,
+    NOBODY,
+    NOTHING_SEEN,
+    UNKNOWN,
+    VERDICTS,
+    Audit,
+    fill,
+)
+from covey.errors import CoveyError
+from covey.experiment import Experiment
+from covey.report.audit_text import lines
+
+SMALL: dict[str, Any] = {
+    "clients": 8,
+    "clusters": 2,
+    "partition": {"name": "label_sets", "public": 20},
+    "training": {"rounds": 3, "epochs": 1, "batch_size": 10, "lr": 0.1},
+    "start": {"common": False},
+    "engine": {"workers": 1},
+    "attacks": [
+        {"name": "category", "subsets": 300, "rows": 100}
+    ],  # its settings are kept, so that the tests are quick
+}
+
+
+def small(**changes: Any) -> Experiment:
+    return Experiment.of(SMALL, **changes)
+
+
+def finding(value: float, low: float, high: float, chance: float = 0.5, **more: Any) -> dict[str, Any]:
+    bar = max([chance, *more.get("controls", {}).values()])
+    verdict = "no leak seen" if low <= bar else "broken" if value >= 0.95 else "leaks"
+    base = {"vantage": "v", "metric": "m", "controls": {}, "used": "all", "details": {}, "verdict": verdict}
+    return base | {"value": value, "low": low, "high": high, "chance": chance} | more
+
+
+def matrix(experiment: Experiment, done: dict[tuple[str, str], dict[str, Any]], **failed: str) -> Audit:
+    heading: dict[str, Any] = dict.fromkeys(
+        ("algorithm", "dataset", "stand_in", "partition", "defence", "encryption"), ""
+    )
+    counts: dict[str, Any] = dict.fromkeys(("clients", "clusters", "rounds", "seed"), 1)
+    problems = {(name, SERVER): why for name, why in failed.items()}
+    cells = fill(experiment, {w: (f, "runs/x/report.html") for w, f in done.items()}, problems)
+    return Audit(**heading, **counts, accuracy=0.5, cells=cells, runs=())
+
+
+def test_the_table_speaks_of_every_attack() -> None:
+    assert set(APPLIES) == set(ATTACKS)
+    assert {rule.row for rule in APPLIES.values()} == set(ROWS)
+    assert {column for rule in APPLIES.values() for column in rule.columns} == set(COLUMNS)
+    active = {name for name, cls in ATTACKS.items() if hasattr(cls, "replaces")}
+    assert {name for name, rule in APPLIES.items() if rule.active} == active
+
+
+def test_who_watches_together() -> None:
+    first, second = sittings(small(algorithm="ifca"))
+    assert ("a1", SERVER) in first and ("a1", EAVESDROPPER) in second and ("coalition", COALITION) in first
+    assert {("category", CLIENT), ("loss_membership", CLIENT), ("a2", SERVER)} <= set(first)
+    join = {"initial": 6, "join": 2, "join_every": 1}
+    assert sittings(small(algorithm="sattler", participation=join)) == [(), (("acquisition", CLIENT),)]
+    assert sittings(small(algorithm="sattler")) == [
+        ()
+    ]  # nobody joins: nothing to acquire; still a run, for the accuracy
+    cloud = sittings(small(algorithm="fedcaprivacy"))
+    assert [c for _, c in cloud[0]] == [SECOND] * 6 and len(cloud) == 1
+
+
+@sampled(st.sampled_from(sorted(ALGORITHMS)), st.sampled_from(["label_sets", "iid"]), st.integers(1, 3), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_every_cell_has_a_verdict_and_a_reason(name: str, partition: str, rounds: int, sealed: bool) -> None:
+    encryption = ALGORITHMS[name].encryptions[-1 if sealed else 0]  # type: ignore[attr-defined]
+    experiment = Experiment.of(
+        SMALL, algorithm=name, partition={"name": partition}, training={"rounds": rounds}, encryption=encryption
+    )
+    for sitting in sittings(experiment):
+        names = [attack for attack, _ in sitting]
+        assert len(set(names)) == len(names)
+        assert len(names) == 1 or not any(APPLIES[n].active for n in names)
+    made = matrix(experiment, {})
+    assert [(c.row, c.column) for c in made.cells] == [(r, c) for r in ROWS for c in COLUMNS]
+    for cell in made.cells:
+        assert cell.verdict in VERDICTS and cell.why
+        assert cell.verdict not in (NOTHING_SEEN, "leaks", "broken")  # nothing was run, so nothing was seen
+        assert (cell.verdict == NOBODY) == (cell.column == SECOND and name != "fedcaprivacy")
+
+
+def test_a_cell_shows_its_worst_attack_first() -> None:
+    none, leak = finding(0.6, 0.4, 0.8), finding(0.8, 0.7, 0.9)
+    beaten = finding(0.9, 0.85, 0.95, controls={"largest": 0.9})  # a higher score, which its control reaches too
+    made = matrix(small(), {("a1", SERVER): none, ("a1_prior", SERVER): beaten, ("a1_bayes", SERVER): leak})
+    cell = made.cell(IDENTITY, SERVER)
+    assert cell.verdict == "leaks" and [t.attack for t in cell.tried] == ["a1_bayes", "a1", "a1_prior"]
+    assert cell.tried[2].control == "largest" and cell.tried[1].excess == pytest.approx(0.2)
+    assert made.worst(IDENTITY) is cell  # the coalition has the same verdict, but only carried over
+
+
+def test_leaks_carry_over_to_who_sees_more_and_nothing_else_does() -> None:
+    leaks = matrix(small(), {("category", CLIENT): finding(0.8, 0.7, 0.9)})
+    for column in (SERVER, COALITION, EAVESDROPPER):
+        assert leaks.cell(CATEGORY, column).verdict == "leaks" and leaks.cell(CATEGORY, column).carried == CLIENT
+    calm = matrix(small(), {("category", CLIENT): finding(0.5, 0.4, 0.6)})
+    for column in (SERVER, COALITION, EAVESDROPPER):
+        assert calm.cell(CATEGORY, column).verdict == UNKNOWN and "who sees less" in calm.cell(CATEGORY, column).why
+    # What the server learns of a client's labels, another client does not.
+    labels = matrix(small(), {("a2", SERVER): finding(1.0, 0.8, 1.0)})
+    assert labels.cell(PREFERENCE, CLIENT).verdict == UNKNOWN and labels.cell(PREFERENCE, COALITION).carried == SERVER
+
+
+def test_an_attack_that_saw_nothing_is_not_no_leak() -> None:
+    blind = finding(0.5, 0.0, 1.0, used="no model was seen in the clear")
+    cell = matrix(small(), {("loss_membership", CLIENT): blind}).cell(MEMBERSHIP, CLIENT)
+    assert cell.verdict == FAILED and "no model was seen" in cell.why and not cell.tried
+
+
+def test_known_clusters_spoil_sealed_labels() -> None:
+    done = {("coalition", COALITION): finding(1.0, 0.9, 1.0), ("a2", SERVER): finding(0.5, 0.2, 0.8)}
+    made = matrix(small(algorithm="mingledpie", encryption="ckks"), done)
+    assert "cluster identity is broken here" in made.cell(PREFERENCE, COALITION).why
+    assert "cluster identity" not in made.cell(PREFERENCE, SERVER).why
+
+
+def test_a_score_below_one_half_is_said_to_be() -> None:
+    made = matrix(small(), {("loss_membership", CLIENT): finding(0.2, 0.1, 0.3)})
+    cell = made.cell(MEMBERSHIP, CLIENT)
+    assert cell.verdict == NOTHING_SEEN and "other way round it would score 0.800" in cell.why
+
+
+def test_the_attacker_who_reckons_with_noise_counts() -> None:
+    details = {"noise_aware": 0.8, "noise_aware_leak": 0.2, "noise_aware_leak_low": 0.1, "noise_aware_leak_high": 0.3}
+    found = finding(0.4, 0.3, 0.5, chance=0.3, controls={"all present": 0.6}, details=details)
+    cell = matrix(small(), {("category", CLIENT): found}).cell(CATEGORY, CLIENT)
+    assert cell.verdict == "leaks" and [t.attack for t in cell.tried] == ["category_noise_aware", "category"]
+    assert cell.tried[0].control_value == pytest.approx(0.6) and cell.tried[0].low == pytest.approx(0.7)
+
+
+def test_combinations_keep_what_the_experiment_says() -> None:
+    base = small(algorithm={"name": "mingledpie", "rate": 0.3}, defence={"name": "ldp", "epsilon": 3.0})
+    made = combinations(base, ["ifca", "mingledpie"], ["none", "ldp", "ckks", "ldp+ckks"])
+    named = [(e.algorithm.name, e.defence.name if e.defence else "", e.encryption) for e in made]
+    assert named == [
+        ("ifca", "", "none"),
+        ("ifca", "ldp", "none"),
+        ("mingledpie", "", "none"),
+        ("mingledpie", "ldp", "none"),
+        ("mingledpie", "", "ckks"),
+        ("mingledpie", "ldp", "ckks"),
+    ]
+    assert made[2].algorithm.rate == 0.3 and made[3].defence.epsilon == 3.0
+    with pytest.raises(CoveyError, match="did you mean 'ldp'"):
+        combinations(base, ["ifca"], ["lpd"])
+    with pytest.raises(CoveyError, match="did you mean 'ifca'"):
+        combinations(base, ["ifac"], ["none"])
+    with pytest.raises(CoveyError, match="add 'none'"):
+        combinations(base, ["ifca"], ["ckks"])
+
+
+class Links(HTMLParser):
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.hrefs: set[str] = set()
+        self.ids: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.hrefs |= {v for k, v in attrs if k == "href" and v}
+        self.ids |= {v for k, v in attrs if k == "id" and v}
+
+
+def test_ifca_from_run_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = audit(small(), tmp_path, quiet=True)
+    assert made.cell(IDENTITY, SERVER).verdict == "broken"  # IFCA's replies say the cluster
+    assert {t.attack for t in made.cell(IDENTITY, EAVESDROPPER).tried} == {n for n in APPLIES if n.startswith("a1")}
+    assert made.cell(MODELS, CLIENT).verdict == GIVEN and made.cell(PROPERTY, CLIENT).verdict == INAPPLICABLE
+    assert made.cell(LINKAGE, SERVER).why == "no rows are shuffled here"
+    (category,) = made.cell(CATEGORY, CLIENT).tried
+    assert 0 <= category.low <= category.value <= category.high <= 1
+    assert made.accuracy is not None and made.accuracy > 0.5
+    monkeypatch.setattr(auditing, "run", lambda *a, **k: pytest.fail("a finished run was run again"))
+    assert audit(small(), tmp_path, quiet=True) == made
+    json_path, page_path = write([made], tmp_path, "covey audit <b>x</b>")
+    content = json.loads(json_path.read_text())
+    assert content["schema"] == 1 and Audit.of(content["audits"][0]) == made
+    page = page_path.read_text()
+    links = Links(page)
+    assert {h[1:] for h in links.hrefs if h.startswith("#")} <= links.ids
+    reports = {h for h in links.hrefs if not h.startswith("#")}
+    assert len(reports) == 2 and all((tmp_path / h).is_file() for h in reports)
+    assert not re.search(r"https?://(?!www\.w3\.org)", page) and "<b>x</b>" not in page
+    text = "\n".join(lines([made]))
+    assert "server: a1 1.000" in text and "which proves nothing" in text and "secure" not in text + page
+
+
+def test_hidden_identities_fall_to_one_client(tmp_path: Path) -> None:
+    made = audit(small(algorithm="mingledpie", encryption="ckks"), tmp_path, quiet=True)
+    assert made.cell(IDENTITY, COALITION).verdict == "broken"
+    sealed = made.cell(PREFERENCE, SERVER)
+    assert sealed.verdict == NOTHING_SEEN and "no plain model" in sealed.why
+    assert "broken here" in made.cell(PREFERENCE, COALITION).why
+
+
+def test_one_failing_attack_costs_its_own_cell_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: A2, truth: Any) -> Any:
+        raise CoveyError("a2 lost its way")
+
+    monkeypatch.setattr(A2, "finding", fails)
+    made = audit(small(algorithm="fedavg"), tmp_path, quiet=True)
+    assert made.cell(PREFERENCE, SERVER).verdict == FAILED and "lost its way" in made.cell(PREFERENCE, SERVER).why
+    assert made.cell(MEMBERSHIP, CLIENT).tried
+
+
+def test_a_survey_says_what_cannot_be_run(tmp_path: Path) -> None:
+    shared_layers = small(layers={"personal": 1})
+    fedavg, cloud = survey(shared_layers, tmp_path, ["fedavg", "fedcaprivacy"], ["none"], quiet=True)
+    assert not fedavg.problem and "layers.personal" in cloud.problem and not cloud.cells
+    links = Links(write([fedavg, cloud], tmp_path)[1].read_text())
+    assert {h[1:] for h in links.hrefs if h.startswith("#")} <= links.ids
+    assert any("refused" in line for line in lines([fedavg, cloud]))
+    assert [c for c in fedavg.cells if c.verdict in LEAKING]
+
+
+def test_the_command(tmp_path: Path) -> None:
+    def covey(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "covey", "audit", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    (tmp_path / "config.toml").write_text(small(algorithm="fedavg").toml())  # the folder of a run
+    done = covey(str(tmp_path), "--set", "training.rounds=2", "--out", str(tmp_path / "a"), "--json")
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert content["audits"][0]["rounds"] == 2 and (tmp_path / "a" / "audit.html").is_file()
+    wrong = covey("ifca-digits", "--defences", "ldp")
+    assert wrong.returncode == 2 and "add --matrix" in wrong.stderr and "Traceback" not in wrong.stderr
