@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from covey import config
+from covey.algorithms import ALGORITHMS
+from covey.attacks import ATTACKS
+from covey.data.partitions import PARTITIONS
 from covey.errors import CoveyError
 from covey.experiment import Experiment
+from covey.privacy import DEFENCES
 
 
 def test_an_experiment_survives_its_own_file(tmp_path: Path) -> None:
@@ -34,6 +38,12 @@ def test_the_command_line_changes_one_key() -> None:
     assert (experiment.training.rounds, experiment.training.lr) == (3, 0.1)
     assert experiment.algorithm.weighting == "samples"
     assert experiment.participation.share == 0.5
+
+
+@pytest.mark.parametrize("registry", [ALGORITHMS, ATTACKS, DEFENCES, PARTITIONS])
+def test_everything_that_can_be_named_has_a_title_that_fits_a_line(registry: dict[str, type]) -> None:
+    for name, kind in registry.items():
+        assert vars(kind)["title"] and len(vars(kind)["title"]) <= 100, name
 
 
 def test_a_number_has_no_keys() -> None:

@@ -151,6 +151,15 @@ def test_the_other_reading_of_the_threshold_asks_for_one_more() -> None:
     assert Experiment.of(experiment.table()) == experiment  # every field can stand in a TOML file
 
 
+def test_clients_refuse_cluster_keys_that_do_not_belong_together() -> None:
+    made = setting(k=3)
+    keys = make_keys(MingledPie(), made)
+    public = keys["clients"]["identities"]
+    crossed = {**public, "publics": public["publics"][::-1]}
+    with pytest.raises(CoveyError, match="cluster 0 does not belong to its address"):
+        MingledPie()._show(client(made, {"clients": keys["clients"] | {"identities": crossed}}), 0)
+
+
 def test_sets_are_remembered_per_identity_or_redrawn() -> None:
     made = setting(k=3)
     keys = make_keys(MingledPie(), made)

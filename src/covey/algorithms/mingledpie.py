@@ -10,8 +10,8 @@ client on its side reads everything (attack `coalition`); only threshold decrypt
 
 Where we differ from the paper, besides its slips (see `fmd.py`, `rebuild.py`, `identity_math.py`): a client remembers the set it
 showed for each identity, where the paper draws a new one at every change; *shared layers* are averaged exactly, from one more
-sum over all clients. In a simulation identity sets are drawn from
-the run's keyed generators so that it can be repeated; who knows the seed could undo them, so a deployment sets `draw = "secret"`.
+sum over all clients. In a simulation identity sets are drawn from the run's keyed generators so that it can be repeated; who
+knows the seed could undo them, so a deployment sets `draw = "secret"`.
 
 A cluster that nobody chose is not in the sums, and the server cannot tell (it sees no counts), so it cannot help. Every client
 remembers the models it rebuilt last and falls back to those, which is exact where all take part in every round. Where clients
@@ -43,6 +43,7 @@ from covey.learn.work import Compute, Losses, Train, Work
 from covey.messages import message
 from covey.randomness import generator
 
+Points = tuple[tuple[bytes, ...], ...]
 CHOICES = {
     "reading": ("members", "false"),
     "remember": ("identity", "change", "never"),
@@ -79,7 +80,7 @@ class MingledPie:
     reading: str = "members"  # … T members (Algorithm 1), or T "false" ones (Eq. 9, Table II)
     remember: str = "identity"  # one set per identity; the paper: new at every "change"; "never": new every round
     rebuild: str = "counts"  # ablations: "ideal" expected shares, "none" the mingled means
-    history: int = 1  # rounds of sums that are sent: more where clients are sampled; see below
+    history: int = 1  # rounds of sums that are sent: more where clients are sampled; see above
     bound: float = 16.0  # largest weight that can be sealed
     draw: str = "keyed"  # "secret": sets from the operating system, as in a deployment
 
@@ -187,7 +188,8 @@ class MingledPie:
         if kept is None or self.remember == "never" or (self.remember == "change" and changed):
             kept = fmd.no_memory(me.setting.clusters)
         draw = secrets.token_bytes if self.draw == "secret" else me.random("identity").bytes
-        cluster_keys = _cluster_keys(me.keys["identities"])
+        public = me.keys["identities"]
+        cluster_keys = _cluster_keys(public["rate"], public["addresses"], public["publics"])
         shown, kept = fmd.shown_set(cluster_keys, choice, self.threshold, kept, _reading(self.reading), draw)
         me.memory |= {"sets": kept, "identity": choice}
         return shown
@@ -222,5 +224,9 @@ def _reading(word: str) -> Reading:
     return "false" if word == "false" else "members"
 
 
-def _cluster_keys(public: dict[str, Any]) -> fmd.ClusterKeys:
-    return fmd.ClusterKeys(public["rate"], public["addresses"], public["publics"])
+@lru_cache(maxsize=4)
+def _cluster_keys(rate: float, addresses: Points, publics: Points) -> fmd.ClusterKeys:
+    """What the server published, after a client's check that keys and addresses belong together: once per host."""
+    keys = fmd.ClusterKeys(rate, addresses, publics)
+    fmd.check_keys(keys)
+    return keys

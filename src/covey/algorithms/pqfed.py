@@ -1,4 +1,4 @@
-"""PQFed: A Privacy-Preserving Quality-Controlled Federated Learning Framework (paper 004 of the collection).
+"""PQFed: A Privacy-Preserving Quality-Controlled Federated Learning Framework.
 
 Round 1 selects: the server sends a PCA fitted on public images, every client returns its projected samples with Laplace
 noise, the server turns them into histograms over common k-means clusters and these into earth mover's distances

@@ -36,6 +36,7 @@ class Acquisition:
     """
 
     name: ClassVar[str] = "acquisition"
+    title: ClassVar[str] = "joiners steer down the tree of clusters to collect its models (Kim et al. 2023)"
     used: ClassVar[str] = "the models that the colluders are sent"
 
     first: int = 1  # the colluders are clients first, first + 1, …

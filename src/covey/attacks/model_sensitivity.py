@@ -32,6 +32,7 @@ class A2:
     """Retrain each plain model on auxiliary data of each label and see on which it moves least."""
 
     name: ClassVar[str] = "a2"
+    title: ClassVar[str] = "each plain model retrained label by label: on which does it move least?"
 
     vantage: str = "server"
     rounds: tuple[int, ...] = ()  # in which to look; empty: in the last
@@ -92,6 +93,7 @@ class Coalition:
     """The server and one client that holds the common key: open every update and read its cluster."""
 
     name: ClassVar[str] = "coalition"
+    title: ClassVar[str] = "the server with one client that holds the common key opens every update"
 
     vantage: str = "server+client:0"
     rounds: tuple[int, ...] = ()  # in which to look; empty: in the last

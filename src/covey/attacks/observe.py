@@ -40,7 +40,7 @@ class Observers:
         names = [a.name for a in self.attacks]
         for name in names:
             if names.count(name) > 1:
-                raise CoveyError(f"attack '{name}' is listed twice: give one of them another label")
+                raise CoveyError(f"attack '{name}' is listed twice, and findings go by name: list it once")
         for n, attack in enumerate(self.attacks):
             known = replace(
                 _knowledge(attack.vantage, setting, network, federation, keys), algorithm=algorithm, defence=defence

@@ -33,6 +33,7 @@ class A1:
     """Guess uniformly in the identity set that a client showed last."""
 
     name: ClassVar[str] = "a1"
+    title: ClassVar[str] = "guess uniformly in the identity set that a client showed last (MingledPie)"
     used: ClassVar[str] = "the set shown last"
 
     vantage: str = "server"
@@ -87,6 +88,7 @@ class A1Prior(A1):
     """Guess the likeliest member of the last set, by cluster sizes estimated from all sets or known beforehand."""
 
     name: ClassVar[str] = "a1_prior"
+    title: ClassVar[str] = "guess in the last set by cluster sizes, estimated from all sets or known beforehand"
     used: ClassVar[str] = "the set shown last, and how many clients showed each cluster"
 
     sizes: tuple[float, ...] = ()  # clients per cluster, where the adversary knows them
@@ -106,6 +108,7 @@ class A1Intersection(A1):
     """Guess uniformly among the clusters that every set of a client contains."""
 
     name: ClassVar[str] = "a1_intersection"
+    title: ClassVar[str] = "guess uniformly among the clusters that every set of a client contains"
     used: ClassVar[str] = "all sets that a client ever showed"
 
     def believe(self, sets: dict[int, list[list[int]]]) -> dict[int, Weights]:
@@ -117,6 +120,7 @@ class A1Bayes(A1):
     """Guess the likeliest cluster given all sets of all clients, their sizes estimated jointly."""
 
     name: ClassVar[str] = "a1_bayes"
+    title: ClassVar[str] = "guess by all sets of all clients, the sizes of clusters estimated jointly"
     used: ClassVar[str] = "all sets of all clients, jointly"
 
     def believe(self, sets: dict[int, list[list[int]]]) -> dict[int, Weights]:

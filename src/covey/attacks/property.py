@@ -39,6 +39,7 @@ class PropertyInference:
     """Whether a client trained on rows with a property in a round, from the cluster models that a participant gets."""
 
     name: ClassVar[str] = "property"
+    title: ClassVar[str] = "did a client train on rows with a property? from the cluster models (Kim et al. 2023)"
     used: ClassVar[str] = "all cluster models of every round, and its own rows"
 
     vantage: str = "client:1"  # the partition's attacker

@@ -25,6 +25,7 @@ class ActivePropertyInference(PropertyInference):
     """
 
     name: ClassVar[str] = "property_active"
+    title: ClassVar[str] = "the same from a client whose own updates are made to tell more"
     used: ClassVar[str] = "all cluster models of every round, its own rows, and its own manipulated updates"
 
     alpha: float = 0.9

@@ -27,6 +27,7 @@ class LabelSets:
     """
 
     name: ClassVar[str] = "label_sets"
+    title: ClassVar[str] = "true clusters: the labels are cut into k sets, a client draws from one of them"
 
     homogeneous: bool = True
     iid_rate: float = 0.0  # this share of each client's samples comes from all labels

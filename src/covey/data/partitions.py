@@ -22,6 +22,7 @@ from covey.errors import CoveyError
 
 class Partition(Protocol):
     name: ClassVar[str]
+    title: ClassVar[str]  # one line for lists
 
     def make(self, dataset: Dataset, clients: int, clusters: int, seed: int) -> Federation: ...
 
@@ -31,6 +32,7 @@ class Iid:
     """Every client is a uniform sample; sizes differ by at most one."""
 
     name: ClassVar[str] = "iid"
+    title: ClassVar[str] = "every client a uniform sample, sizes equal up to one"
 
     samples: int = 0  # per client; 0: all there is
     public: int = 0  # rows that no client holds
@@ -63,6 +65,7 @@ class Shards:
     """Rows sorted by label, cut into clients · s shards of equal size (± 1), s random shards per client."""
 
     name: ClassVar[str] = "shards"
+    title: ClassVar[str] = "rows sorted by label, cut into equal shards, s random ones for each client"
 
     s: int = 2
     public: int = 0  # rows that no client holds

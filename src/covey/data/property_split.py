@@ -30,6 +30,7 @@ class PropertySplit:
     """
 
     name: ClassVar[str] = "property"
+    title: ClassVar[str] = "one victim and one attacker hold all rows that have a property"
 
     attribute: str = "glasses"
     value: int = 1  # a row has the property when its attribute equals this
