@@ -619,7 +619,7 @@ def test_a_failed_write_leaves_the_old_report(mingled: Path, monkeypatch: pytest
         raise OSError("disk full")
 
     monkeypatch.setattr("os.replace", refuse)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(CoveyError, match="could not be written: disk full"):
         write_report(mingled)
     assert (mingled / "report.html").read_text() == before
     assert [path.name for path in mingled.glob(".report*")] == []

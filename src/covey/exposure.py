@@ -8,13 +8,12 @@ concern the experiment, not the algorithm, so a client's coroutine is wrapped: t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from covey.algorithms.contract import Client, Coroutine
+from covey.algorithms.contract import Client, Coroutine, with_work
 from covey.data.federation import Federation
 from covey.errors import CoveyError
 from covey.learn.wave import lay_out
@@ -42,7 +41,7 @@ def expose(exposure: Exposure, federation: Federation, me: Client, coroutine: Co
     pool = _pool(exposure, federation, me)
     if pool is None and exposure.choose_on == "data":
         return coroutine
-    return _exposed(exposure, me, pool, coroutine)
+    return with_work(coroutine, lambda work: _restricted(exposure, me, pool, work))
 
 
 def _pool(exposure: Exposure, federation: Federation, me: Client) -> Tensor | None:
@@ -62,19 +61,6 @@ def _pool(exposure: Exposure, federation: Federation, me: Client) -> Tensor | No
     if len(positions) == 0:
         raise CoveyError(f"client {me.id}, the victim, holds no {'property' if shown else 'other'} rows to train on")
     return torch.from_numpy(positions)
-
-
-def _exposed(exposure: Exposure, me: Client, pool: Tensor | None, coroutine: Coroutine) -> Coroutine:
-    answer: Any = None
-    while True:
-        try:
-            request = coroutine.send(answer)
-        except StopIteration as stop:
-            return stop.value
-        if isinstance(request, list):
-            answer = yield [_restricted(exposure, me, pool, work) for work in request]
-        else:
-            answer = yield _restricted(exposure, me, pool, request)
 
 
 def _restricted(exposure: Exposure, me: Client, pool: Tensor | None, work: Work) -> Work:

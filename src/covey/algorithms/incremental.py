@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from covey.algorithms.contract import Client, Coroutine
+from covey.algorithms.contract import Client, Coroutine, with_work
 from covey.errors import CoveyError
 from covey.learn.work import Compute, Logits, Work
 from covey.messages import message
@@ -95,15 +95,7 @@ def without_held_back(me: Client, share: float, work: Callable[..., Coroutine], 
     """The target's usual turn on the samples that it did not hold back."""
     training, _ = held_back(me, share)
     turn = work(replace(me, samples=len(training)), *arguments)
-    answer: Any = None
-    while True:
-        try:
-            request: Any = turn.send(answer)
-        except StopIteration as stop:
-            return stop.value
-        many = isinstance(request, list)
-        limited = [_limited(one, training) for one in (request if many else [request])]
-        answer = yield (limited if many else limited[0])
+    return with_work(turn, lambda one: _limited(one, training))
 
 
 def _limited(work: Work, on: Tensor) -> Work:

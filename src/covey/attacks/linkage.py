@@ -44,8 +44,7 @@ def assignment(cost: Floats) -> Matches:
 
 def between(before: Floats, now: Floats) -> Floats:
     """Squared distances [n, m] of rows of two rounds, each round relative to its mean: the blinds drop out."""
-    a, b = before - before.mean(0), now - now.mean(0)
-    return np.asarray((a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T)
+    return _squared(before - before.mean(0), now - now.mean(0))
 
 
 def profiles(apart: Floats) -> Floats:

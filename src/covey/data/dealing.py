@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from covey.data.federation import Dataset, Federation
 from covey.errors import CoveyError
 
 Rows = NDArray[np.int64]
@@ -65,3 +66,16 @@ def label_shares(clients: Sequence[Rows], labels: NDArray[np.int64], groups: int
     held = labels[np.concatenate(clients)]
     counts = np.bincount(owner * groups + held, minlength=len(clients) * groups).reshape(-1, groups)
     return np.asarray(counts / counts.sum(1, keepdims=True), np.float64)
+
+
+def by_label(dataset: Dataset, clients: tuple[Rows, ...], public: Rows, **notes: object) -> Federation:
+    """Clients without true clusters, each to be tested on labels in the proportions that it holds."""
+    return Federation(
+        dataset=dataset,
+        clients=clients,
+        clusters=None,
+        test_groups=dataset.y_test,
+        distributions=label_shares(clients, dataset.y_train, len(dataset.classes)),
+        public=(public,) if len(public) else (),
+        notes=notes,
+    )

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.data.dealing import Rows, check_clients, generator, hand_out, label_shares, set_aside
+from covey.data.dealing import Rows, by_label, check_clients, generator, hand_out, set_aside
 from covey.data.federation import Dataset, Federation
 from covey.errors import CoveyError
 
@@ -55,14 +55,7 @@ class Dirichlet:
         public, rows = set_aside(np.arange(len(dataset.y_train)), self.public, rng)
         rows, owner = self.share(rows, dataset.y_train[rows], clients, rng)
         held = hand_out(rows, owner, clients, rng)
-        return Federation(
-            dataset=dataset,
-            clients=held,
-            clusters=None,
-            test_groups=dataset.y_test,
-            distributions=label_shares(held, dataset.y_train, len(dataset.classes)),
-            public=(public,) if self.public else (),
-        )
+        return by_label(dataset, held, public)
 
     def share(
         self, rows: Rows, labels: NDArray[np.int64], clients: int, rng: np.random.Generator

@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from covey.data.dealing import check_clients, generator, hand_out, label_shares, set_aside
+from covey.data.dealing import by_label, check_clients, generator, hand_out, set_aside
 from covey.data.dirichlet import Dirichlet
 from covey.data.feature_clusters import FeatureClusters
 from covey.data.federation import Dataset, Federation
@@ -50,14 +50,7 @@ class Iid:
             )
         used = clients * self.samples or len(rows)
         held = hand_out(rng.permutation(rows)[:used], np.arange(used) % clients, clients, rng)
-        return Federation(
-            dataset=dataset,
-            clients=held,
-            clusters=None,
-            test_groups=dataset.y_test,
-            distributions=label_shares(held, dataset.y_train, len(dataset.classes)),
-            public=(public,) if self.public else (),
-        )
+        return by_label(dataset, held, public)
 
 
 @dataclass(frozen=True)
@@ -89,14 +82,7 @@ class Shards:
         rows = rows[np.lexsort((rng.random(len(rows)), dataset.y_train[rows]))]
         shard = np.arange(len(rows)) * shards // len(rows)
         held = hand_out(rows, (rng.permutation(shards) // self.s)[shard], clients, rng)
-        return Federation(
-            dataset=dataset,
-            clients=held,
-            clusters=None,
-            test_groups=dataset.y_test,
-            distributions=label_shares(held, dataset.y_train, len(dataset.classes)),
-            public=(public,) if self.public else (),
-        )
+        return by_label(dataset, held, public)
 
 
 PARTITIONS: dict[str, type[Partition]] = {

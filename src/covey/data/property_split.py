@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.data.dealing import Rows, check_clients, generator, hand_out, label_shares, set_aside
+from covey.data.dealing import Rows, by_label, check_clients, generator, hand_out, set_aside
 from covey.data.dirichlet import Dirichlet
 from covey.data.federation import Dataset, Federation
 from covey.errors import CoveyError, nearest
@@ -61,23 +61,18 @@ class PropertySplit:
             others, dataset.y_train[others], clients, rng
         )
         held = hand_out(np.concatenate([marked, others]), np.concatenate([holders, owner]), clients, rng)
-        return Federation(
-            dataset=dataset,
-            clients=held,
-            clusters=None,
-            test_groups=dataset.y_test,
-            distributions=label_shares(held, dataset.y_train, len(dataset.classes)),
-            public=(public,) if self.public else (),
-            notes={
-                "property": f"{self.attribute} = {self.value}" + (" (placebo)" if self.placebo else ""),
-                "victim": self.victim,
-                "attacker": self.attacker,
-                "victim_property": marked[:half],
-                "victim_other": np.sort(others[owner == self.victim]),
-                "attacker_property": marked[half:],
-                "attacker_other": np.sort(others[owner == self.attacker]),
-                "excluded": excluded,
-            },
+        return by_label(
+            dataset,
+            held,
+            public,
+            property=f"{self.attribute} = {self.value}" + (" (placebo)" if self.placebo else ""),
+            victim=self.victim,
+            attacker=self.attacker,
+            victim_property=marked[:half],
+            victim_other=np.sort(others[owner == self.victim]),
+            attacker_property=marked[half:],
+            attacker_other=np.sort(others[owner == self.attacker]),
+            excluded=excluded,
         )
 
     def _rows(self, dataset: Dataset, rng: np.random.Generator) -> tuple[Rows, Rows, int]:

@@ -1,7 +1,7 @@
 """PQFed: Figs. 3 to 6 (`pqfed_figures.py`) and Tables II to VIII, each by `covey reproduce pqfed --table NAME`.
 
-The paper does not print its learning rate (the extracted Table I has lost it) nor its network's layers: ours stand in
-`settings`. The target is tested on all test samples of its feature clusters, a few thousand, not on 300 or 1,200.
+We do not know the paper's learning rate nor its network's layers: ours stand in `settings`. The target is tested on all test
+samples of its feature clusters, a few thousand, not on 300 or 1,200.
 Table III is the set-up of IV and V: experiment 6 + i trains the target with clients of dissimilarity 0, 0.1, …, i/10.
 """
 

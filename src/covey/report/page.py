@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+from covey.checkpoint import write_atomically
 from covey.errors import CoveyError
 from covey.report import about, clusters, comparison, measurements, protection, summary, training
 from covey.report.folder import Run, read_run
@@ -100,14 +99,5 @@ def render(page: Page) -> str:
 
 
 def _write(path: Path, page: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
-            file.write(page)
-        os.chmod(temporary, 0o644)  # mkstemp's 0600 would surprise whoever serves the folder
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_atomically(path, page.encode("utf-8", errors="replace"))
     return path
