@@ -60,7 +60,7 @@ def grid(made: Reproduction) -> tuple[list[str], list[list[str]]]:
 
 def ours(cell: Cell) -> str:
     if cell.ours is None:
-        return "not run"
+        return "–"
     spread = "" if cell.std is None else f" ± {shown(cell.std, cell.unit, bare=True)}"
     return f"{shown(cell.ours, cell.unit)}{spread}" + (f" ({cell.n})" if cell.n > 1 else "")
 
