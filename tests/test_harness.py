@@ -60,7 +60,7 @@ def test_verdicts() -> None:
 
 def test_text_has_ours_beside_the_papers() -> None:
     text = "\n".join(present.lines(made()))
-    assert "98.00 % ± 1.00 (3)" in text and "97.51 %" in text and "not run" in text and "87.14 %" in text
+    assert "98.00 % ± 1.00 (3)" in text and "97.51 %" in text and "–" in text and "87.14 %" in text
     assert "HOLDS" in text and "NOT TESTED" in text and "1.5 s" in text
     head, rows = present.grid(made())
     assert head == ["", "accuracy ours", "accuracy paper", "time"] and all(len(row) == 4 for row in rows)
