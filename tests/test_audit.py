@@ -155,6 +155,13 @@ def test_an_attack_that_saw_nothing_is_not_no_leak() -> None:
     assert cell.verdict == FAILED and "no model was seen" in cell.why and not cell.tried
 
 
+def test_what_an_interval_leaves_open_is_said() -> None:
+    wide = finding(0.36, 0.19, 0.57, chance=0.2, details={"closed form": 0.36})
+    cell = matrix(small(), {("a1", SERVER): wide}).cell(IDENTITY, SERVER)
+    assert cell.verdict == NOTHING_SEEN and "up to 0.57 is not excluded" in cell.why
+    assert "the closed form expects 0.360" in cell.tried[0].used
+
+
 def test_known_clusters_spoil_sealed_labels() -> None:
     done = {("coalition", COALITION): finding(1.0, 0.9, 1.0), ("a2", SERVER): finding(0.5, 0.2, 0.8)}
     made = matrix(small(algorithm="mingledpie", encryption="ckks"), done)

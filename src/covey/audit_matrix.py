@@ -40,8 +40,12 @@ class Tried:
     @property
     def excess(self) -> float:
         """How far above the best guess, as a share of the way to a perfect score."""
-        bar = max(self.chance, self.control_value)
-        return (self.value - bar) / max(1 - bar, 1e-9)
+        return (self.value - self.bar) / max(1 - self.bar, 1e-9)
+
+    @property
+    def bar(self) -> float:
+        """What the best attacker scores that ignores the observation."""
+        return max(self.chance, self.control_value)
 
 
 @dataclass(frozen=True)
@@ -160,6 +164,8 @@ def _tried(name: str, found: Mapping[str, Any], report: str) -> list[Tried]:
     kept = {k: found[k] for k in ("vantage", "metric", "value", "chance", "low", "high", "used", "verdict")}
     plain = Tried(name, control=best, control_value=controls[best], means=APPLIES[name].means, report=report, **kept)
     told = found["details"]
+    if "closed form" in told:
+        plain = replace(plain, used=f"{plain.used}; the closed form expects {told['closed form']:.3f}")
     if "noise_aware_leak" not in told or told["noise_aware"] == plain.value:
         return [plain]
     # Category inference keeps the one who reckons with the defence's noise as a paired difference to its best control.
@@ -183,6 +189,8 @@ def _in_words(tried: Sequence[Tried]) -> str:
     words = f"tried: {', '.join(t.attack for t in tried)}"
     if worst.used.startswith(("nothing", "no ")):
         words += f", which could use {worst.used}"
+    if worst.verdict == NOTHING_SEEN and worst.high > worst.bar:
+        words += f"; a score up to {max(t.high for t in tried):.2f} is not excluded"
     if worst.chance == 0.5 and worst.high < 0.5:
         words += f"; wholly below 0.5: read the other way round it would score {1 - worst.value:.3f}"
     return words

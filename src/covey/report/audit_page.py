@@ -130,9 +130,11 @@ def _cell(cell: Cell, prefix: str, label: str, more: str = "") -> Html:
     says = tag("span", f"{cell.verdict}{' ←' if cell.carried else ''}", class_="says")
     if cell.tried:
         worst, others = cell.tried[0], len(cell.tried) - 1
-        score = f"{_spoken(worst.attack)} {worst.value:.2f}, guess {_bar(worst):.2f}" + (
+        score = f"{_spoken(worst.attack)} {worst.value:.2f}, guess {worst.bar:.2f}" + (
             f" and {others} more" * (others > 0)
         )
+        if kind == "none" and worst.high > worst.bar:
+            score += f"; up to {max(t.high for t in cell.tried):.2f} not excluded"
         parts = [says, tag("small", score, class_="scored"), tag("small", more) if more else ""]
         inside = tag("a", *parts, href=f"#{_anchor(prefix, cell, worst)}", title=cell.why)
     else:
@@ -146,11 +148,6 @@ def _cell(cell: Cell, prefix: str, label: str, more: str = "") -> Html:
 
 def _spoken(attack: str) -> str:
     return attack.replace("_", " ")
-
-
-def _bar(tried: Tried) -> float:
-    """What the best attacker scores that ignores the observation."""
-    return max(tried.chance, tried.control_value)
 
 
 def _anchor(prefix: str, cell: Cell, tried: Tried) -> str:
@@ -218,7 +215,11 @@ def _gaps(audit: Audit) -> Section | None:
             groups.setdefault((cell.row, cell.verdict, cell.why), []).append(cell.column)
     if not groups:
         return None
-    rows = [[sentence_case(row), ", ".join(c), verdict, why] for (row, verdict, why), c in groups.items()]
+    everyone = sum(c.row == audit.cells[0].row and c.verdict != NOBODY for c in audit.cells)
+    rows = [
+        [sentence_case(row), "everyone" if len(who) == everyone else ", ".join(who), verdict, why]
+        for (row, verdict, why), who in groups.items()
+    ]
     table = rows_table(["What", "Who", "Verdict", "Why"], rows, "reasons")
     return Section("gaps", "Cells without a score", "Nothing here is a sign of safety.", table)
 
@@ -265,7 +266,7 @@ def _worst(audits: Sequence[Audit]) -> Section:
 def _who(audit: Audit, row: str) -> str:
     """Who learns it, and who was looked at and did not."""
     learn, not_seen = audit.learners(row, *LEAKING), audit.learners(row, NOTHING_SEEN)
-    return ". ".join(f"{words} {', '.join(who)}" for words, who in (("To:", learn), ("Not seen:", not_seen)) if who)
+    return ". ".join(f"{words} {', '.join(who)}" for words, who in (("To:", learn), ("None seen to:", not_seen)) if who)
 
 
 def _protection(audit: Audit) -> str:
