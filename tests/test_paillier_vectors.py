@@ -1,9 +1,8 @@
-"""Vectors sealed with Paillier: as servers and key holders use them, blinded, and in the sealing interface."""
+"""Vectors sealed with Paillier: as servers and key holders use them, and blinded."""
 
 from __future__ import annotations
 
 import functools
-import json
 import math
 
 import numpy as np
@@ -11,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.crypto import paillier_sealing
 from covey.crypto.packing import Packing
 from covey.crypto.paillier import PrivateKey, generate
 from covey.crypto.paillier_vectors import VectorOpener, VectorSealer
-from covey.crypto.sealing import LABEL_BYTES, Label
+from covey.crypto.sealing import LABEL_BYTES
 from covey.errors import CoveyError
 
 
@@ -204,44 +202,3 @@ def test_a_model_under_a_real_key() -> None:
     total = functools.reduce(party.sealer.add, [party.sealer.seal(m) for m in models])
     assert np.abs(party.open(total, additions=3) - models.astype(np.float64).sum(0)).max() <= 3 * 2**-25
     assert len(total) == LABEL_BYTES + math.ceil(200 / party.packing.slots) * 512
-
-
-# --- the sealing interface -------------------------------------------------------------------------------------
-
-
-@functools.cache
-def shared_keys() -> bytes:
-    return paillier_sealing.generate_keys(bound=4.0, terms=3, bits=2048)
-
-
-def test_clients_seal_a_server_without_a_key_mixes_clients_open() -> None:
-    client = paillier_sealing.sealer(shared_keys())
-    server = paillier_sealing.mixer(client.public(), clusters=3, length=2)
-    for vector, members in (([1.0, -2.0], [0]), ([0.5, 4.0], [0, 2]), ([-4.0, 0.25], [0, 2])):
-        server.add(client.seal(vector), members)
-    sums = server.sums()
-    assert [client.open(s).tolist() for s in sums] == [[-2.5, 2.25], [0.0, 0.0], [-3.5, 4.25]]
-    assert [Label.read(s).terms for s in sums] == [3, 0, 2]
-    before = [client.open(s).tolist() for s in server.sums()]
-    with pytest.raises(CoveyError, match="More than 3"):
-        server.add(client.seal([1.0, 1.0]), [1, 0])
-    assert [client.open(s).tolist() for s in server.sums()] == before  # a refused vector enters no sum
-    with pytest.raises(CoveyError, match="expected 2"):
-        server.add(client.seal([1.0]), [0])
-
-
-def test_what_the_server_is_given_holds_no_secret() -> None:
-    public = paillier_sealing.sealer(shared_keys()).public()
-    assert "secret" not in json.loads(public)
-    key = PrivateKey.from_bytes(bytes.fromhex(json.loads(shared_keys())["secret"]))
-    assert f"{int(key.p):x}" not in public.decode() and f"{int(key.q):x}" not in public.decode()
-    with pytest.raises(CoveyError, match="secret"):
-        paillier_sealing.sealer(public)
-
-
-@pytest.mark.parametrize("field", ["bits", "bound", "terms", "secret"])
-def test_keys_without_a_field_are_refused(field: str) -> None:
-    keys = json.loads(shared_keys())
-    for damaged in ({k: v for k, v in keys.items() if k != field}, keys | {field: "no number"}):
-        with pytest.raises(CoveyError):
-            paillier_sealing.sealer(json.dumps(damaged).encode())
