@@ -205,6 +205,12 @@ def test_without_fork_everything_runs_in_this_process(monkeypatch: pytest.Monkey
     assert torch.allclose(run(experiment, quiet=True).state.models, reference.state.models, atol=1e-6)
 
 
+@pytest.mark.parametrize("vantage", ["client:", "client:x", "server+client:-1"])
+def test_a_vantage_names_clients_by_number(vantage: str) -> None:
+    with pytest.raises(CoveyError, match="without its number"):
+        run(small(attacks=[{"name": "a1", "vantage": vantage}]), quiet=True)
+
+
 def test_noise_of_zero_guarantees_nothing_and_the_closing_lines_say_so() -> None:
     result = run(small(defence={"name": "dp_sgd", "noise": 0.0}, training={"rounds": 1}), quiet=True)
     assert result.privacy["dp_sgd"]["epsilon"] is None

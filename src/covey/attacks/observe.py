@@ -107,7 +107,10 @@ def _knowledge(
 ) -> Knowledge:
     """Auxiliary rows (public ones, and the data of the clients in the coalition) and the keys of the vantage's parties."""
     members = parties(vantage)
-    own_clients = sorted(int(p.split(":")[1]) for p in members if p.startswith("client:"))
+    numbers = [p.removeprefix("client:") for p in members if p.startswith("client:")]
+    if not all(n.isdecimal() for n in numbers):
+        raise CoveyError(f"vantage '{vantage}' names a client without its number: write for example 'client:3'")
+    own_clients = sorted(map(int, numbers))
     for i in own_clients:
         if not 0 <= i < setting.clients:
             raise CoveyError(f"vantage '{vantage}' names client {i}, but clients count from 0 to {setting.clients - 1}")
