@@ -136,7 +136,7 @@ def _markdown(made: Reproduction) -> str:
     claims = [f"- **{c.verdict}**: {c.text} {c.why}" for c in made.claims]
     notes = [f"- {note}" for note in made.notes]
     settings = ", ".join(f"{k} {v}" for k, v in made.settings.items())
-    about = f"{_where(made)} {made.seconds:.0f} s. `{made.command}`"
+    about = f"{_where(made)} `{made.command}`"
     blocks = [
         f"\n### {made.table}: {made.title}",
         about,
