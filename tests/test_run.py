@@ -272,3 +272,24 @@ def test_a_clusters_accuracy_is_that_of_its_own_model() -> None:
     assert cluster_accuracies(own, np.array([0, 0]), intended=True) == pytest.approx([0.7])
     one = [Score(0, 0.8, 0.5, 0, [0.8]), Score(1, 0.4, 0.5, 0, [0.4])]
     assert cluster_accuracies(one, np.array([0, 1]), intended=True) == pytest.approx([0.8, 0.4])
+
+
+def test_an_attack_that_cannot_be_scored_loses_no_result(tmp_path: Path) -> None:
+    from dataclasses import dataclass, field
+
+    @dataclass
+    class Speechless:
+        name: str = "speechless"
+        vantage: str = "server"
+        memory: dict[str, Any] = field(default_factory=dict)
+
+        def begin(self, knowledge: Any) -> None: ...
+        def observe(self, view: Any) -> None: ...
+        def end_round(self, round: int) -> None: ...
+        def finding(self, truth: Any) -> Any:
+            raise CoveyError("it saw too little")
+
+    with pytest.raises(CoveyError, match="'speechless' has no finding: it saw too little"):
+        run(small(attacks=["a1"]), attacks=[Speechless()], out=tmp_path, quiet=True)
+    assert "a1" in json.loads((tmp_path / "result.json").read_text())["attacks"]
+    assert (tmp_path / "report.html").is_file()

@@ -178,8 +178,9 @@ class _Loop:
                         self._checkpoint(state, done, force=True)
                 raise
         self._checkpoint(state, done, force=True)
-        findings = self.observers.findings(Truth(self.federation, self.notes, [r["extra"] for r in self.records]))
-        return summarise(
+        truth = Truth(self.federation, self.notes, [r["extra"] for r in self.records])
+        findings, failed = self.observers.findings(truth)
+        result = summarise(
             self.experiment,
             self.records,
             findings,
@@ -190,6 +191,9 @@ class _Loop:
             self.command,
             self.federation.dataset.stand_in,
         )
+        if failed:  # only now: what was trained and found is written
+            raise CoveyError("; ".join(failed))
+        return result
 
     @property
     def _server(self) -> str:

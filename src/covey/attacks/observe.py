@@ -67,8 +67,15 @@ class Observers:
         for n, attack in enumerate(self.attacks):
             self._think(n, attack.end_round(round), round)
 
-    def findings(self, truth: Truth) -> list[Finding]:
-        return [attack.finding(truth) for attack in self.attacks]
+    def findings(self, truth: Truth) -> tuple[list[Finding], list[str]]:
+        """(what the attacks found, why those that could not be scored could not)."""
+        found, failed = [], []
+        for attack in self.attacks:
+            try:
+                found.append(attack.finding(truth))
+            except CoveyError as e:
+                failed.append(f"attack '{attack.name}' has no finding: {e}")
+        return found, failed
 
     def memories(self) -> list[dict[str, Any]]:
         return [attack.memory for attack in self.attacks]

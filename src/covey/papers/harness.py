@@ -111,6 +111,10 @@ class Outcome:
         return {r["round"]: float(r["accuracy"][metric]) for r in self.records if r["accuracy"]}
 
     def attack(self, name: str) -> dict[str, Any]:
+        if name not in self.result["attacks"]:
+            raise CoveyError(
+                f"a stored run has no finding of attack '{name}': delete it from the output folder and run again"
+            )
         found: dict[str, Any] = self.result["attacks"][name]
         return found
 
