@@ -339,3 +339,28 @@ def test_broken_rebuilds_collapse_on_mnist() -> None:
     scores = ablation(dataset="mnist", clients=120, training=training, partition=partition, engine={"workers": 0})
     assert scores["counts"] > 0.96
     assert scores["counts"] - max(scores["none"], scores["ideal"]) >= 0.15
+
+
+def test_the_server_is_never_handed_what_clients_hold() -> None:
+    """The loop gives the server's code its own parties' keys only: no decryption key can be used there by mistake."""
+    from dataclasses import dataclass
+
+    from covey import Experiment, run
+    from covey.algorithms.mingledpie import MingledPie
+
+    parties: list[set[str]] = []
+
+    @dataclass(frozen=True)
+    class Watched(MingledPie):
+        def aggregate(self, server: Any, state: Any, replies: Any) -> Any:
+            parties.append(set(server.keys))
+            return super().aggregate(server, state, replies)
+
+    table = {
+        "dataset": "digits",
+        "clients": 10,
+        "partition": {"name": "label_sets", "public": 20},
+        "training": {"rounds": 1},
+    }
+    run(Experiment.of(table, algorithm=Watched(), encryption="ckks", engine={"workers": 1}), quiet=True)
+    assert parties == [{"server"}]

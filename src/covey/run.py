@@ -214,7 +214,7 @@ class _Loop:
             round,
             self.setting.seed,
             self.setting,
-            self.keys,
+            {party: own for party, own in self.keys.items() if party != "clients"},
             send=lambda sender, receiver, m: self.observers.see(round, sender, receiver, m),
             phase=lambda name: _timed(seconds, name),
         )

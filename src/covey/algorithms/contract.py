@@ -86,7 +86,7 @@ class Server:
     round: int
     seed: int
     setting: Setting
-    keys: dict[str, dict[str, Any]]  # party -> its key material; a party's code takes only its own
+    keys: dict[str, dict[str, Any]]  # server-side party -> its key material; what clients hold is never here
     send: Callable[[str, str, Any], Any]  # send(sender, receiver, message) -> message as received; seen by views
     phase: Callable[[str], AbstractContextManager[None]]  # with server.phase("cluster"): ...
     notes: dict[str, Any] = field(default_factory=dict)

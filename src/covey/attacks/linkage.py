@@ -13,6 +13,7 @@ moved blocks do.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -93,7 +94,7 @@ def _disagreement(a: Floats, b: Floats, matched: Matches) -> Floats:
     return np.asarray((total - left - right) / np.maximum(terms, 1))
 
 
-class _Cloud:
+class _Cloud(ABC):
     """What all attacks here share: the rows that the cloud provider opened, and the scoring against their true order."""
 
     name: ClassVar[str]
@@ -117,8 +118,9 @@ class _Cloud:
     def end_round(self, round: int) -> None:
         return None
 
+    @abstractmethod
     def read(self, rows: Floats) -> Any:
-        raise NotImplementedError
+        """What an attack keeps of a round's opened rows."""
 
     def orders(self, truth: Truth) -> list[tuple[Any, list[int]]]:
         """(what was kept, the participants in the order of the rows) of every round that was seen."""
