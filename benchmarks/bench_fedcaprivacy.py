@@ -56,7 +56,8 @@ def measure(scheme: str, mitigation: str, participants: int, weights: int, bits:
                 model = padded(mine, model, np.zeros(weights), random)
             uploads.append((i, seal_model(mine, i, 1, model)))
     bytes_up = float(np.mean([len(u.payload) for _, u in uploads]))
-    server = Server(1, 0, setting, keys, send=lambda sender, receiver, message: message, phase=phase)
+    csp = Server(1, 0, setting, keys["csp"], ask=lambda party, question: None, phase=phase)
+    server = Server(1, 0, setting, keys["bs"], ask=lambda party, question: algorithm.answer(csp, question), phase=phase)
     with phase("aggregate"):
         state = algorithm.aggregate(server, algorithm.start(setting), iter(uploads))
     seconds["check"] = seconds.pop("aggregate") - sum(seconds[p] for p in SERVERS if p in seconds)

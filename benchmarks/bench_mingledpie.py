@@ -60,7 +60,7 @@ def aggregation_peak(clients: int, scheme: str, d: int = 50_000, k: int = 5) -> 
     """Bytes that Python's allocators hold at the most while the server adds replies that arrive one by one."""
     setting = Setting(0, clients, k, 1, Plan(), torch.zeros(k, d), torch.ones(d, dtype=torch.bool), scheme)
     keys = make_keys(MingledPie(), setting)
-    server = Server(1, 0, setting, keys, lambda *_: None, lambda _: None)  # type: ignore[arg-type, return-value]
+    server = Server(1, 0, setting, keys["server"], lambda *_: None, lambda _: None)  # type: ignore[arg-type, return-value]
     model = torch.zeros(d)
     replies = (
         (i, MingledUpdate([i % k, (i + 1) % k], seal_with_indicator(keys["clients"]["sealing"], model, i % k, k)))

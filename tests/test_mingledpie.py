@@ -271,7 +271,7 @@ def test_aggregation_memory_does_not_grow_with_the_clients() -> None:
     for n in (60, 240):
         made = Setting(0, n, k, 5, Plan(), torch.zeros(k, d), torch.ones(d, dtype=torch.bool), "none")
         keys = make_keys(MingledPie(), made)
-        server = Server(1, 0, made, keys, lambda *_: None, lambda _: None)  # type: ignore
+        server = Server(1, 0, made, keys["server"], lambda *_: None, lambda _: None)  # type: ignore
         seal = keys["clients"]["sealing"]
         stream = (
             (i, MingledUpdate([i % k], mingledpie.seal_with_indicator(seal, torch.ones(d), i % k, k))) for i in range(n)
@@ -286,7 +286,7 @@ def test_aggregation_memory_does_not_grow_with_the_clients() -> None:
 def test_no_reply_at_all_keeps_the_state() -> None:
     for algorithm in (MingledPie(), Routing()):
         made = setting()
-        server = Server(1, 0, made, make_keys(algorithm, made), lambda *_: None, lambda _: None)  # type: ignore
+        server = Server(1, 0, made, make_keys(algorithm, made)["server"], lambda *_: None, lambda _: None)  # type: ignore
         before = algorithm.start(made)
         assert algorithm.aggregate(server, before, iter(())) is before
 
@@ -342,18 +342,18 @@ def test_broken_rebuilds_collapse_on_mnist() -> None:
 
 
 def test_the_server_is_never_handed_what_clients_hold() -> None:
-    """The loop gives the server's code its own parties' keys only: no decryption key can be used there by mistake."""
+    """The loop gives the server's code its own keys only: no decryption key can be used there by mistake."""
     from dataclasses import dataclass
 
     from covey import Experiment, run
     from covey.algorithms.mingledpie import MingledPie
 
-    parties: list[set[str]] = []
+    held: list[dict[str, Any]] = []
 
     @dataclass(frozen=True)
     class Watched(MingledPie):
         def aggregate(self, server: Any, state: Any, replies: Any) -> Any:
-            parties.append(set(server.keys))
+            held.append(dict(server.keys))
             return super().aggregate(server, state, replies)
 
     table = {
@@ -363,4 +363,4 @@ def test_the_server_is_never_handed_what_clients_hold() -> None:
         "training": {"rounds": 1},
     }
     run(Experiment.of(table, algorithm=Watched(), encryption="ckks", engine={"workers": 1}), quiet=True)
-    assert parties == [{"server"}]
+    assert [set(keys) for keys in held] == [{"sealing", "identities"}] and b"secret" not in held[0]["sealing"]

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 
 from covey import checkpoint
-from covey.algorithms.contract import Server, make_keys, wanted
+from covey.algorithms.contract import Server, make_keys, server_of, wanted
 from covey.attacks.contract import Attack, Truth
 from covey.attacks.observe import Observers
 from covey.data.federation import Federation
@@ -197,8 +198,21 @@ class _Loop:
 
     @property
     def _server(self) -> str:
-        """The party that clients talk to, as views name it."""
-        return str(getattr(self.experiment.algorithm, "server", "server"))
+        return server_of(self.experiment.algorithm)
+
+    def _desk(self, party: str, round: int, seconds: dict[str, float]) -> Server:
+        """A server's desk in this round; what it asks another one crosses the wire, and views see it."""
+        notes: dict[str, Any] = {}
+
+        def ask(other: str, question: Any) -> Any:
+            desk = self._desk(other, round, seconds)
+            self.observers.see(round, party, other, question)
+            given = self.experiment.algorithm.answer(desk, question)
+            notes.update(desk.notes)
+            return self.observers.see(round, other, party, given)
+
+        keys, phase = self.keys.get(party, {}), partial(_timed, seconds)
+        return Server(round, self.setting.seed, self.setting, keys, ask, phase, notes)
 
     def _round(self, state: Any, round: int) -> tuple[Any, dict[str, Any]]:
         algorithm = self.experiment.algorithm
@@ -210,14 +224,7 @@ class _Loop:
             self.observers.see(round, self._server, f"client:{client}", broadcast)
         facts: dict[int, dict[str, Any]] = {}
         replies = self._replies(round, calls, traffic, facts, seconds)
-        server = Server(
-            round,
-            self.setting.seed,
-            self.setting,
-            {party: own for party, own in self.keys.items() if party != "clients"},
-            send=lambda sender, receiver, m: self.observers.see(round, sender, receiver, m),
-            phase=lambda name: _timed(seconds, name),
-        )
+        server = self._desk(self._server, round, seconds)
         with _timed(seconds, "aggregate"):
             state = algorithm.aggregate(server, state, replies)
             for _ in replies:  # an algorithm that looks at some replies only still gets all of them computed

@@ -5,10 +5,12 @@
     client(me, message)                 -> coroutine of one client: yields Work, returns its reply
     aggregate(server, state, replies)   -> the next state; replies arrive lazily, as (client, reply), in order of client
     use(me, message)                    -> coroutine: which model this client would predict with, for evaluation only
+    answer(server, message)             -> optional: what a further server answers to a message, at its own desk
     wants(state, client)                -> optional: whether this client takes part in the next round (without it: all do)
     serves(state, client)               -> optional: whether the model is for this client, so that it is evaluated there
 
-A class variable `server` names the party that clients talk to, where it is not "server": views then say so.
+A class variable `server` names the party that clients talk to, where it is not "server": views and keys then say so. A class
+variable `further` names the other servers that it asks; each has keys of its own and keeps nothing.
 
 Algorithms are frozen dataclasses (fields = hyper-parameters, all with defaults, checked in `__post_init__`) without state of
 their own. States and messages are frozen dataclasses registered with `@message`, so that they can be stored and sent. What is
@@ -81,13 +83,13 @@ class Client:
 
 @dataclass
 class Server:
-    """The server's desk during one aggregation: keys, randomness, notes and the wire to further parties."""
+    """A server's desk during one round: its keys, randomness, notes and the wire to further parties."""
 
     round: int
     seed: int
     setting: Setting
-    keys: dict[str, dict[str, Any]]  # server-side party -> its key material; what clients hold is never here
-    send: Callable[[str, str, Any], Any]  # send(sender, receiver, message) -> message as received; seen by views
+    keys: dict[str, Any]  # its own key material; what clients or another server hold is never here
+    ask: Callable[[str, Any], Any]  # ask(party, message) -> the further party's answer; both are seen by views
     phase: Callable[[str], AbstractContextManager[None]]  # with server.phase("cluster"): ...
     notes: dict[str, Any] = field(default_factory=dict)
 
@@ -121,6 +123,8 @@ class Algorithm(Protocol):
     def aggregate(self, server: Server, state: Any, replies: Iterator[tuple[int, Any]]) -> Any: ...
     def use(self, me: Client, message: Any) -> Coroutine: ...
 
+    # def answer(self, server: Server, message: Any) -> Any: where there are `further` servers
+
 
 def wanted(algorithm: Algorithm, state: Any, clients: Iterable[int], method: str = "wants") -> list[int]:
     """The clients that the algorithm's optional `wants` (or `serves`) names; without such a method all."""
@@ -143,6 +147,11 @@ def own_keys(keys: Mapping[str, Any], client: int) -> dict[str, Any]:
     """What one client holds of `keys["clients"]`: all that is common, and its entry under "own"."""
     common = {name: value for name, value in keys.items() if name != "own"}
     return common | dict(keys.get("own", {}).get(client, {}))
+
+
+def server_of(algorithm: Algorithm) -> str:
+    """The party that clients talk to, as views and keys name it."""
+    return str(getattr(algorithm, "server", "server"))
 
 
 def make_keys(algorithm: Algorithm, setting: Setting) -> dict[str, dict[str, Any]]:

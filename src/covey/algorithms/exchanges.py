@@ -8,7 +8,6 @@ own, which it merely passes on under the participants' key. Participants then di
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from covey.algorithms.two_servers import (
     settled,
 )
 from covey.crypto import blinded
+from covey.errors import CoveyError
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,11 @@ class Averaged:
     memberships: Matrix  # φ [n, clusters]
     models: list[bytes]  # [clusters] under the participants' key; empty where a cluster has no member
     sizes: list[int]  # what to divide a model by: 1 for a mean
-    facts: dict[str, Any]
 
 
 def by_rows(
     server: Server,
     bs: BusinessServer,
-    csp: CloudProvider,
     rows: list[bytes],
     labels: Matrix | None,
     rearranged: bool,
@@ -48,31 +46,23 @@ def by_rows(
     with server.phase("blind"):
         cover = blinded.draw_cover(bs.upload, bs.length, rearranged, random)
         covered = bs.cover(rows, cover)
-    request: CoveredRound = server.send("bs", "csp", CoveredRound(covered, bs.clusters, labels))
-    with server.phase("open"):
-        opened = csp.open(request)
-    with server.phase("cluster"):
-        phi, facts = csp.memberships(request, opened, server.random("cluster"))
-    with server.phase("average"):
-        models = csp.average(opened, phi)
-    reply: CoveredMeans = server.send("csp", "bs", CoveredMeans(phi, models))
+    reply: CoveredMeans = server.ask("csp", CoveredRound(covered, bs.clusters, labels))
     with server.phase("unblind"):
         models = [bs.uncover(model, cover) if model else b"" for model in reply.models]
-    return Averaged(reply.memberships, models, [1] * len(models), facts)
+    return Averaged(reply.memberships, models, [1] * len(models))
 
 
 def by_sketches(
     server: Server,
     bs: BusinessServer,
-    csp: CloudProvider,
     rows: list[bytes],
     labels: Matrix | None,
     buckets: int,
     noise: float,
+    min_size: int,
     random: np.random.Generator | None,
 ) -> Averaged:
     """`noise` is the distance that it puts between two equal rows, in expectation of its square."""
-    facts: dict[str, Any] = {}
     if labels is None:
         with server.phase("blind"):
             plan = blinded.draw_sketch(bs.upload, bs.length, buckets, random)
@@ -80,24 +70,33 @@ def by_sketches(
             noises = blinded.draw_noise((len(rows), length), noise / (2 * length) ** 0.5, random)
             sketches = [bs.upload.sketch(row, plan, one) for row, one in zip(rows, noises)]
             covered = bs.cover(sketches, blinded.draw_cover(bs.upload, length, False, random))
-        request: CoveredRound = server.send("bs", "csp", CoveredRound(covered, bs.clusters, None))
-        with server.phase("open"):
-            opened = csp.open(request)
-        with server.phase("cluster"):
-            phi, facts = csp.memberships(request, opened, server.random("cluster"))
-        phi = server.send("csp", "bs", CoveredMeans(phi, [])).memberships
+        phi = server.ask("csp", CoveredRound(covered, bs.clusters, None, average=False)).memberships
     else:
-        phi = settled(labels, csp.min_size)
+        phi = settled(labels, min_size)
     some = [int(k) for k in np.flatnonzero(phi.any(0))]
     with server.phase("blind"):
         covers = [blinded.draw_cover(bs.upload, bs.length, False, random) for _ in some]
         sums = [bs.cover([one], cover)[0] for one, cover in zip(bs.upload.sums(phi.T[some], rows), covers)]
-    asked: CoveredSums = server.send("bs", "csp", CoveredSums(sums))
-    with server.phase("average"):
-        resealed = [csp.reseal(one) for one in asked.sums]
-    given: CoveredSums = server.send("csp", "bs", CoveredSums(resealed))
+    given: CoveredSums = server.ask("csp", CoveredSums(sums))
     models = [b""] * phi.shape[1]
     with server.phase("unblind"):
-        for k, one, cover in zip(some, given.sums, covers):
+        for k, one, cover in zip(some, given.sums, covers, strict=True):
             models[k] = bs.uncover(one, cover)
-    return Averaged(phi, models, [int(n) for n in phi.sum(0)], facts)
+    return Averaged(phi, models, [int(n) for n in phi.sum(0)])
+
+
+def provided(server: Server, csp: CloudProvider, request: CoveredRound | CoveredSums) -> CoveredMeans | CoveredSums:
+    """The CSP's side of both."""
+    if isinstance(request, CoveredSums):
+        with server.phase("average"):
+            return CoveredSums([csp.reseal(one) for one in request.sums])
+    if not isinstance(request, CoveredRound):
+        raise CoveyError(f"the CSP was asked with a {type(request).__name__}: it takes rounds and sums of covered rows")
+    with server.phase("open"):
+        opened = csp.open(request)
+    with server.phase("cluster"):
+        phi, facts = csp.memberships(request, opened, server.random("cluster"))
+    for name, value in facts.items():
+        server.note(name, value)
+    with server.phase("average"):
+        return CoveredMeans(phi, csp.average(opened, phi) if request.average else [])

@@ -25,8 +25,8 @@ from torch import Tensor
 
 from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
 from covey.algorithms.envelopes import Package, issue_keys, open_package, padded, seal_model
-from covey.algorithms.exchanges import Averaged, by_rows, by_sketches
-from covey.algorithms.two_servers import BusinessServer, CloudProvider, Desk, Matrix
+from covey.algorithms.exchanges import Averaged, by_rows, by_sketches, provided
+from covey.algorithms.two_servers import BusinessServer, CloudProvider, CoveredMeans, CoveredSums, Desk, Matrix
 from covey.crypto.blinded import permutation, sealer, terms_for
 from covey.errors import CoveyError, nearest
 from covey.learn.work import Compute, Train, Work
@@ -44,6 +44,7 @@ class FedCAPrivacy:
     title: ClassVar[str] = "soft spectral clusters of blinded, shuffled models by two servers (Wei et al.)"
     encryptions: ClassVar[tuple[str, ...]] = ("none", "paillier", "bfv")
     server: ClassVar[str] = "bs"  # the party that clients talk to
+    further: ClassVar[tuple[str, ...]] = ("csp",)
 
     alpha: float = 0.1  # α: clustering in round r has probability 1/(1 + αr); 0: every round
     every: int = 0  # > 0: clustering every so many rounds instead
@@ -98,8 +99,7 @@ class FedCAPrivacy:
         return (yield Compute("encrypt", seal_model, (me.keys, me.id, me.round, row)))
 
     def aggregate(self, server: Server, state: Desk, replies: Iterator[tuple[int, Any]]) -> Desk:
-        bs = self._business_server(server.setting, server.keys["bs"])
-        csp = CloudProvider(server.keys["csp"], self.gamma, self.median, self.min_size, self.threads)
+        bs = self._business_server(server.setting, server.keys)
         rows, accepted, refused = bs.receive(state, replies, server.round)
         server.note("refused", refused)
         if len(rows) < self.min_size:  # too few to hide among: nobody's model is averaged
@@ -111,19 +111,22 @@ class FedCAPrivacy:
         clustered = self.clusters_in(server.round, server.random("coin")) or not labels.any()
         if self.alignment == "scrambled":
             labels = labels[server.random("scramble").permutation(len(labels))]
-        found = self._exchange(server, bs, csp, [rows[i] for i in order], None if clustered else labels)
-        for name, value in (found.facts | {"clustered": int(clustered), "order": order}).items():
+        found = self._exchange(server, bs, [rows[i] for i in order], None if clustered else labels)
+        for name, value in {"clustered": int(clustered), "order": order}.items():
             server.note(name, value)
         state, served = bs.adopt(state, order, found.memberships, found.models, found.sizes, clustered)
         return bs.forward(state, served, server.round, accepted)
 
-    def _exchange(
-        self, server: Server, bs: BusinessServer, csp: CloudProvider, rows: list[bytes], labels: Matrix | None
-    ) -> Averaged:
+    def answer(self, server: Server, message: Any) -> CoveredMeans | CoveredSums:
+        """The CSP, which meets nobody but BS."""
+        csp = CloudProvider(server.keys, self.gamma, self.median, self.min_size, self.threads)
+        return provided(server, csp, message)
+
+    def _exchange(self, server: Server, bs: BusinessServer, rows: list[bytes], labels: Matrix | None) -> Averaged:
         random = self._random(server, "cover")
         if self.mitigation == "sketch":
-            return by_sketches(server, bs, csp, rows, labels, self.buckets, self.noise, random)
-        return by_rows(server, bs, csp, rows, labels, self.mitigation == "rearrange", random)
+            return by_sketches(server, bs, rows, labels, self.buckets, self.noise, self.min_size, random)
+        return by_rows(server, bs, rows, labels, self.mitigation == "rearrange", random)
 
     def use(self, me: Client, message: Package) -> Coroutine:
         models = yield from self._model(me, message)

@@ -131,7 +131,7 @@ class MingledPie:
     def aggregate(self, server: Server, state: MingledSums, replies: Iterator[tuple[int, Any]]) -> MingledSums:
         k, d = server.setting.start.shape
         everyone = [] if bool(server.setting.personal.all()) else [k]
-        mixer = sealing.mixer(server.keys["server"]["sealing"], k + len(everyone), d + k)
+        mixer = sealing.mixer(server.keys["sealing"], k + len(everyone), d + k)
         sizes = [0] * k
         for _, reply in replies:
             mixer.add(reply.sealed, [*reply.identities, *everyone])

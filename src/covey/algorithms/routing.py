@@ -66,7 +66,7 @@ class Routing:
 
     def aggregate(self, server: Server, state: RoutedSums, replies: Iterator[tuple[int, Any]]) -> RoutedSums:
         k, d = server.setting.start.shape
-        mixer = sealing.mixer(server.keys["server"]["sealing"], k, d + 1)
+        mixer = sealing.mixer(server.keys["sealing"], k, d + 1)
         came = False
         for _, reply in replies:
             came = True

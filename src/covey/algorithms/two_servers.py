@@ -39,6 +39,7 @@ class CoveredRound:
     rows: list[bytes]
     clusters: int
     memberships: Matrix | None  # [n, clusters]; an empty row is a newcomer's
+    average: bool = True  # false: only memberships are asked for, since the rows are sketches
 
 
 @message
