@@ -136,6 +136,18 @@ def audit(
     print(paths[0].read_text(encoding="utf-8") if as_json else "\n".join([*lines(made), "", f"page  {paths[1]}"]))
 
 
+@app.command()
+def ui(
+    folder: Annotated[Path, typer.Argument(help="The folder that holds your runs.")] = Path("runs"),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: 8420, or any free one.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in the browser.")] = True,
+) -> None:
+    """A local page: the runs of a folder, live progress, reports, comparisons. It reads only, and answers this machine only."""
+    from covey.ui.server import serve
+
+    serve(folder, port, browser)
+
+
 @app.command("list")
 def list_command(
     what: Annotated[

@@ -26,9 +26,12 @@ LEGEND = (
 
 def write_audit(audits: Sequence[Audit], path: Path, command: str = "") -> Path:
     """Writes the page of one audit, or of several side by side."""
-    page = _single(audits[0], command) if len(audits) == 1 else _several(audits, command)
-    write_atomically(path, render(page).encode("utf-8", "replace"))
+    write_atomically(path, render(audit_page(audits, command)).encode("utf-8", "replace"))
     return path
+
+
+def audit_page(audits: Sequence[Audit], command: str = "") -> Page:
+    return _single(audits[0], command) if len(audits) == 1 else _several(audits, command)
 
 
 def _single(audit: Audit, command: str) -> Page:

@@ -8,13 +8,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from urllib.parse import quote
 
 from covey.checkpoint import write_atomically
 from covey.errors import CoveyError
 from covey.report import about, clusters, comparison, measurements, protection, summary, training
 from covey.report.folder import Run, read_run
 from covey.report.layout import Section, Tile
-from covey.report.markup import Html
+from covey.report.markup import Html, tag
+
+_DOTS = ((6, 6), (14.5, 8), (8, 14.5))  # three clients of a covey
+MARK = tag(
+    "svg",
+    *(tag("circle", cx=x, cy=y, r=3.4, class_=f"fill c{i}") for i, (x, y) in enumerate(_DOTS)),
+    class_="mark",
+    viewBox="0 0 20 20",
+    aria_hidden="true",
+)
+ICON = quote(  # the same as a data address: a page without an icon makes a browser ask its server for one
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 20 20">'
+    + "".join(
+        f'<circle cx="{x}" cy="{y}" r="3.4" fill="{c}"/>' for (x, y), c in zip(_DOTS, ("#2d48c5", "#fe8b0f", "#39c7ab"))
+    )
+    + "</svg>"
+)
 
 
 @dataclass(frozen=True)
@@ -95,7 +112,7 @@ def render(page: Page) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(room.joinpath("page.html").read_text("utf-8"))
-    return template.render(page=page, style=style, script=script, script_digest=digest)
+    return template.render(page=page, style=style, script=script, script_digest=digest, mark=MARK, icon=ICON)
 
 
 def _write(path: Path, page: str) -> Path:

@@ -1,0 +1,213 @@
+"""What the runs of a folder say of themselves, kept up to date: a file is read again only when it has changed."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import tomllib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from covey.report.folder import Run, dig, fields
+from covey.report.grids import chosen
+from covey.report.protection import read_findings
+from covey.report.words import counted, duration, number, percent, pretty, sentence_case, size
+from covey.ui.find import OF_A_RUN, Place, places
+from covey.ui.tail import KINDS, Tail
+
+T = TypeVar("T")
+POINTS = 40  # of a curve in the list
+STARTING = 600.0  # seconds that a run may take before its first round until it counts as stopped …
+QUIET = 30.0  # … and between two rounds, where rounds are short
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the list, as the page's script reads it."""
+
+    kind: str  # run, audit, table
+    path: str  # relative to the folder; "" is the folder itself
+    page: str  # address of its report, relative to the list; "" while there is nothing to report
+    title: str
+    facts: str
+    status: str  # starting, running, finished, stopped
+    changed: float  # when it last changed, seconds since 1970
+    done: int = 0
+    total: int = 0
+    accuracy: str = ""
+    curve: tuple[float, ...] = ()
+    left: str = ""
+    verdict: str = ""
+    verdict_kind: str = ""  # leak, none, open
+    cost: str = ""
+
+
+class Shelf:
+    """The entries of one folder. Safe to ask from several threads."""
+
+    def __init__(self, root: Path, clock: Callable[[], float] = time.time) -> None:
+        self.root = root.resolve()
+        self._clock, self._lock = clock, threading.Lock()
+        self._read: dict[Path, tuple[tuple[float, int], Any]] = {}
+        self._tails: dict[Path, Tail] = {}
+        self._met: dict[Path, tuple[float, int]] = {}  # when and where a run was first seen under way
+        self._closed: dict[Path, tuple[object, Entry]] = {}  # finished runs, while their files stay the same
+
+    def entries(self) -> list[Entry]:
+        """What there is now; runs under way first, then the latest."""
+        make = {"run": self._run, "audit": self._audit, "table": self._table}
+        with self._lock:
+            found = [entry for place in places(self.root) if (entry := make[place.kind](place)) is not None]
+        return sorted(found, key=lambda e: (e.status not in ("running", "starting"), -e.changed, e.path))
+
+    def json(self) -> dict[str, Any]:
+        return {"folder": self.root.name, "entries": [asdict(entry) for entry in self.entries()]}
+
+    def _run(self, place: Place) -> Entry:
+        stamps = [_stamp(place.folder / name) for name in sorted(OF_A_RUN)]
+        known = self._closed.get(place.folder)
+        if known is None or known[0] != stamps:
+            known = (stamps, self._read_run(place))
+            if known[1].status == "finished":
+                self._closed[place.folder] = known
+        return known[1]
+
+    def _read_run(self, place: Place) -> Entry:
+        folder = place.folder
+        config = fields(self._parsed(folder / "config.toml", tomllib.loads))
+        result = fields(self._parsed(folder / "result.json", json.loads))
+        tails = [self._tail(part / "metrics.jsonl") for part in place.parts or (folder,)]
+        run = Run(folder.name, result, (), {}, config, "")
+        done, last = sum(tail.rounds for tail in tails), max(tails, key=lambda tail: tail.changed)
+        begun = _stamp(folder / "config.toml")[0]
+        changed = max(last.changed, _stamp(folder / "result.json")[0], begun)
+        rounds, seeds = number(dig(config, "training", "rounds")), number(config.get("seeds")) or 1
+        total = int((rounds or 0) * (seeds if place.parts else 1))
+        pace = self._pace(folder, changed, done, last)
+        status = _status(bool(result), done, self._clock() - changed, pace)
+        score = next((a for key in KINDS if (a := number(dig(result, "accuracy", key))) is not None), None)
+        score = score if score is not None else (last.curve[-1] if last.curve else None)
+        left = max(0.0, pace * (total - done) - (self._clock() - changed))
+        worst = next(iter(read_findings(run)), None)
+        path = self._path(folder)
+        return Entry(
+            kind="run",
+            path=path,
+            page=_address(path, "report.html") if result or done else "",
+            title=_title(run),
+            facts=_facts(run),
+            status=status,
+            changed=changed,
+            done=int(number(result.get("rounds")) or 0) * int(seeds) if result else done,
+            total=total,
+            accuracy="" if score is None else percent(score),
+            curve=tuple(round(last.curve[i], 4) for i in chosen(len(last.curve), POINTS)),
+            left=duration(left) if status == "running" and pace and total > done else "",
+            verdict=f"{worst.name}: {worst.said or worst.verdict}" if worst else "",
+            verdict_kind=worst.kind if worst else "",
+            cost=_cost(run),
+        )
+
+    def _pace(self, folder: Path, changed: float, done: int, tail: Tail) -> float:
+        """Seconds per round: as watched since this run was first seen, until then as it recorded them itself."""
+        since, before = self._met.setdefault(folder, (changed, done))
+        if done < before or not done:  # begun anew
+            self._met[folder] = (changed, done)
+        elif done > before:
+            return (changed - since) / (done - before)
+        return sum(tail.seconds) / len(tail.seconds) if tail.seconds else 0.0
+
+    def _audit(self, place: Place) -> Entry | None:
+        audits = fields(self._parsed(place.folder / "audit.json", json.loads)).get("audits")
+        if not isinstance(audits, list) or not audits or not isinstance(audits[0], dict):
+            return None
+        names = list(dict.fromkeys(pretty(a.get("algorithm")) for a in audits if isinstance(a, dict)))
+        what = names[0] if len(names) == 1 else counted(len(names), "algorithm")
+        combinations = counted(len(audits), "combination")
+        return self._document(
+            place, "audit.json", "audit", f"{what} on {pretty(audits[0].get('dataset'))}", combinations, "audit.html"
+        )
+
+    def _table(self, place: Place) -> Entry | None:
+        content = fields(self._parsed(place.folder / f"{place.name}.json", json.loads))
+        if not {"paper", "table", "title", "cells"} <= set(content):
+            return None
+        facts = f"{content['paper']} {content['table']} · {counted(len(content.get('claims') or []), 'claim')}"
+        title = sentence_case(content["title"])
+        return self._document(place, f"{place.name}.json", "table", title, facts, f"{place.name}.html")
+
+    def _document(self, place: Place, file: str, kind: str, title: str, facts: str, page: str) -> Entry:
+        path = self._path(place.folder)
+        changed = _stamp(place.folder / file)[0]
+        where = "/".join(filter(None, [path, file]))
+        return Entry(kind, where, _address(path, page), title, facts, "finished", changed)
+
+    def _path(self, folder: Path) -> str:
+        return "" if folder == self.root else folder.relative_to(self.root).as_posix()
+
+    def _parsed(self, path: Path, parse: Callable[[str], T]) -> T | None:
+        """A file's content, from memory while the file is the same; None where there is none to read."""
+        stamp = _stamp(path)
+        if path not in self._read or self._read[path][0] != stamp:
+            try:
+                content = parse(path.read_text("utf-8")) if stamp[1] else None
+            except (OSError, ValueError):  # being replaced, or damaged: the report says what is wrong
+                content = None
+            self._read[path] = (stamp, content)
+        found: T | None = self._read[path][1]
+        return found
+
+    def _tail(self, path: Path) -> Tail:
+        tail = self._tails.setdefault(path, Tail(path))
+        tail.update()
+        return tail
+
+
+def _stamp(path: Path) -> tuple[float, int]:
+    """(time of the last change, bytes); zeros where the file is not there."""
+    try:
+        state = path.stat()
+    except OSError:
+        return 0.0, 0
+    return state.st_mtime, state.st_size
+
+
+def _status(finished: bool, done: int, quiet: float, pace: float) -> str:
+    if finished:
+        return "finished"
+    if not done:
+        return "starting" if quiet < STARTING else "stopped"
+    return "running" if quiet < max(QUIET, 8 * pace) else "stopped"
+
+
+def _address(path: str, page: str) -> str:
+    return quote("/".join(filter(None, ["at", path, page])))
+
+
+def _title(run: Run) -> str:
+    data = run.word("dataset")
+    return f"{pretty(run.word('algorithm') or 'Run')}" + (f" on {pretty(data)}" if data else "")
+
+
+def _facts(run: Run) -> str:
+    clients, clusters = number(run.config.get("clients")), number(run.config.get("clusters"))
+    seeds, seed = number(run.config.get("seeds")) or 1, number(run.config.get("seed"))
+    said = [
+        counted(int(clients), "client") if clients else "",
+        counted(int(clusters), "cluster") if clusters else "",
+        *(pretty(word) for key in ("encryption", "defence") if (word := run.word(key))),
+        f"{int(seeds)} seeds" if seeds > 1 else f"seed {int(seed)}" if seed is not None else "",
+        "stand-in data" if run.result.get("stand_in") else "",
+    ]
+    return " · ".join(filter(None, said))
+
+
+def _cost(run: Run) -> str:
+    up, down = (number(dig(run.result, "bytes", way)) for way in ("up", "down"))
+    seconds = sum(s for v in fields(run.result.get("seconds")).values() if (s := number(v)) is not None)
+    traffic = f"{size((up or 0) + (down or 0))} per client and round" if up or down else ""
+    return ", ".join(filter(None, [duration(seconds) if seconds else "", traffic]))

@@ -1,0 +1,64 @@
+"""A metrics.jsonl that grows: only the lines that came since the last look are read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from covey.report.folder import dig
+from covey.report.words import number
+
+KINDS = ("average_cluster", "client_mean", "global")  # the accuracy that leads, as in the report
+
+
+@dataclass
+class Tail:
+    """What the lines so far say. A resumed run replaces the file: then it is read from its beginning."""
+
+    path: Path
+    rounds: int = 0
+    curve: list[float] = field(default_factory=list)
+    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=10))  # of the last rounds
+    changed: float = 0.0
+    _file: tuple[int, int] = (0, 0)
+    _read: int = 0
+
+    def update(self) -> None:
+        try:
+            with self.path.open("rb") as file:
+                state = os.fstat(file.fileno())
+                if (state.st_dev, state.st_ino) != self._file or state.st_size < self._read:
+                    self._forget((state.st_dev, state.st_ino))
+                self.changed = state.st_mtime
+                file.seek(self._read)
+                fresh = file.read()
+        except OSError:  # not there yet, or no longer
+            self._forget((0, 0))
+            return
+        whole = fresh[: fresh.rfind(b"\n") + 1]  # a line that is being written is left for the next look
+        self._read += len(whole)
+        for line in whole.splitlines():
+            self._add(line)
+
+    def _forget(self, file: tuple[int, int]) -> None:
+        self.rounds, self.curve, self.changed, self._read, self._file = 0, [], 0.0, 0, file
+        self.seconds.clear()
+
+    def _add(self, line: bytes) -> None:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            return
+        round_number = number(dig(record, "round"))
+        if round_number is None:
+            return
+        self.rounds = int(round_number)
+        accuracy = next((a for key in KINDS if (a := number(dig(record, "accuracy", key))) is not None), None)
+        if accuracy is not None:
+            self.curve.append(accuracy)
+        phases = dig(record, "seconds")
+        if isinstance(phases, dict):
+            self.seconds.append(sum(s for v in phases.values() if (s := number(v)) is not None))
