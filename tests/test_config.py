@@ -13,6 +13,8 @@ from covey.attacks import ATTACKS
 from covey.data.partitions import PARTITIONS
 from covey.errors import CoveyError
 from covey.experiment import Experiment
+from covey.papers.harness import run_hash
+from covey.prepare import prepare
 from covey.privacy import DEFENCES
 
 
@@ -83,6 +85,14 @@ def test_no_defence_by_name() -> None:
         ({"defence": 3}, "defence is 3"),
         ({"seeds": 0}, "seeds"),
         ({"engine": {"device": "tpu"}}, "auto, cpu or cuda"),
+        ({"deployment": {"missing": "go"}}, "did you mean 'go_on'"),
+        ({"deployment": {"round_seconds": 0}}, "above 0"),
+        ({"deployment": {"min_silos": 21}}, "of 20 clients"),
+        ({"silos": {"kind": "pixels"}}, "image, binary, real, tokens"),
+        ({"silos": {"shape": [28, 0]}}, "at least 1"),
+        ({"silos": {"classes": ["a", "a"]}}, "a name of its own"),
+        ({"dataset": "silos"}, "needs silos.shape"),
+        ({"dataset": "silos", "silos": {"kind": "tokens", "shape": [9], "classes": ["a", "b"]}}, "vocabulary"),
     ],
 )
 def test_mistakes_are_answered_with_what_to_change(table: dict[str, object], says: str) -> None:
@@ -105,3 +115,17 @@ def test_toml_that_is_not_toml(tmp_path: Path) -> None:
 def test_written_toml_reads_back() -> None:
     table = {"a": 1, "b": 'q"uote\n', "c": [1.5, True], "d": {"e": {"f": "x"}, "g": 2}}
     assert tomllib.loads(config.to_toml(table)) == table
+
+
+def test_tables_of_a_deployment_read_back_and_do_not_rename_a_run() -> None:
+    silos = {"shape": [2, 2], "classes": ["cat", "dog"], "public": "public"}
+    experiment = Experiment.of(dataset="silos", silos=silos, deployment={"missing": "wait", "max_megabytes": 12})
+    assert experiment.silos.shape == (2, 2) and experiment.deployment.max_megabytes == 12.0
+    assert Experiment.of(tomllib.loads(experiment.toml())) == experiment
+    assert run_hash(Experiment.of(deployment={"missing": "wait"})) == run_hash(Experiment())
+
+
+def test_a_simulation_of_real_silos_is_refused() -> None:
+    experiment = Experiment.of(dataset="silos", silos={"shape": [2], "classes": ["a", "b"], "kind": "real"})
+    with pytest.raises(CoveyError, match="only the silos have"):
+        prepare(experiment)

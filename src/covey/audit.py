@@ -31,6 +31,7 @@ from covey.run import run
 
 SURVEYED = ("fedavg", "ifca", "fedsoft", "sattler", "mingledpie", "routing", "fedcaprivacy")
 DEFENDED = ("none", "dp_sgd", "ldp", "afc", "ckks", "bfv")
+_NO_SETTINGS = ("attacks", "engine", "out", "seeds", "silos", "deployment")  # say nothing about what leaks here
 
 
 def audit(experiment: Experiment, out: str | Path, *, quiet: bool = False) -> Audit:
@@ -58,7 +59,7 @@ def audit(experiment: Experiment, out: str | Path, *, quiet: bool = False) -> Au
         accuracy=accuracy,
         cells=fill(experiment, done, failed),
         runs=tuple(runs),
-        settings={k: v for k, v in once.table().items() if k not in ("attacks", "engine", "out", "seeds")},
+        settings={k: v for k, v in once.table().items() if k not in _NO_SETTINGS},
     )
 
 

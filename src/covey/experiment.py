@@ -11,6 +11,7 @@ from covey import config
 from covey.algorithms import ALGORITHMS
 from covey.attacks import ATTACKS
 from covey.data.partitions import PARTITIONS
+from covey.deployment import SILOS, Deployment, Silos
 from covey.errors import CoveyError, nearest
 from covey.exposure import Exposure
 from covey.learn.work import Plan
@@ -146,6 +147,8 @@ class Experiment:
     out: str = ""  # folder of the run; empty: runs/<algorithm>-<dataset>-<number>
 
     def __post_init__(self) -> None:
+    silos: Silos = field(default_factory=Silos)
+    deployment: Deployment = field(default_factory=Deployment)
         if self.clients < 1 or self.clusters < 1:
             raise CoveyError(f"clients is {self.clients} and clusters is {self.clusters}: both must be at least 1")
         if self.clusters > self.clients:
@@ -166,6 +169,10 @@ class Experiment:
 
     @classmethod
     def of(cls, table: Mapping[str, Any] | None = None, /, **more: Any) -> Experiment:
+        if self.dataset == SILOS:
+            self.silos.check()
+        if self.deployment.min_silos > self.clients:
+            raise CoveyError(f"deployment.min_silos is {self.deployment.min_silos}, of {self.clients} clients")
         """From a table of plain values (a TOML file's content, or keyword arguments)."""
         values = config.merge(table or {}, more)
         defence = values.get("defence")

@@ -11,6 +11,7 @@ from torch import Tensor
 from covey.algorithms.contract import Setting
 from covey.data.federation import Federation
 from covey.data.sources import load
+from covey.deployment import SILOS
 from covey.engines.host import Examiner, Host
 from covey.engines.simulate import InProcess, Workers, can_fork, cores, forks_safely
 from covey.errors import CoveyError
@@ -26,6 +27,10 @@ from covey.randomness import generator, key
 def prepare(experiment: Experiment, given: Federation | None = None) -> tuple[Federation, Network, Setting]:
     """Data cut over clients, the network for it, and what everyone agrees on before the first round."""
     seed = experiment.seed
+    if experiment.dataset == SILOS and given is None:
+        raise CoveyError(
+            "dataset = 'silos' is data that only the silos have: deploy it (`covey keys make`), or simulate a named dataset"
+        )
     federation = given or experiment.partition.make(
         load(experiment.dataset), experiment.clients, experiment.clusters, seed
     )

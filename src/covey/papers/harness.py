@@ -218,7 +218,7 @@ def claim(text: str, holds: bool | None, why: str, partly: bool = False) -> Clai
 
 def run_hash(experiment: Experiment) -> str:
     """Names a run by all that determines its figures: not by where it runs nor where it is written."""
-    table = {k: v for k, v in experiment.table().items() if k not in ("engine", "out")}
+    table = {k: v for k, v in experiment.table().items() if k not in ("engine", "silos", "deployment", "out")}
     text = json.dumps({"covey": __version__, **table}, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
