@@ -14,6 +14,8 @@ from covey.report.measurements import NOISE, keys_of, measured
 from covey.report.svg import Axis, axis_for
 from covey.report.words import counted, number, percent, plain, pretty, sentence_case
 
+WORDS = {"leak": "leaks", "none": "no leak seen", "open": "undecided"}  # for findings that come without a verdict
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -74,8 +76,7 @@ class Finding:
     @property
     def verdict(self) -> str:
         """The attack's own word where it gave one, and the reason."""
-        words = {"leak": "leaks", "none": "no leak seen", "open": "undecided"}
-        return f"{self.said or words[self.kind]}: {self.reason}"
+        return f"{self.said or WORDS[self.kind]}: {self.reason}"
 
     def form(self, value: float) -> str:
         return percent(value) if self.is_share else plain(value)

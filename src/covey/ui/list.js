@@ -46,7 +46,7 @@
   };
 
   const name = (entry) => make("h3", {}, entry.page ? make("a", { href: entry.page }, entry.title) : entry.title);
-  const where = (entry) => make("p", { className: "sub" }, [entry.facts, entry.path].filter(Boolean).join(" · "));
+  const where = (entry, path) => make("p", { className: "sub" }, path ? make("code", {}, path) : "", path && entry.facts ? " · " : "", entry.facts);
 
   const card = (entry) => {
     const bar = make("progress", { max: entry.total || 1, value: entry.done });
@@ -55,7 +55,7 @@
       make("span", {}, "Round ", make("b", {}, String(entry.done)), entry.total ? ` of ${entry.total}` : ""),
       entry.accuracy ? make("span", {}, "accuracy ", make("b", {}, entry.accuracy)) : "",
       make("span", {}, entry.status === "starting" ? "preparing" : entry.left ? `${entry.left} left` : ""));
-    return make("li", {}, name(entry), where(entry), curve(entry.curve, 74), bar, facts);
+    return make("li", {}, name(entry), where(entry, entry.path), curve(entry.curve, 74), bar, facts);
   };
 
   const said = (entry) => {
@@ -70,15 +70,13 @@
   const row = (entry) => {
     const when = make("p", { className: "small-text when" }, ago(entry.changed));
     when.dataset.then = entry.changed;
-    const what = make("div", { className: "what" }, name(entry), where(entry));
+    const what = make("div", { className: "what" }, name(entry), where(entry, entry.path.split("/").pop()));
     if (entry.kind !== "run") return make("li", { className: "row document" }, make("span", { className: "tick-box" }), what, when);
     const box = make("input", { type: "checkbox", name: "run", value: entry.path, checked: ticked.has(entry.path), disabled: !entry.page });
     box.setAttribute("aria-label", `compare ${entry.title}, ${entry.path}`);
     box.addEventListener("change", () => { ticked[box.checked ? "add" : "delete"](entry.path); tally(); });
-    const verdict = said(entry);
-    for (const element of [when, verdict]) element.style.margin = "0";
     return make("li", { className: "row" }, make("span", { className: "tick-box" }, box), what, curve(entry.curve, 30),
-      make("span", { className: "value" }, entry.accuracy), verdict, make("span", { className: "small-text" }, entry.cost), when);
+      make("span", { className: "value" }, entry.accuracy), said(entry), make("span", { className: "small-text" }, entry.cost), when);
   };
 
   // An element for every entry, made anew only where the entry says something else than before.
@@ -105,7 +103,7 @@
       groups.set(folder, { box: make("div", { className: "group" }, title, list, more), title, list, more });
     }
     const found = groups.get(folder);
-    found.title.textContent = `${folder ? `${folder}, ` : ""}${members.length}`;
+    found.title.replaceChildren(folder || "In the folder itself", make("span", { className: "soft" }, ` ${members.length}`));
     const shown = opened.has(folder) ? members : members.filter((entry, i) => i < FIRST || ticked.has(entry.path));
     place(found.list, shown.map((entry) => drawn(rows, row, entry)));
     found.more.hidden = shown.length === members.length;
@@ -116,7 +114,7 @@
   const headline = () => {
     const runs = entries.filter((entry) => entry.kind === "run"), live = runs.filter(underWay).length;
     if (!entries.length) return "No runs here yet";
-    return live ? `${counted(live, "run")} under way, ${runs.length - live} before` : counted(runs.length, "run");
+    return live ? `${counted(live, "run")} under way, ${counted(runs.length - live, "other")}` : counted(runs.length, "run");
   };
 
   const draw = () => {

@@ -7,9 +7,11 @@ name that it points at 127.0.0.1 (DNS rebinding) by the check of Host; frames an
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import sys
+import threading
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from http import HTTPStatus
@@ -130,7 +132,8 @@ class Handler(BaseHTTPRequestHandler):
         super().__init__(*rest)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
-        self._send(self._refusal() or self.site.answer(self.path))
+        with contextlib.suppress(ConnectionError):  # the reader has gone on to another page
+            self._send(self._refusal() or self.site.answer(self.path))
 
     do_HEAD = do_GET
 
@@ -162,7 +165,8 @@ class Handler(BaseHTTPRequestHandler):
 
 def open_server(root: Path, port: int = 0) -> ThreadingHTTPServer:
     """A server that is bound but not yet serving; without a port the usual one, or any where that is taken."""
-    handler = partial(Handler, Site(root))
+    site = Site(root)
+    handler = partial(Handler, site)
     for wanted in (port,) if port else (PORT, 0):
         try:
             server = ThreadingHTTPServer((LOOPBACK, wanted), handler)
@@ -171,6 +175,9 @@ def open_server(root: Path, port: int = 0) -> ThreadingHTTPServer:
                 raise CoveyError(f"port {port} cannot be used: {problem.strerror}; choose another --port") from problem
             continue
         server.daemon_threads = True
+        threading.Thread(
+            target=site.shelf.entries, daemon=True
+        ).start()  # the first look reads most: begin before asked
         return server
     raise CoveyError("no port of this machine is free")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 import threading
 import time
 import tomllib
@@ -14,7 +15,7 @@ from urllib.parse import quote
 
 from covey.report.folder import Run, dig, fields
 from covey.report.grids import chosen
-from covey.report.protection import read_findings
+from covey.report.protection import WORDS, read_findings
 from covey.report.words import counted, duration, number, percent, pretty, sentence_case, size
 from covey.ui.find import OF_A_RUN, Place, places
 from covey.ui.tail import KINDS, Tail
@@ -106,19 +107,21 @@ class Shelf:
             total=total,
             accuracy="" if score is None else percent(score),
             curve=tuple(round(last.curve[i], 4) for i in chosen(len(last.curve), POINTS)),
-            left=duration(left) if status == "running" and pace and total > done else "",
-            verdict=f"{worst.name}: {worst.said or worst.verdict}" if worst else "",
+            left=duration(max(1, round(left))).replace(".0", "")
+            if status == "running" and pace and total > done
+            else "",
+            verdict=f"{worst.name}: {worst.said or WORDS[worst.kind]}" if worst else "",
             verdict_kind=worst.kind if worst else "",
             cost=_cost(run),
         )
 
     def _pace(self, folder: Path, changed: float, done: int, tail: Tail) -> float:
         """Seconds per round: as watched since this run was first seen, until then as it recorded them itself."""
-        since, before = self._met.setdefault(folder, (changed, done))
-        if done < before or not done:  # begun anew
-            self._met[folder] = (changed, done)
-        elif done > before:
+        since, before = self._met.get(folder, (changed, done))
+        if before and done > before:
             return (changed - since) / (done - before)
+        if done != before or folder not in self._met:  # the first round, or begun anew: preparing does not count
+            self._met[folder] = (changed, done)
         return sum(tail.seconds) / len(tail.seconds) if tail.seconds else 0.0
 
     def _audit(self, place: Place) -> Entry | None:
@@ -168,12 +171,12 @@ class Shelf:
 
 
 def _stamp(path: Path) -> tuple[float, int]:
-    """(time of the last change, bytes); zeros where the file is not there."""
+    """(time of the last change, bytes); zeros where there is no such file, or a link, which may lead out of the folder."""
     try:
-        state = path.stat()
+        state = path.lstat()
     except OSError:
         return 0.0, 0
-    return state.st_mtime, state.st_size
+    return (state.st_mtime, state.st_size) if stat.S_ISREG(state.st_mode) else (0.0, 0)
 
 
 def _status(finished: bool, done: int, quiet: float, pace: float) -> str:

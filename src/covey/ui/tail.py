@@ -28,14 +28,14 @@ class Tail:
 
     def update(self) -> None:
         try:
-            with self.path.open("rb") as file:
+            with open(self.path, "rb", opener=_no_link) as file:
                 state = os.fstat(file.fileno())
                 if (state.st_dev, state.st_ino) != self._file or state.st_size < self._read:
                     self._forget((state.st_dev, state.st_ino))
                 self.changed = state.st_mtime
                 file.seek(self._read)
                 fresh = file.read()
-        except OSError:  # not there yet, or no longer
+        except OSError:  # not there yet, no longer, or a link, which may lead out of the folder
             self._forget((0, 0))
             return
         whole = fresh[: fresh.rfind(b"\n") + 1]  # a line that is being written is left for the next look
@@ -62,3 +62,7 @@ class Tail:
         phases = dig(record, "seconds")
         if isinstance(phases, dict):
             self.seconds.append(sum(s for v in phases.values() if (s := number(v)) is not None))
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0))
