@@ -26,25 +26,43 @@ from covey.randomness import generator, key
 
 def prepare(experiment: Experiment, given: Federation | None = None) -> tuple[Federation, Network, Setting]:
     """Data cut over clients, the network for it, and what everyone agrees on before the first round."""
-    seed = experiment.seed
-    if experiment.dataset == SILOS and given is None:
+    federation = given or cut(experiment)
+    network = Network.of(experiment.model, federation.dataset)
+    return federation, network, agree(experiment, federation, network)
+
+
+def cut(experiment: Experiment) -> Federation:
+    """The experiment's dataset, as its partition cuts it over the clients."""
+    if experiment.dataset == SILOS:
         raise CoveyError(
             "dataset = 'silos' is data that only the silos have: deploy it (`covey keys make`), or simulate a named dataset"
         )
-    federation = given or experiment.partition.make(
-        load(experiment.dataset), experiment.clients, experiment.clusters, seed
+    federation: Federation = experiment.partition.make(
+        load(experiment.dataset), experiment.clients, experiment.clusters, experiment.seed
     )
-    network = Network.of(experiment.model, federation.dataset)
+    return federation
+
+
+def agree(experiment: Experiment, federation: Federation, network: Network) -> Setting:
+    """What everyone knows before the first round; of the federation only its public samples and its size count."""
     layers = experiment.layers.personal
     personal = personal_mask(network, layers) if layers else torch.ones(network.d, dtype=torch.bool)
-    setting = Setting(
-        seed=seed,
-        clients=len(federation.clients),
+    start = _start(experiment, federation, network)
+    return setting_of(experiment, len(federation.clients), start, personal, _public(network, federation))
+
+
+def setting_of(
+    experiment: Experiment, clients: int, start: Tensor, personal: Tensor, public: tuple[Tensor, Tensor] | None
+) -> Setting:
+    device = device_of(experiment)
+    return Setting(
+        seed=experiment.seed,
+        clients=clients,
         clusters=experiment.clusters,
         rounds=experiment.training.rounds,
         plan=experiment.training.plan(1),
-        start=_start(experiment, federation, network).to(device_of(experiment)),
-        personal=personal.to(device_of(experiment)),
+        start=start.to(device),
+        personal=personal.to(device),
         encryption=experiment.encryption,
         common_start=experiment.start.common,
         public=_public(network, federation),
