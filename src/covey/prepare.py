@@ -65,9 +65,8 @@ def setting_of(
         personal=personal.to(device),
         encryption=experiment.encryption,
         common_start=experiment.start.common,
-        public=_public(network, federation),
+        public=public,
     )
-    return federation, network, setting
 
 
 def _public(network: Network, federation: Federation) -> tuple[Tensor, Tensor] | None:
