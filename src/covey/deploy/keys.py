@@ -1,0 +1,285 @@
+"""Who holds which keys in a deployment: making them, adding a silo, loading a party's folder.
+
+    out/authority/       keep offline: ca.key, ca.crt, issued.bin (what a further silo is given), agreed.bin
+    out/server/          party.bin, server.crt, server.key, nodes/<name>.pub and .bin: the public keys of all others
+    out/silos/<name>/    party.bin, node.key
+    out/csp/             the same, where the algorithm has a further server of that name
+
+Every party's folder also has agreed.bin, experiment.toml (the same, to read) and ca.crt. A party's folder holds its own
+secrets and others' public keys: the server's never a key that opens what silos seal. What only its owner may read is 0600.
+
+A silo is added by two public files in the server's `nodes`, and taken away by removing them: nobody else's folder changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from covey.algorithms.contract import make_keys, own_keys, server_of
+from covey.checkpoint import write_atomically
+from covey.crypto.signatures import Signer
+from covey.deploy.agreed import Agreed, agree, digest, experiment_of, setting_of
+from covey.deploy.certificates import general_name, issue_server, make_authority, make_node, registered
+from covey.errors import CoveyError
+from covey.experiment import Experiment
+from covey.messages import decode, encode, message
+
+SERVER = "server"
+SECRETS = ("party.bin", "node.key", "server.key", "ca.key", "issued.bin")
+PAILLIER_BITS = 3072  # 128-bit security; what experiments run with by default is less
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+T = TypeVar("T")
+
+
+@message
+@dataclass(frozen=True)
+class Party:
+    """One party, with all that it alone may know."""
+
+    name: str  # "server", "north", "csp"
+    role: str  # as views call it: "server" or "bs", "client:3", "csp"
+    signing: bytes = field(repr=False)  # Ed25519, secret
+    known: dict[str, bytes]  # role -> Ed25519 public key, of those that it hears from
+    keys: dict[str, Any] = field(repr=False)  # the algorithm's key material, as far as it is this party's
+    silos: dict[str, int] = field(default_factory=dict)  # server only: name -> client
+    agreed: str = ""  # digest of what was agreed
+
+
+@message
+@dataclass(frozen=True)
+class Admission:
+    """What the server knows of a party that it lets in; all of it public."""
+
+    name: str
+    role: str
+    client: int  # -1: a further server
+    signing: bytes  # Ed25519, public
+
+
+@message
+@dataclass(frozen=True)
+class Issued:
+    """What the authority keeps so that silos can be added later: as secret as all silos' keys together."""
+
+    clients: dict[str, Any] = field(repr=False)
+    server: str  # its role
+    server_signing: bytes  # public
+    taken: dict[str, int]  # names ever given, with their client numbers: none is given twice
+    agreed: str
+
+
+def make(experiment: Experiment, silos: Sequence[str], hosts: Sequence[str], out: Path) -> None:
+    """All folders of a deployment, the first silo being client 0; hosts are the names that silos reach the server by."""
+    experiment = deployed(experiment)
+    further = tuple(getattr(experiment.algorithm, "further", ()))
+    _check_names(silos, experiment.clients, (SERVER, *further))
+    for host in hosts:
+        general_name(host)  # refuses what is none
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise CoveyError(f"{out} is there already and keys are never overwritten: choose another folder with --out")
+    agreed = agree(experiment)
+    made = make_keys(experiment.algorithm, setting_of(agreed, experiment))
+    authority = make_authority()
+    with _whole(out) as folder:
+        server = Signer.generate(server_of(experiment.algorithm))
+        issued = Issued(made.get("clients", {}), server.sender, server.public, {}, digest(agreed))
+        _write_folder(folder / "authority", agreed, authority.public, {"ca.key": authority.private})
+        pair = issue_server(authority, hosts)
+        party = Party(SERVER, server.sender, server.secret, {}, made.get(server.sender, {}), {}, issued.agreed)
+        secrets = {"party.bin": encode(party), "server.key": pair.private}
+        _write_folder(folder / SERVER, agreed, authority.public, secrets, {"server.crt": pair.public})
+        for name in further:
+            _write_party(folder, folder / name, (name, name, -1), made.get(name, {}), issued, agreed, authority.public)
+        for name in silos:
+            issued = _write_silo(folder, name, issued, agreed, authority.public)
+        _write(folder / "authority" / "issued.bin", encode(issued), 0o600)
+
+
+def add(out: Path, name: str) -> None:
+    """One more silo, with the next free client number; the server's folder gets its public keys, nothing else changes."""
+    authority = out / "authority"
+    if not authority.is_dir():
+        raise CoveyError(
+            f"{out} has no authority folder, without which no silo can be added: run it where that is kept"
+        )
+    _check_private(authority)
+    issued, agreed = _read(authority / "issued.bin", Issued), _read(authority / "agreed.bin", Agreed)
+    experiment = experiment_of(agreed)
+    if name in issued.taken:
+        raise CoveyError(
+            f"'{name}' was given to client {issued.taken[name]} before: a new silo needs a name of its own"
+        )
+    _check_names([*issued.taken, name], experiment.clients, (SERVER, *getattr(experiment.algorithm, "further", ())))
+    issued = _write_silo(out, name, issued, agreed, _bytes(authority / "ca.crt"))
+    _write(authority / "issued.bin", encode(issued), 0o600)
+
+
+def load(folder: Path) -> tuple[Party, Agreed]:
+    """A party from its folder, checked: readable by its owner only, whole, and made for what is agreed there."""
+    folder = Path(folder)
+    if not (folder / "party.bin").is_file():
+        raise CoveyError(f"{folder} holds no party.bin: give one party's folder, as `covey keys make` wrote it")
+    _check_private(folder)
+    party, agreed = _read(folder / "party.bin", Party), _read(folder / "agreed.bin", Agreed)
+    if party.agreed != digest(agreed):
+        raise CoveyError(f"{folder}/agreed.bin is not what party.bin was made for: copy the whole folder again")
+    admitted = admissions(folder)
+    if party.name == SERVER:
+        silos = {a.name: a.client for a in admitted if a.client >= 0}
+        party = replace(party, known={a.role: a.signing for a in admitted}, silos=silos)
+    return party, agreed
+
+
+def admissions(folder: Path) -> list[Admission]:
+    """Whom the server lets in, as its `nodes` folder says now; further servers first, then silos by number."""
+    found = [_read(path, Admission) for path in sorted((folder / "nodes").glob("*.bin"))]
+    return sorted(found, key=lambda a: a.client)
+
+
+def node_keys(folder: Path) -> dict[str, bytes]:
+    """Public keys of the nodes that the server lets in, by name, as Flower's Control API takes them."""
+    return {a.name: registered(_bytes(folder / "nodes" / f"{a.name}.pub")) for a in admissions(folder)}
+
+
+def seed_of(party: Party, experiment: Experiment) -> int:
+    """From what a party draws its noise, batches and orders: only in a rehearsal the seed that everybody knows.
+
+    Who knows the seed could take differential privacy's noise off again. A party's own follows from its signing key, so
+    that it is the same after a restart.
+    """
+    if experiment.deployment.rehearsal:
+        return experiment.seed
+    drawn = hashlib.sha256(b"covey party seed\n" + party.signing + party.agreed.encode()).digest()
+    return int.from_bytes(drawn, "big")
+
+
+def deployed(experiment: Experiment) -> Experiment:
+    """The experiment as real parties run it: secret draws, and keys for more than a simulation; a rehearsal as it is."""
+    if experiment.seeds > 1:
+        raise CoveyError(f"seeds is {experiment.seeds}: a deployment runs once, set seeds = 1")
+    if experiment.deployment.rehearsal:
+        return experiment
+    algorithm = experiment.algorithm
+    usual = {f.name: f.default for f in fields(algorithm)}
+    change: dict[str, Any] = {}
+    if "draw" in usual and algorithm.draw == "keyed":
+        change["draw"] = "secret"
+    if experiment.encryption == "paillier" and "bits" in usual and algorithm.bits == usual["bits"]:
+        change["bits"] = max(PAILLIER_BITS, algorithm.bits)
+    return replace(experiment, algorithm=replace(algorithm, **change)) if change else experiment
+
+
+# ---------------------------------------------------------------- writing
+
+
+def _write_silo(out: Path, name: str, issued: Issued, agreed: Agreed, ca: bytes) -> Issued:
+    client = max(issued.taken.values(), default=-1) + 1
+    own = own_keys(issued.clients, client)
+    _write_party(out, out / "silos" / name, (name, f"client:{client}", client), own, issued, agreed, ca)
+    return replace(issued, taken={**issued.taken, name: client})
+
+
+def _write_party(
+    out: Path, folder: Path, who: tuple[str, str, int], keys: dict[str, Any], issued: Issued, agreed: Agreed, ca: bytes
+) -> None:
+    """The folder of a party that the server lets in, and its public keys for the server."""
+    name, role, client = who
+    signer, node = Signer.generate(role), make_node()
+    party = Party(name, role, signer.secret, {issued.server: issued.server_signing}, keys, {}, issued.agreed)
+    _write_folder(folder, agreed, ca, {"party.bin": encode(party), "node.key": node.private})
+    nodes = out / SERVER / "nodes"
+    _make_folder(nodes)
+    _write(nodes / f"{name}.pub", node.public)
+    _write(nodes / f"{name}.bin", encode(Admission(name, role, client, signer.public)))
+
+
+def _write_folder(
+    folder: Path, agreed: Agreed, ca: bytes, secret: dict[str, bytes], public: dict[str, bytes] | None = None
+) -> None:
+    if folder.exists():
+        raise CoveyError(f"{folder} is there already and keys are never overwritten: move it away first")
+    _make_folder(folder)
+    for name, data in secret.items():
+        _write(folder / name, data, 0o600)
+    shown = {"agreed.bin": encode(agreed), "experiment.toml": agreed.experiment.encode(), "ca.crt": ca}
+    for name, data in {**shown, **(public or {})}.items():
+        _write(folder / name, data)
+
+
+def _write(path: Path, data: bytes, mode: int = 0o644) -> None:
+    write_atomically(path, data, mode)
+
+
+def _make_folder(folder: Path) -> None:
+    """With 0700 also for those above it that are made with it."""
+    try:
+        for one in reversed([folder, *folder.parents]):
+            one.mkdir(mode=0o700, exist_ok=True)
+    except OSError as e:
+        raise CoveyError(f"{folder} could not be made: {e.strerror}; choose another folder with --out") from e
+
+
+@contextmanager
+def _whole(out: Path) -> Iterator[Path]:
+    """A folder that appears as `out` when all of it is written, or not at all."""
+    _make_folder(out.parent)
+    part = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))  # 0700
+    try:
+        yield part
+        part.replace(out)
+    except OSError as e:
+        raise CoveyError(f"{out} could not be written: {e.strerror}; choose another folder with --out") from e
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+# ---------------------------------------------------------------- reading and checking
+
+
+def _check_names(names: Sequence[str], clients: int, reserved: Sequence[str]) -> None:
+    if not names:
+        raise CoveyError("no silo is named: give at least one, for example --silos north,south,west")
+    for name in names:
+        if not _NAME.fullmatch(name) or name in reserved:
+            raise CoveyError(
+                f"'{name}' cannot be a silo's name: use small letters, digits and '-', up to 40, "
+                f"and none of {', '.join(reserved)}"
+            )
+    twice = sorted({name for name in names if list(names).count(name) > 1})
+    if twice:
+        raise CoveyError(f"'{twice[0]}' is named twice: every silo needs a name of its own")
+    if len(names) > clients:
+        raise CoveyError(f"{len(names)} silos for {clients} clients: set clients to as many as there may ever be")
+
+
+def _check_private(folder: Path) -> None:
+    for path in (folder / name for name in SECRETS):
+        if os.name == "posix" and path.is_file() and path.stat().st_mode & 0o077:
+            raise CoveyError(f"{path} holds secrets and others on this machine can read it: run `chmod 600 {path}`")
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as e:
+        raise CoveyError(f"{path} cannot be read: {e.strerror}; copy it again from where the keys were made") from e
+
+
+def _read(path: Path, kind: type[T]) -> T:
+    data = _bytes(path)
+    try:
+        found = decode(data)
+    except CoveyError as e:
+        raise CoveyError(f"{path} cannot be used ({e}): copy it again from where the keys were made") from e
+    if not isinstance(found, kind):
+        raise CoveyError(f"{path} holds no {kind.__name__}: copy it again from where the keys were made")
+    return found
