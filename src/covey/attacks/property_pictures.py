@@ -2,7 +2,7 @@
 
 A picture is a table of small lists, drawn by whoever reads the finding:
     {"kind": "scatter", "title", "x", "y", "label"}          one dot each, coloured by label
-    {"kind": "histogram", "title", "edges", "counts"}        counts between consecutive edges
+    {"kind": "histogram", "title", "edges", "counts", "of", "counted"}   counts between consecutive edges, of what
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def pictures(evidence: Evidence, labels: Labels, seed: int) -> list[dict[str, An
     if len(known):
         counts, edges = np.histogram(known, bins=20, range=(-1.0, 1.0))
         title = f"cosine similarity of consecutive updates: mean {known.mean():.2f}, deviation {known.std():.2f}"
-        drawn.append({"kind": "histogram", "title": title, "edges": edges.tolist(), "counts": counts.tolist()})
+        bins = {"edges": edges.round(2).tolist(), "counts": counts.tolist()}
+        drawn.append({"kind": "histogram", "title": title, **bins, "of": "cosine similarity", "counted": "rounds"})
     return drawn
 
 

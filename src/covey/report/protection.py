@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from covey.report.folder import Run, dig, fields
-from covey.report.layout import Section, figures, rows_table
+from covey.report.layout import NOTHING, Section, figures, rows_table
 from covey.report.marks import track
 from covey.report.markup import Html, join, tag
 from covey.report.measurements import NOISE, keys_of, measured
+from covey.report.property_pictures import pictures_of
 from covey.report.svg import Axis, axis_for
 from covey.report.words import counted, number, percent, plain, pretty, sentence_case
 
@@ -31,6 +32,7 @@ class Finding:
     controls: tuple[tuple[str, float], ...]
     said: str  # the verdict that the attack itself gave, or nothing
     details: tuple[tuple[str, str], ...]
+    pictures: Html = NOTHING
 
     @property
     def baseline(self) -> float | None:
@@ -89,7 +91,10 @@ def read_findings(run: Run) -> list[Finding]:
         value = number(dig(entry, "value"))
         if value is None:
             continue
-        told = ({"used": entry["used"]} if entry.get("used") else {}) | fields(entry.get("details"))
+        details = dict(fields(entry.get("details")))
+        pictures = pictures_of(details)
+        details.pop("pictures", None)
+        told = ({"used": entry["used"]} if entry.get("used") else {}) | details
         found.append(
             Finding(
                 sentence_case(name),
@@ -102,6 +107,7 @@ def read_findings(run: Run) -> list[Finding]:
                 tuple((str(k), s) for k, v in fields(entry.get("controls")).items() if (s := number(v)) is not None),
                 str(entry.get("verdict") or ""),
                 tuple((sentence_case(k), _brief(v)) for k, v in told.items()),
+                pictures,
             )
         )
     return sorted(found, key=lambda finding: -finding.excess)
@@ -159,7 +165,8 @@ def _finding(one: Finding) -> Html:
     numbers += [f"; {name.replace('_', ' ')} {one.form(score)}" for name, score in one.controls]
     more = ". ".join(f"{name}: {value}" for name, value in one.details)
     foot = tag("p", more, class_="soft small-text") if more else Html("")
-    return tag("li", tag("div", head, chip), tag("div", picture, tag("p", *numbers, class_="numbers"), foot))
+    said = tag("div", picture, tag("p", *numbers, class_="numbers"), foot)
+    return tag("li", tag("div", head, chip), said, one.pictures)
 
 
 def read_ledger(run: Run) -> list[tuple[str, dict[str, Any]]]:
