@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Annotated, Any
 import click
 import typer
 
+from covey.cli_keys import data_export, keys_app
 from covey.errors import CoveyError, nearest
 
 app = typer.Typer(
@@ -20,10 +20,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
-    help="Private clustered federated learning: train it, protect it, attack it, audit it.",
+    help="Private clustered federated learning: train it, protect it, attack it, audit it, deploy it.",
 )
 data_app = typer.Typer(no_args_is_help=True, help="Datasets: what is there, download, verify.")
 app.add_typer(data_app, name="data")
+app.add_typer(keys_app, name="keys")
 
 Source = Annotated[str, typer.Argument(help="A TOML file or the name of a preset (`covey list presets`).")]
 Sets = Annotated[
@@ -35,11 +36,19 @@ Out = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print result.json on standard output and nothing else there.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Log = Annotated[
+    list[str] | None, typer.Option("--log", metavar="LOGGER", help="Also log to `tensorboard` or `mlflow`; repeatable.")
+]
 
 
 @app.command("run")
 def run_command(
-    source: Source = "", set_: Sets = None, out: Out = None, as_json: Json = False, quiet: Quiet = False
+    source: Source = "",
+    set_: Sets = None,
+    out: Out = None,
+    log: Log = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run one experiment and write its report.
 
@@ -48,6 +57,7 @@ def run_command(
         covey run ifca-mnist --set training.rounds=20 --set seeds=3
         covey run my.toml --out runs/first
     """
+    from covey import loggers
     from covey.experiment import Experiment
     from covey.run import run
 
@@ -55,17 +65,20 @@ def run_command(
     experiment = Experiment.of(table)
     folder = out or (Path(experiment.out) if experiment.out else _free_folder(experiment))
     command = "covey run " + shlex.join([*([source] if source else []), *(f"--set={s}" for s in set_ or [])])
-    result = run(experiment, out=folder, quiet=quiet or as_json, command=command.strip())
+    watching = loggers.named(log or [], folder)
+    result = run(experiment, out=folder, callbacks=watching, quiet=quiet or as_json, command=command.strip())
     _show(result, as_json)
 
 
 @app.command()
 def resume(
     folder: Annotated[Path, typer.Argument(help="The folder of an interrupted run.")],
+    log: Log = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Go on after an interruption, to the same result."""
+    from covey import loggers
     from covey.experiment import Experiment
     from covey.run import run
 
@@ -73,7 +86,8 @@ def resume(
     if not config.is_file():
         raise CoveyError(f"{folder} holds no config.toml: it is not the folder of a run")
     experiment = Experiment.read(config)
-    result = run(experiment, out=folder, resume=True, quiet=quiet or as_json, command=f"covey resume {folder}")
+    command, watching = f"covey resume {folder}", loggers.named(log or [], folder)
+    result = run(experiment, out=folder, callbacks=watching, resume=True, quiet=quiet or as_json, command=command)
     _show(result, as_json)
 
 
@@ -216,6 +230,9 @@ def data_get(name: Annotated[str, typer.Argument(help="A dataset (`covey data li
     print("\n".join(str(p) for p in paths) if paths else f"{name} is generated or embedded: nothing to fetch")
 
 
+data_app.command("export")(data_export)
+
+
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def bench(
     context: typer.Context,
@@ -282,21 +299,98 @@ def reproduce(
         print(present.write_document(Path("docs")), file=sys.stderr)
 
 
-def _table(source: str, assignments: list[str]) -> dict[str, Any]:
-    from covey import config
-    from covey.presets import DEFAULT, PRESETS
+Superlink = Annotated[str, typer.Option("--superlink", metavar="HOST:PORT", help="Where the coordinator listens.")]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="No TLS and no node authentication: for a trial on one machine.")
+]
+PartyFolder = Annotated[Path, typer.Argument(help="This party's folder, as `covey keys make` made it.")]
 
-    if not source:
-        table = PRESETS[DEFAULT]
-    elif source in PRESETS:
-        table = PRESETS[source]
-    elif source.endswith(".toml") or os.sep in source or Path(source).is_file():
-        table = config.read_toml(Path(source))
-    else:
-        raise CoveyError(f"there is no preset or file '{source}'{nearest(source, list(PRESETS))}")
-    for assignment in assignments:
-        table = config.assign(table, assignment)
-    return table
+
+@app.command()
+def serve(
+    experiment: Annotated[
+        str, typer.Argument(help="The experiment that the keys were made for; may be left out.")
+    ] = "",
+    keys: Annotated[Path, typer.Option("--keys", help="The server's folder, as `covey keys make` made it.")] = Path(
+        "keys/server"
+    ),
+    address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where silos find this coordinator.")
+    ] = "0.0.0.0:9092",
+    out: Annotated[Path, typer.Option(help="Folder of the run; a run that is in it already goes on.")] = Path(
+        "runs/deployed"
+    ),
+    insecure: Insecure = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Coordinate real silos: start the server and wait for them.
+
+    TLS and node authentication are on. Killed and started again, it goes on after the last finished round. Example:
+
+        covey serve --keys keys/server --address 0.0.0.0:9092 --out runs/first
+    """
+    from covey.deploy.serve import check_same, serve
+
+    if experiment:
+        check_same(_table(experiment, []), keys)
+    _show(serve(keys, address, out, insecure=insecure, quiet=quiet or as_json), as_json)
+
+
+@app.command()
+def join(
+    folder: PartyFolder,
+    data: Annotated[Path, typer.Option("--data", help="Folder with this silo's samples: .npz, .csv or images.")],
+    superlink: Superlink = "127.0.0.1:9092",
+    state: Annotated[Path | None, typer.Option(help="What this silo remembers; default `FOLDER/state`.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    share_accuracy: Annotated[
+        bool, typer.Option("--share-accuracy", help="Tell the coordinator the accuracy on this silo's test samples.")
+    ] = False,
+    insecure: Insecure = False,
+    quiet: Quiet = False,
+) -> None:
+    """Take part as a silo, with data that never leaves this machine.
+
+    Ends when the run is over, with the silo's model in the state folder. Killed and started again, it goes on. Example:
+
+        covey join keys/silos/north --data /srv/north --superlink fed.example.org:9092
+    """
+    from covey.deploy.serve import join
+
+    join(
+        folder,
+        data,
+        superlink,
+        state or folder / "state",
+        device=device,
+        share_accuracy=share_accuracy,
+        insecure=insecure,
+        quiet=quiet,
+    )
+
+
+@app.command()
+def csp(
+    folder: PartyFolder,
+    superlink: Superlink = "127.0.0.1:9092",
+    state: Annotated[Path | None, typer.Option(help="What this party remembers; default `FOLDER/state`.")] = None,
+    insecure: Insecure = False,
+    quiet: Quiet = False,
+) -> None:
+    """Be FedCAPrivacy's second server, which must not collude with the first. Example:
+
+    covey csp keys/csp --superlink fed.example.org:9092
+    """
+    from covey.deploy.serve import csp
+
+    csp(folder, superlink, state or folder / "state", insecure=insecure, quiet=quiet)
+
+
+def _table(source: str, assignments: list[str]) -> dict[str, Any]:
+    from covey.presets import table_of
+
+    return table_of(source, assignments)
 
 
 def _free_folder(experiment: Any) -> Path:

@@ -123,6 +123,11 @@ def add(out: Path, name: str) -> None:
     _write(authority / "issued.bin", encode(issued), 0o600)
 
 
+def read_issued(authority: Path) -> Issued:
+    _check_private(authority)
+    return _read(authority / "issued.bin", Issued)
+
+
 def load(folder: Path) -> tuple[Party, Agreed]:
     """A party from its folder, checked: readable by its owner only, whole, and made for what is agreed there."""
     folder = Path(folder)

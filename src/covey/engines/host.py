@@ -94,6 +94,7 @@ class Host:
     memories: dict[int, dict[str, Any]] = field(default_factory=dict)  # as of the last round that is known to be whole
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     replaced: dict[int, Any] = field(default_factory=dict)  # client -> attacker that runs in its place
+    private_seed: int | None = None  # of the clients' own randomness, where it must not be everyone's: in a silo
     _staged: dict[int, dict[str, Any]] = field(default_factory=dict)  # memories that the round under way has changed
     _staged_round: int = 0
     _shared: dict[tuple[int, str], tuple[Any, Any]] = field(default_factory=dict)
@@ -123,15 +124,23 @@ class Host:
             self._staged = {}
         return self.memories
 
-    def score(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Score]:
-        """Accuracy of the model each of these clients would use, on its own distribution and everywhere."""
+    def changed(self, clients: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """The memories of these clients that the round under way has changed."""
+        return {i: self._staged[i] for i in clients if i in self._staged}
+
+    def uses(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Use]:
+        """The model that each of these clients would predict with."""
         clients = [self._client(i, round, plan) for i, _, plan in calls]
         turns = [self.algorithm.use(me, m) for me, (_, m, _) in zip(clients, calls)]
-        uses: list[Use] = self.advance(clients, turns, [m for _, m, _ in calls])
+        return self.advance(clients, turns, [m for _, m, _ in calls])
+
+    def score(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Score]:
+        """Accuracy of the model each of these clients would use, on its own distribution and everywhere."""
+        uses = self.uses(round, calls)
         with self._timed("evaluate"):
             known: dict[int, Any] = {}
             outputs: dict[int, Tensor] = {}
-            return [self._score(me.id, use, known, outputs) for me, use in zip(clients, uses)]
+            return [self._score(i, use, known, outputs) for (i, _, _), use in zip(calls, uses)]
 
     def advance(self, clients: Sequence[Client], turns: list[Coroutine], messages: Sequence[Any]) -> list[Any]:
         """Runs coroutines to their ends, in step; returns what they return."""
@@ -191,7 +200,7 @@ class Host:
         return Client(
             id=i,
             round=round,
-            seed=self.setting.seed,
+            seed=self.setting.seed if self.private_seed is None else self.private_seed,
             samples=len(rows),
             plan=plan,
             setting=self.setting,

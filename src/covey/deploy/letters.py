@@ -1,0 +1,121 @@
+"""Letters: what parties of a deployment send each other, signed, addressed, and good for one answer.
+
+Flower's TLS and node authentication guard the way; a letter guards itself. It is signed (Ed25519) by its writer, says for
+whom it is, in which run and round, and which letter it answers. So neither the post office nor another silo can forge,
+redirect, replay or swap one, and a party that is asked twice knows it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from covey.algorithms.contract import Setting
+from covey.algorithms.envelopes import Envelope
+from covey.crypto.signatures import Signed, Signer, Verifier
+from covey.errors import CoveyError
+from covey.messages import decode, encode, message
+
+PURPOSE = "covey/letter"
+ANYONE = "anyone"  # the receiver of a first letter, to a node whose party is not known yet
+BYTES_PER_NUMBER = 24  # of the bulkiest scheme, rounded up
+SPARE_BYTES = 16 << 20  # for everything that does not grow with the model
+
+
+@message
+@dataclass(frozen=True)
+class Letter:
+    run: str
+    kind: str  # hello, round, ask, finish
+    receiver: str
+    number: str  # the letter's own, random
+    answers: str  # number of the letter that this one answers; empty: none
+    body: Any
+
+
+@message
+@dataclass(frozen=True)
+class Hello:
+    """A party introduces itself."""
+
+    agreed: str  # digest of what it was given
+    version: str
+    run: str  # the run that it takes part in already; empty: none
+    round: int  # the last that it has answered
+
+
+@message
+@dataclass(frozen=True)
+class Told:
+    """A silo's answer to a round: the algorithm's reply, and its accuracy where both sides agreed to report it."""
+
+    reply: Any
+    accuracy: float | None
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A letter that was found in order."""
+
+    letter: Letter
+    sender: str
+    round: int
+
+
+class Post:
+    """One party's writing desk."""
+
+    def __init__(self, role: str, signing: bytes, known: Mapping[str, bytes], max_age: float, max_bytes: int) -> None:
+        self.role, self.max_bytes = role, max_bytes
+        self._signer = Signer(role, signing)
+        self._verifier = Verifier(dict(known), max_age=max_age, max_ahead=120.0)
+
+    def learn(self, known: Mapping[str, bytes]) -> None:
+        """Further senders whose letters are taken."""
+        self._verifier.keys = {**self._verifier.keys, **known}
+
+    def write(self, run: str, kind: str, receiver: str, round: int, body: Any, answers: str = "") -> tuple[bytes, str]:
+        """(the letter's bytes, its number)."""
+        number = secrets.token_hex(8)
+        payload = encode(Letter(run, kind, receiver, number, answers, body))
+        signed = self._signer.sign(payload, PURPOSE, round)
+        return encode(Envelope(**vars(signed))), number
+
+    def read(self, data: bytes) -> Opened:
+        """A letter to this party by somebody it knows, seen for the first time; else a CoveyError that says what is wrong."""
+        if len(data) > self.max_bytes:
+            raise CoveyError(
+                f"a letter of {len(data) / 1e6:.1f} MB came, {self.max_bytes / 1e6:.1f} MB are allowed; "
+                "raise deployment.max_megabytes if it was meant"
+            )
+        envelope = decode(data)
+        if not isinstance(envelope, Envelope) or not _well_formed(envelope):
+            raise CoveyError("what came is not a letter")
+        payload = self._verifier.accept(Signed(**vars(envelope)), PURPOSE, envelope.round)
+        letter = decode(payload)
+        if not isinstance(letter, Letter) or not isinstance(letter.run, str):
+            raise CoveyError(f"'{envelope.sender}' signed something that is not a letter")
+        if letter.receiver not in (self.role, ANYONE):
+            raise CoveyError(f"a letter of '{envelope.sender}' for '{letter.receiver}' came to '{self.role}'")
+        return Opened(letter, envelope.sender, envelope.round)
+
+
+def largest_message(setting: Setting, max_megabytes: float, history: int = 1) -> int:
+    """Bytes beyond which a letter is refused unread: what the model can need, unless the experiment says."""
+    if max_megabytes:
+        return int(max_megabytes * 1e6)
+    k, d = setting.start.shape
+    return BYTES_PER_NUMBER * (k + 1) * (d + k) * history + SPARE_BYTES
+
+
+def _well_formed(envelope: Envelope) -> bool:
+    texts = (envelope.sender, envelope.purpose)
+    blobs = (envelope.nonce, envelope.payload, envelope.signature)
+    numbers = (envelope.round, envelope.timestamp)
+    return (
+        all(isinstance(t, str) for t in texts)
+        and all(isinstance(b, bytes) for b in blobs)
+        and all(type(n) is int and n >= 0 for n in numbers)
+    )

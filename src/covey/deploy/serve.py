@@ -1,0 +1,157 @@
+"""`covey serve`, `covey join` and `covey csp`: a party's folder, its process, and Flower under it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+
+from covey.data.folder import read_folder
+from covey.deploy import flower
+from covey.deploy.agreed import experiment_of
+from covey.deploy.coordinator import Coordinator
+from covey.deploy.further import Further
+from covey.deploy.keys import load, node_keys
+from covey.deploy.silo import Silo
+from covey.errors import CoveyError
+from covey.experiment import Experiment
+from covey.report.progress import Progress
+from covey.result import Result
+
+PORT = 9092
+LINGER_SECONDS = 6.0  # for the last answer to leave
+
+
+def serve(folder: Path, address: str, out: Path, *, insecure: bool = False, quiet: bool = False) -> Result:
+    """The coordinator, from its first round to its last."""
+    flower.have_flower()
+    party, agreed = load(folder)
+    if party.name != "server":
+        raise CoveyError(f"{folder} is the folder of '{party.name}': `covey serve` wants the server's")
+    host, port = _address(address)
+    say = _say(quiet)
+    _end_politely()
+    tls = None if insecure else flower.Tls(folder / "ca.crt", folder / "server.crt", folder / "server.key")
+    if insecure:
+        say("--insecure: no TLS, and Flower lets any node in; letters are still signed")
+    say(f"starting Flower's SuperLink at {address}")
+    link = flower.Link(out / "flower", host, port, tls, node_keys(folder))
+    try:
+        coordinator = Coordinator(
+            party,
+            agreed,
+            link,
+            out,
+            refresh=lambda: (load(folder)[0], node_keys(folder)),
+            say=say,
+            command=f"covey serve {folder}",
+        )
+        rounds = coordinator.experiment.training.rounds
+        title = f"{coordinator.algorithm.name}, {len(party.silos)} silos"
+        with Progress(rounds, title, quiet=quiet) as progress:
+            return coordinator.run(
+                lambda done, record: progress.update(
+                    done=done,
+                    accuracy=(record["accuracy"] or {}).get("client_mean"),
+                    rate=f"{record['participants']} silos",
+                )
+            )
+    finally:
+        link.close()
+
+
+def check_same(table: dict[str, Any], folder: Path) -> None:
+    """Refuses to serve an experiment with keys that were made for another."""
+    _, agreed = load(folder)
+    theirs = experiment_of(agreed).table()
+    ours = Experiment.of(table).table()
+    own = ("engine", "out", "deployment", "silos", "attacks")
+    different = [k for k in ours if k not in own and _without_draw(ours[k]) != _without_draw(theirs.get(k))]
+    if different:
+        raise CoveyError(
+            f"the keys in {folder} were made for another experiment (other {', '.join(different)}): "
+            "make keys for this one with `covey keys make`, or leave the experiment out"
+        )
+
+
+def _without_draw(value: Any) -> Any:
+    """`covey keys make` sets these two for deployment."""
+    return {k: v for k, v in value.items() if k not in ("draw", "bits")} if isinstance(value, dict) else value
+
+
+def join(
+    folder: Path,
+    data: Path,
+    superlink: str,
+    state: Path,
+    *,
+    device: str = "auto",
+    share_accuracy: bool = False,
+    insecure: bool = False,
+    quiet: bool = False,
+) -> None:
+    """A silo, until the coordinator says that the run is over."""
+    flower.have_flower()
+    party, agreed = load(folder)
+    if not party.role.startswith("client:"):
+        raise CoveyError(f"{folder} is the folder of '{party.name}': `covey join` wants a silo's")
+    say = _say(quiet)
+    samples = read_folder(data, agreed)
+    silo = Silo(party, agreed, samples, state, device=device, share_accuracy=share_accuracy, say=say)
+    say(f"{party.name}: {len(samples[1])} samples to train on, {len(samples[3])} to test with; joining {superlink}")
+    _live(folder, superlink, state, insecure, silo, say)
+
+
+def csp(folder: Path, superlink: str, state: Path, *, insecure: bool = False, quiet: bool = False) -> None:
+    """A further server, until the coordinator says that the run is over."""
+    flower.have_flower()
+    party, agreed = load(folder)
+    if party.name == "server" or party.role.startswith("client:"):
+        raise CoveyError(f"{folder} is the folder of '{party.name}': `covey csp` wants that of the second server")
+    say = _say(quiet)
+    further = Further(party, agreed, state, say)
+    say(f"{party.name}: joining {superlink}")
+    _live(folder, superlink, state, insecure, further, say)
+
+
+def _live(
+    folder: Path, superlink: str, state: Path, insecure: bool, party: Silo | Further, say: Callable[[str], None]
+) -> None:
+    _address(superlink)
+    _end_politely()
+    tls = None if insecure else flower.Tls(folder / "ca.crt", node_key=folder / "node.key")
+    if insecure:
+        say("--insecure: no TLS, no node authentication; letters are still signed")
+
+    def ended() -> bool:
+        return party.finished is not None and time.monotonic() - party.finished > LINGER_SECONDS
+
+    flower.answer_calls(state / "flower", superlink, tls, party.handle, ended, say)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise CoveyError(f"'{text}' is no address: write HOST:PORT, for example fed.example.org:{PORT}")
+    return host.strip("[]"), int(port)
+
+
+def _say(quiet: bool) -> Callable[[str], None]:
+    console = Console(stderr=True, highlight=False)
+    if quiet:
+        return lambda text: None
+    return lambda text: console.print(text, markup=False, soft_wrap=True)
+
+
+def _end_politely() -> None:
+    """SIGTERM ends a party as Ctrl-C does, so that Flower's processes go with it."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
