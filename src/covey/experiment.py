@@ -19,6 +19,7 @@ from covey.models import MODELS
 from covey.participation import Participation
 from covey.privacy import DEFENCES
 
+ENGINES = ("simulate", "ray")
 ENCRYPTIONS = ("none", "ckks", "bfv", "paillier")
 
 
@@ -102,7 +103,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    name: str = "simulate"
+    name: str = "simulate"  # on this machine; ray: on Ray workers, here or on the cluster at RAY_ADDRESS
     device: str = "auto"  # auto: cuda where there is one; cpu; cuda
     workers: int = 0  # on a CPU; 0: one per core (on macOS 1); 1: no worker processes, as always without fork
     wave: int = 0  # clients advanced together per host; 0: chosen by device and model
@@ -112,10 +113,12 @@ class EngineConfig:
     checkpoint_minutes: float = 5.0
 
     def __post_init__(self) -> None:
-        if self.name not in ("simulate",):
-            raise CoveyError(f"unknown engine '{self.name}'{nearest(self.name, ['simulate'])}")
+        if self.name not in ENGINES:
+            raise CoveyError(f"unknown engine '{self.name}'{nearest(self.name, ENGINES)}")
         if self.device not in ("auto", "cpu", "cuda"):
             raise CoveyError(f"engine.device is {self.device!r}: choose auto, cpu or cuda")
+        if self.name == "ray" and self.device == "cuda":
+            raise CoveyError("engine.name = 'ray' computes on CPUs: on a GPU use engine.name = 'simulate'")
         if self.workers < 0 or self.wave < 0 or self.checkpoint_every < 1 or self.checkpoint_minutes <= 0:
             raise CoveyError(
                 "engine.workers and engine.wave must not be negative, engine.checkpoint_* must be positive"

@@ -13,7 +13,7 @@ from covey.data.federation import Federation
 from covey.data.sources import load
 from covey.deployment import SILOS
 from covey.engines.host import Examiner, Host
-from covey.engines.simulate import InProcess, Workers, can_fork, cores, forks_safely
+from covey.engines.simulate import Hosts, InProcess, Workers, can_fork, cores, forks_safely
 from covey.errors import CoveyError
 from covey.experiment import Experiment
 from covey.learn.flat import Network
@@ -105,28 +105,43 @@ def start_engine(
     setting: Setting,
     keys: dict[str, Any],
     replaced: dict[int, Any],
-) -> InProcess | Workers:
+) -> Hosts:
     """Hosts for the clients, as the experiment's engine says: on a GPU one, on a CPU one per core where that can be."""
     device = device_of(experiment)
+    wave = experiment.engine.wave or (512 if device == "cuda" else 16)
+    if experiment.engine.name == "ray":
+        from covey.engines.ray import RayWorkers
 
-    def make_host() -> Host:
-        return Host(
-            experiment.algorithm,
-            setting,
-            federation,
-            _machine(experiment, network, federation),
-            _examiner(experiment, network, federation),
-            keys,
-            experiment.defence,
-            experiment.exposure,
-            replaced=replaced,
-        )
+        return RayWorkers(experiment, federation, setting, keys, replaced, wave)
+
+    def make() -> Host:
+        return make_host(experiment, network, federation, setting, keys, replaced)
 
     workers = 1  # a forked process cannot use the parent's GPU
     if device != "cuda" and can_fork():
         workers = experiment.engine.workers or (min(cores(), setting.clients) if forks_safely() else 1)
-    wave = experiment.engine.wave or (512 if device == "cuda" else 16)
-    return InProcess(make_host(), wave) if workers == 1 else Workers(make_host, workers, wave)
+    return InProcess(make(), wave) if workers == 1 else Workers(make, workers, wave)
+
+
+def make_host(
+    experiment: Experiment,
+    network: Network,
+    federation: Federation,
+    setting: Setting,
+    keys: dict[str, Any],
+    replaced: dict[int, Any],
+) -> Host:
+    return Host(
+        experiment.algorithm,
+        setting,
+        federation,
+        _machine(experiment, network, federation),
+        _examiner(experiment, network, federation),
+        keys,
+        experiment.defence,
+        experiment.exposure,
+        replaced=replaced,
+    )
 
 
 def _machine(experiment: Experiment, network: Network, federation: Federation) -> Machine:
@@ -162,4 +177,6 @@ def device_of(experiment: Experiment) -> str:
     wanted = experiment.engine.device
     if wanted == "cuda" and not torch.cuda.is_available():
         raise CoveyError("engine.device is 'cuda' but torch finds no CUDA device here; use 'auto' or 'cpu'")
-    return ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() and experiment.engine.name != "ray" else "cpu"
+    return wanted

@@ -134,6 +134,10 @@ class Host:
         turns = [self.algorithm.use(me, m) for me, (_, m, _) in zip(clients, calls)]
         return self.advance(clients, turns, [m for _, m, _ in calls])
 
+    def changed(self, clients: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """The memories of these clients that the round under way has changed."""
+        return {i: self._staged[i] for i in clients if i in self._staged}
+
     def score(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Score]:
         """Accuracy of the model each of these clients would use, on its own distribution and everywhere."""
         uses = self.uses(round, calls)

@@ -9,6 +9,7 @@ memory depends on how many workers there are.
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing as mp
 import os
 import signal
@@ -16,8 +17,8 @@ import sys
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 import torch
 
@@ -28,6 +29,17 @@ from covey.learn.work import Plan
 from covey.messages import decode, encode
 
 Call = tuple[int, Any, Plan]  # client, message, plan
+
+
+class Hosts(Protocol):
+    """What advances the clients of a run, wherever they are."""
+
+    def run(self, round: int, calls: Sequence[Call]) -> Iterator[Any]: ...
+    def score(self, round: int, calls: Sequence[Call]) -> Iterator[Any]: ...
+    def seconds(self) -> dict[str, float]: ...
+    def memories(self, done: int) -> dict[int, dict[str, Any]]: ...
+    def restore(self, memories: dict[int, dict[str, Any]]) -> None: ...
+    def close(self) -> None: ...
 
 
 class InProcess:
@@ -122,20 +134,9 @@ class Workers:
         self._pipes, self._processes = [], []
 
     def _spread(self, do: str, round: int, calls: Sequence[Call]) -> Iterator[Any]:
-        mine: list[list[tuple[int, int, int]]] = [[] for _ in range(self.count)]
-        places: dict[int, int] = {}  # id of a message -> its place among the distinct ones
-        messages: list[Any] = []
-        plans: list[Plan] = []
-        for client, broadcast, plan in calls:
-            if id(broadcast) not in places:
-                places[id(broadcast)] = len(messages)
-                messages.append(broadcast)
-            if plan not in plans[-64:]:
-                plans.append(plan)
-            at = len(plans) - 1 - plans[::-1].index(plan)
-            mine[client % self.count].append((client, places[id(broadcast)], at))
-        again = len(messages) == len(self._last) and all(a is b for a, b in zip(messages, self._last))
-        self._last = messages
+        work = spread(calls, self.count)
+        again = same(work.messages, self._last)
+        self._last = work.messages
         for number in range(self.count):
             self._ask(
                 number,
@@ -143,9 +144,9 @@ class Workers:
                     "do": do,
                     "round": round,
                     "wave": self.wave,
-                    "calls": mine[number],
-                    "messages": None if again else messages,
-                    "plans": [asdict(p) for p in plans],
+                    "calls": work.calls[number],
+                    "messages": None if again else work.messages,
+                    "plans": work.plans,
                 },
             )
         arrived: list[list[Any]] = [[] for _ in range(self.count)]
@@ -169,11 +170,7 @@ class Workers:
                 answer = decode(self._pipes[number].receive())
         except (EOFError, ConnectionResetError, OSError) as e:
             raise self._dead(number) from e
-        if "refused" in answer:
-            raise CoveyError(answer["refused"])
-        if "failed" in answer:
-            raise RuntimeError("a worker failed:\n" + answer["failed"])
-        return answer["ok"]
+        return accept(answer)
 
     def _dead(self, number: int) -> CoveyError:
         process = self._processes[number]
@@ -192,25 +189,67 @@ def _work(make_host: Callable[[], Host], pipe: Channel, inherited: list[Channel]
         other.close()  # else this worker would keep the others' pipes open after the parent is gone
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     torch.set_num_threads(1)
-    host: Host | None = None
+    host = functools.cache(make_host)
     messages: list[Any] = []
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             request = decode(pipe.receive())
             messages = request.get("messages") or messages
-            ticket = {"ticket": request["ticket"]}
-            try:
-                host = host or make_host()
-                for answer in _answers(host, request, messages):
-                    pipe.send(encode(ticket | {"ok": answer}))
-                    if pipe.poll():
-                        break  # the parent has gone on to something else
-            except CoveyError as e:
-                pipe.send(encode(ticket | {"refused": str(e)}))
-            except (BrokenPipeError, ConnectionResetError):
-                break
-            except Exception:
-                pipe.send(encode(ticket | {"failed": traceback.format_exc()}))
+            for answer in respond(host, request, messages):
+                pipe.send(answer)
+                if pipe.poll():
+                    break  # the parent has gone on to something else
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Calls cut over workers: each owns the clients whose number is its own modulo their number."""
+
+    calls: list[list[tuple[int, int, int]]]  # per worker: client, place of its message, place of its plan
+    messages: list[Any]  # the distinct ones
+    plans: list[dict[str, Any]]
+
+
+def spread(calls: Sequence[Call], count: int) -> Spread:
+    mine: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
+    places: dict[int, int] = {}  # id of a message -> its place among the distinct ones
+    messages: list[Any] = []
+    plans: list[Plan] = []
+    for client, broadcast, plan in calls:
+        if id(broadcast) not in places:
+            places[id(broadcast)] = len(messages)
+            messages.append(broadcast)
+        if plan not in plans[-64:]:
+            plans.append(plan)
+        at = len(plans) - 1 - plans[::-1].index(plan)
+        mine[client % count].append((client, places[id(broadcast)], at))
+    return Spread(mine, messages, [asdict(p) for p in plans])
+
+
+def same(messages: list[Any], others: list[Any]) -> bool:
+    """Whether these are the very same objects: then workers hold them already."""
+    return len(messages) == len(others) and all(a is b for a, b in zip(messages, others))
+
+
+def respond(host: Callable[[], Host], request: dict[str, Any], messages: list[Any]) -> Iterator[bytes]:
+    """The answers to a request as they are sent back, one per wave; what goes wrong is an answer, too."""
+    ticket = {"ticket": request["ticket"]}
+    try:
+        for answer in _answers(host(), request, messages):
+            yield encode(ticket | {"ok": answer})
+    except CoveyError as e:
+        yield encode(ticket | {"refused": str(e)})
+    except Exception:
+        yield encode(ticket | {"failed": traceback.format_exc()})
+
+
+def accept(answer: dict[str, Any]) -> Any:
+    """What a worker answered, or what went wrong there raised here."""
+    if "refused" in answer:
+        raise CoveyError(answer["refused"])
+    if "failed" in answer:
+        raise RuntimeError("a worker failed:\n" + answer["failed"])
+    return answer["ok"]
 
 
 def _answers(host: Host, request: dict[str, Any], messages: list[Any]) -> Iterator[Any]:

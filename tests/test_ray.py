@@ -1,0 +1,284 @@
+"""Clients on Ray workers: the same run to the bit, whatever happens to a worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from covey import checkpoint
+from covey.algorithms.ifca import IFCA
+from covey.attacks.contract import Finding, Knowledge, Truth, View
+from covey.engines import parcel
+from covey.engines.ray import RayWorkers
+from covey.engines.ray_crew import connect
+from covey.errors import CoveyError
+from covey.experiment import Experiment
+from covey.messages import decode
+from covey.prepare import prepare
+from covey.result import Result
+from covey.run import run
+
+ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'covey[ray]')")
+
+
+@dataclass(frozen=True)
+class Mine(IFCA):
+    """An algorithm outside the registry, in a module that workers can import."""
+
+    name: ClassVar[str] = "mine"
+
+    extra: float = 0.5
+
+
+@dataclass(frozen=True)
+class Odd(IFCA):
+    """With a field that may hold what cannot cross the wire."""
+
+    start_at: Any = None
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+def small(engine_: str = "ray", **more: Any) -> Experiment:
+    table: dict[str, Any] = {
+        "dataset": "digits",
+        "algorithm": "ifca",
+        "model": "softmax",
+        "clients": 10,
+        "clusters": 5,
+        "partition": {"name": "label_sets", "public": 20},
+        "training": {"rounds": 4, "epochs": 2, "batch_size": 10, "lr": 0.1},
+        "engine": {"name": engine_, "workers": 2, "wave": 2},
+    }
+    return Experiment.of(table, **more)
+
+
+def same(a: Result, b: Result) -> None:
+    assert len(a.records) == len(b.records)
+    for one, other in zip(a.records, b.records):
+        for key in ("accuracy", "clusters", "bytes", "participants", "extra"):
+            assert one[key] == other[key], (one["round"], key)
+
+
+def test_an_algorithm_of_ones_own_gives_the_same_run_to_the_bit(cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    puts, asked = [], []
+    really_put, really_ask = ray.put, RayWorkers._ask
+
+    def put(value: Any) -> Any:
+        puts.append(value)
+        return really_put(value)
+
+    def ask(self: RayWorkers, number: int, request: dict[str, Any]) -> None:
+        really_ask(self, number, request)
+        asked.append((number, request["do"], len(self._under_way[number])))
+
+    monkeypatch.setattr(ray, "put", put)
+    monkeypatch.setattr(RayWorkers, "_ask", ask)
+    uneven = {"share": 0.8, "slowest": 0.4}
+    simulated, on_ray = (
+        run(small(e, algorithm=Mine(extra=0.25), participation=uneven), quiet=True) for e in ("simulate", "ray")
+    )
+    same(simulated, on_ray)
+    assert torch.equal(simulated.state.models, on_ray.state.models)
+    waves = [a for a in asked if a[1] != "seconds"]
+    # Parcel and data once; the messages of a round at most twice (for training and for evaluation), not per wave.
+    assert len(puts) <= 2 + 2 * 4 < len(waves)
+    assert max(depth for _, _, depth in asked) == 2
+    assert {number for number, _, _ in asked} == {0, 1}
+
+
+class Stop(KeyboardInterrupt):
+    pass
+
+
+def test_an_interrupted_run_resumes_to_the_same_result(cluster: None, tmp_path: Path) -> None:
+    more: dict[str, Any] = {"algorithm": "feddyn", "participation": {"share": 0.6}}
+    whole = run(small("simulate", **more), out=tmp_path / "whole", quiet=True)
+
+    def interrupt(record: dict[str, Any], state: Any) -> None:
+        if record["round"] == 2:
+            raise Stop
+
+    with pytest.raises(Stop):
+        run(small(**more), out=tmp_path / "cut", callbacks=[interrupt], quiet=True)
+    same(whole, run(Experiment.read(tmp_path / "cut" / "config.toml"), out=tmp_path / "cut", resume=True, quiet=True))
+    assert remembered(tmp_path / "whole") == remembered(tmp_path / "cut") != {}
+
+
+def remembered(folder: Path) -> dict[int, dict[str, bytes]]:
+    """What the clients remember at the end, comparable to the bit."""
+    content, _ = checkpoint.load(folder / "checkpoint")
+    return {
+        i: {name: np.asarray(v).tobytes() for name, v in memory.items()} for i, memory in content["memories"].items()
+    }
+
+
+def processes() -> list[int]:
+    """The worker processes of the cluster that this process started."""
+    parents, found = {}, []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            pid, rest = int(status.parent.name), status.read_text().rpartition(")")[2].split()
+            parents[pid] = int(rest[1])
+            if (status.parent / "cmdline").read_text().startswith("ray::Worker"):
+                found.append(pid)
+        except OSError:
+            continue  # ended in between
+
+    def ours(pid: int) -> bool:
+        return pid == os.getpid() or (pid in parents and ours(parents[pid]))
+
+    return [pid for pid in found if ours(pid)]
+
+
+@dataclass
+class Killer:
+    """Sees all replies, and kills a worker in the middle of rounds."""
+
+    name: ClassVar[str] = "killer"
+    vantage: ClassVar[str] = "server"
+
+    at: tuple[tuple[int, int], ...] = ((2, 5), (3, 0))  # round, replies before it strikes
+    memory: dict[str, Any] = field(default_factory=dict)
+    killed: list[int] = field(default_factory=list)
+
+    def begin(self, knowledge: Knowledge) -> None:
+        self.seen = 0
+
+    def observe(self, view: View) -> None:
+        if view.receiver == "server":
+            if (view.round, self.seen) in self.at:
+                victim = max(processes())
+                os.kill(victim, signal.SIGKILL)
+                self.killed.append(victim)
+                time.sleep(0.1)
+            self.seen += 1
+
+    def end_round(self, round: int) -> None:
+        self.seen = 0
+
+    def finding(self, truth: Truth) -> Finding:
+        return Finding(self.name, self.vantage, "none", 0.0, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds worker processes in /proc")
+def test_a_killed_worker_changes_nothing(cluster: None, tmp_path: Path) -> None:
+    # One client per wave: of the killed worker's clients some have been heard, some are under way, some wait.
+    more: dict[str, Any] = {"algorithm": "local", "engine": {"wave": 1}}
+    reference = run(small("simulate", **more), out=tmp_path / "simulated", quiet=True)
+    killer = Killer()
+    struck = run(small(**more), attacks=[killer], out=tmp_path / "struck", quiet=True)
+    assert len(set(killer.killed)) == 2
+    same(reference, struck)
+    assert remembered(tmp_path / "simulated") == remembered(tmp_path / "struck") != {}
+
+
+def test_a_worker_that_always_dies_ends_in_one_sentence(
+    cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really_send = RayWorkers._send
+
+    def send(self: RayWorkers, number: int, request: bytes) -> list[Any]:
+        if number == 1 and decode(request)["do"] == "run" and decode(request)["round"] == 3:
+            ray.kill(self._actors[number])
+        return really_send(self, number, request)
+
+    monkeypatch.setattr(RayWorkers, "_send", send)
+    with pytest.raises(CoveyError, match=r"Ray worker 1 died 3 times in one round.*covey resume"):
+        run(small(), out=tmp_path, quiet=True)
+    assert checkpoint.load(tmp_path / "checkpoint")[0]["round"] == 2
+
+
+def test_an_attacker_in_a_clients_place_and_keys_reach_the_workers(cluster: None) -> None:
+    spied: dict[str, Any] = {
+        "algorithm": {"name": "sattler", "eps1": 1.0, "eps2": 1.0, "gamma": 0.3},
+        "attacks": [{"name": "acquisition", "first": 7, "colluders": 3}],
+    }
+    simulated, on_ray = (run(small(e, **spied), quiet=True) for e in ("simulate", "ray"))
+    same(simulated, on_ray)
+    assert simulated.findings == on_ray.findings
+    sealed: dict[str, Any] = {"algorithm": "mingledpie", "encryption": "ckks", "training": {"rounds": 2}}
+    simulated, on_ray = (run(small(e, **sealed), quiet=True) for e in ("simulate", "ray"))
+    for a, b in zip(simulated.records, on_ray.records):  # the noise of ciphertexts comes from the operating system
+        assert a["accuracy"]["client_mean"] == pytest.approx(b["accuracy"]["client_mean"], abs=0.02)
+
+
+def test_a_host_is_given_the_keys_of_its_own_clients_only() -> None:
+    keys = {"common": b"all", "own": {i: {"k": bytes([i])} for i in range(6)}}
+    assert decode(parcel.keys_for(keys, [1, 3, 5], {})) == {
+        "common": b"all",
+        "own": {i: {"k": bytes([i])} for i in (1, 3, 5)},
+    }
+
+
+def test_a_federation_arrives_as_it_was() -> None:
+    federation, _, _ = prepare(small("simulate", partition={"name": "dirichlet", "beta": 0.3, "equal": False}))
+    there = parcel.federation_of(parcel.arrays(federation))
+    assert all(np.array_equal(a, b) for a, b in zip(federation.clients, there.clients, strict=True))
+    assert np.array_equal(federation.histogram(), there.histogram()) and there.notes == federation.notes
+
+
+def test_what_workers_could_not_build_is_refused_in_one_sentence() -> None:
+    @dataclass(frozen=True)
+    class Here(IFCA):
+        pass
+
+    odd = Odd(start_at=lambda: 1)
+    for algorithm, why in ((Here(), "in a module that they can import"), (odd, "that can cross the wire")):
+        experiment = small(algorithm=algorithm)
+        _, _, setting = prepare(experiment)
+        with pytest.raises(CoveyError, match=why):
+            parcel.pack(experiment, setting, {})
+    with pytest.raises(CoveyError, match="computes on CPUs"):
+        small(engine={"device": "cuda"})
+
+
+def test_without_ray_or_without_its_cluster_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(**_: Any) -> None:
+        raise ConnectionError("Ray is trying to start at 192.0.2.1:1, but is unable to connect")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", nobody)
+    monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:1")
+    with pytest.raises(CoveyError, match=r"no Ray cluster answers at RAY_ADDRESS = '192.0.2.1:1'"):
+        connect()
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(CoveyError, match=r"pip install 'covey\[ray\]'"):
+        connect()
+
+
+@pytest.mark.slow
+def test_a_cluster_that_is_there_is_used(tmp_path: Path) -> None:
+    """`ray start`, then `covey run` with RAY_ADDRESS."""
+    tool = str(Path(sys.executable).parent / "ray")
+    port = "16379"
+    env = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": f"127.0.0.1:{port}"}
+    start = [tool, "start", "--head", f"--port={port}", "--num-cpus=2", "--include-dashboard=false"]
+    subprocess.run(start, check=True, env=env, capture_output=True)
+    try:
+        command = [sys.executable, "-m", "covey", "run", "ifca-digits", "--quiet", "--out", str(tmp_path / "there")]
+        command += ["--set", "engine.name=ray", "--set", "training.rounds=2", "--set", "engine.workers=2"]
+        subprocess.run(command, check=True, env=env, capture_output=True)
+    finally:
+        subprocess.run([tool, "stop"], check=True, env=env, capture_output=True)
+    table = Experiment.read(tmp_path / "there" / "config.toml").table()
+    reference = run(Experiment.of(table, engine={"name": "simulate"}), quiet=True)
+    records = checkpoint.read_lines(tmp_path / "there" / "metrics.jsonl")
+    assert [r["accuracy"] for r in records] == [r["accuracy"] for r in reference.records]
