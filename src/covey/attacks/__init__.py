@@ -5,7 +5,8 @@ No attack reads the truth before it is scored.
 from covey.attacks.acquisition import Acquisition
 from covey.attacks.category import CategoryInference
 from covey.attacks.linkage import BlockLinkage, GraphLinkage, Linkage, Naming, NamingByHistogram, ProfileLinkage
-from covey.attacks.membership import FeatureMembership, LossMembership, ScaledMembership
+from covey.attacks.membership import FeatureMembership, RatioMembership, ScaledMembership
+from covey.attacks.membership_loss import LossMembership
 from covey.attacks.model_sensitivity import A2, Coalition
 from covey.attacks.preference import A1, A1Bayes, A1Intersection, A1Prior
 from covey.attacks.property import PropertyInference
@@ -22,6 +23,7 @@ ATTACKS: dict[str, type] = {
         Coalition,
         FeatureMembership,
         ScaledMembership,
+        RatioMembership,
         LossMembership,
         PropertyInference,
         ActivePropertyInference,

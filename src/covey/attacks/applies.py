@@ -192,6 +192,7 @@ APPLIES: dict[str, Rule] = {
     "category": Rule(CATEGORY, (CLIENT,), _F1, _SUCCESSIVE, _all(_public, _rounds(2)), _attacked_rounds),
     "membership": Rule(MEMBERSHIP, _WATCHED, _POWER, _NOISY),
     "membership_l1": Rule(MEMBERSHIP, _WATCHED, _POWER, _NOISY),
+    "membership_ratio": Rule(MEMBERSHIP, _WATCHED, _POWER, _NOISY, _public),
     "loss_membership": Rule(MEMBERSHIP, (CLIENT,), _AUC, _BROADCAST),
     "acquisition": Rule(MODELS, (CLIENT,), _OBTAINED, _TREE, _joiners, _colluders, active=True),
     "naming": Rule(LINKAGE, (SECOND,), _NAMED, _CLOUD),

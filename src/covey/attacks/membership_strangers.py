@@ -1,0 +1,57 @@
+"""Samples that nobody trained on, in a client's own proportions: what membership inference is calibrated on."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covey.data.federation import Federation
+
+Rows = NDArray[np.int64]
+
+
+def unused(federation: Federation, least: int = 500) -> Rows:
+    """Samples that no client holds and no server was given: training rows, or, if they are few, those of the test set.
+
+    Test samples count on from the training rows.
+    """
+    rows = len(federation.dataset.y_train)
+    taken = np.zeros(rows, bool)
+    for held in (*federation.clients, *federation.public):
+        taken[held] = True
+    free = np.flatnonzero(~taken)
+    return free if len(free) >= least else np.arange(rows, rows + len(federation.dataset.y_test))
+
+
+def samples_at(federation: Federation, rows: Rows) -> tuple[NDArray[np.generic], Rows]:
+    """Samples and labels of training rows and, counting on, of test samples."""
+    dataset, border = federation.dataset, len(federation.dataset.y_train)
+    x = np.empty((len(rows), *dataset.x_train.shape[1:]), dataset.x_train.dtype)
+    y = np.empty(len(rows), np.int64)
+    seen, fresh = rows < border, rows >= border
+    x[seen], y[seen] = dataset.x_train[rows[seen]], dataset.y_train[rows[seen]]
+    x[fresh], y[fresh] = dataset.x_test[rows[fresh] - border], dataset.y_test[rows[fresh] - border]
+    return x, y
+
+
+def matched(federation: Federation, rows: Rows, pool: Rows, rng: np.random.Generator) -> Rows:
+    """Rows of the pool in the given rows' proportions of kinds, at most as many as given.
+
+    Kinds are the labels, within the partition's feature clusters where it has such.
+    """
+    dataset = federation.dataset
+    kinds = np.concatenate([dataset.y_train, dataset.y_test])
+    clusters = federation.notes.get("feature_clusters")
+    if isinstance(clusters, np.ndarray):
+        kinds = kinds + len(dataset.classes) * np.concatenate([clusters, federation.test_groups])
+    wanted = np.bincount(kinds[rows], minlength=int(kinds.max()) + 1)
+    there = np.bincount(kinds[pool], minlength=len(wanted))
+    asked = wanted > 0
+    share = min(1.0, float((there[asked] / wanted[asked]).min()))
+    if share * len(rows) < 100:  # a rare kind would leave almost nothing: take what each kind has
+        counts = np.minimum(wanted, there)
+    else:
+        counts = np.floor(share * wanted).astype(np.int64)
+    shuffled = rng.permutation(pool)
+    picked = [shuffled[kinds[shuffled] == g][: counts[g]] for g in np.flatnonzero(counts)]
+    return np.asarray(rng.permutation(np.concatenate(picked)) if picked else np.zeros(0), np.int64)
