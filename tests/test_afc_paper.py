@@ -107,10 +107,14 @@ def test_verdicts_on_the_papers_own_figures() -> None:
 
 
 def test_equal_accuracy_at_equal_noise_is_no_advantage() -> None:
-    rows = ("AFC-CFL", "same", "adp", "small", "other")
-    check = {row: [outcome(0.8, a)] * 3 for row, a in zip(rows, (0.80, 0.79, 0.80, 0.66, 0.7))}
-    fisher, gap = afc_cfl_checks._claims_matched(check, alpha=1.28)
-    assert fisher.verdict == "does not hold" and gap.verdict == "holds"
+    def verdicts(*accuracies: float) -> list[str]:
+        rows = ("AFC-CFL", "even", "same", "adp", "small", "other")
+        check = {row: [outcome(0.8, a)] * 3 for row, a in zip(rows, accuracies, strict=True)}
+        return [c.verdict for c in afc_cfl_checks._claims_matched(check, alpha=1.28)]
+
+    assert verdicts(0.80, 0.80, 0.79, 0.80, 0.66, 0.7) == ["does not hold", "holds", "holds"]
+    assert verdicts(0.80, 0.79, 0.79, 0.84, 0.79, 0.7) == ["partly", "partly", "does not hold"]
+    assert verdicts(0.80, 0.70, 0.70, 0.70, 0.66, 0.7) == ["holds", "does not hold", "partly"]
 
 
 @pytest.mark.parametrize("dataset", DATA)
@@ -128,16 +132,15 @@ def test_the_preset_is_ifca_with_the_mechanism() -> None:
     experiment = Experiment.of(PRESETS["afc-cfl-mnist"])
     assert (experiment.algorithm.name, experiment.defence.name) == ("ifca", "afc")
     assert PAPERS["afc_cfl"] == "covey.papers.afc_cfl"
-    assert {"table1", "table2", "fig2", "tune", "matched", "choices"} == set(tables("afc_cfl"))
+    assert {"table1", "confirm", "table2", "fig2", "tune", "matched", "choices"} == set(tables("afc_cfl"))
 
 
 @pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
     """Options under which the tables run on the embedded digits, four rounds each."""
-    digits = replace(DATA["mnist"], shape=(8, 8), batch=100, public=60)
+    digits = replace(DATA["mnist"], shape=(8, 8), batch=100, public=60, budgets=(0.1, 1.0), small=(0.1, 1.0))
     monkeypatch.setitem(DATA, "digits", digits)
     monkeypatch.setitem(afc_cfl.NAMES, "digits", "digits")
-    monkeypatch.setattr(afc_cfl_settings, "BUDGETS", (0.1, 1.0))
     whole = afc_cfl_settings.base
 
     def small(options: Options, **more: Any) -> dict[str, Any]:
@@ -162,11 +165,26 @@ def test_the_attacks_table_has_its_controls(tiny: Options) -> None:
     assert {"F1", *CONTROLS, "leak of the update", "noise-aware F1", "accuracy"} <= {c.column for c in made.cells}
 
 
+def test_fresh_seeds_are_others_than_those_of_the_choices(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    class Told(Options):
+        def _one(self, table: dict[str, Any]) -> Outcome:
+            asked.append(table["seed"])
+            return outcome(0.9 if table["seed"] < 3 else 0.7 + 0.01 * table["seed"], 0.9)
+
+    made = afc_cfl.confirm(Told(tmp_path, "mnist"))
+    assert asked == [0, 1, 2, 10, 11, 12, 13, 14]
+    assert [c.verdict for c in made.claims] == ["does not hold", "does not hold", "does not hold"]  # 0.82, not 0.9
+    assert {(c.row, c.n) for c in made.cells} == {("seeds of the choices", 3), ("fresh seeds", 5)}
+
+
 @pytest.mark.slow
 def test_all_tables_on_tiny_runs(tiny: Options) -> None:
-    for name, claims in {"choices": 1, "tune": 0, "table2": 3, "fig2": 1, "matched": 2}.items():
+    for name, claims in {"choices": 1, "tune": 0, "table2": 3, "fig2": 1, "matched": 3}.items():
         made = afc_cfl.TABLES[name].make(tiny)
         assert complete(made, claims)
     assert {"C", "noise norm"} <= {c.column for c in made.cells}
     noise = {c.row: c.ours for c in made.cells if c.column == "noise norm"}
     assert noise["common LDP, C and noise matched"] == pytest.approx(noise["AFC-CFL"], rel=0.05)
+    assert noise["AFC-CFL, noise spread evenly"] == pytest.approx(noise["AFC-CFL"], rel=0.02)

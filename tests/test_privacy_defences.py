@@ -205,6 +205,15 @@ def test_afcs_noise_by_hand():
     assert event.sensitivity == pytest.approx(0.04)
 
 
+def test_evenly_spread_noise_is_as_much_in_all():
+    """α = 1.3, .8, .3 has the mean square (1.69 + .64 + .09) / 3 = 2.42/3."""
+    sigma, fisher = LDP().sigma(1), torch.tensor([1.0, 2.0, 3.0])
+    assert AFC(shape="equal").sigmas(fisher, 3).tolist() == pytest.approx([math.sqrt(2.42 / 3) * sigma] * 3)
+    me = client(d=3)
+    afc_turn(AFC(shape="equal"), me, [1.0], fisher)
+    assert me.events[0].sigma == pytest.approx(math.sqrt(2.42 / 3) * sigma)
+
+
 def test_constant_fisher_information_gives_the_most_noise():
     assert normalised(torch.full((5,), 0.3)).tolist() == [0.0] * 5
     me = client()
@@ -266,6 +275,7 @@ def test_regularisers_change_the_plan_and_book_nothing():
         ({"name": "afc", "beta": 0.5}, "beta"),
         ({"name": "afc", "beta": math.nan}, "beta"),
         ({"name": "afc", "percentile": 101}, "percentile"),
+        ({"name": "afc", "shape": "fischer"}, "shape"),
         ({"name": "afc", "epsilon": 0}, "epsilon"),
         ({"name": "ldp", "epsilon": -1}, "epsilon"),
         ({"name": "ldp", "epsilon": math.nan}, "epsilon"),

@@ -15,11 +15,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from covey.learn.work import Plan, Train, Work
 from covey.randomness import uniforms
 
-AT_ONCE = {"cpu": 16e6, "cuda": 1e9}  # bytes of full updates that are held at a time; a CPU is fastest in its caches
+AT_ONCE = {
+    "cpu": 16e6,
+    "cuda": 256e6,
+}  # bytes of full updates held at a time: a cache's worth, or a fair share of a GPU's
 QUIET = 0.1  # share of the coordinates that carry the least signal: what moves there is noise
 
 
@@ -119,13 +123,12 @@ def group(
 ) -> Rows:
     """Averages of random groups of the subsets filed here; their labels by logical or."""
     device = simulated.features.device
-    members = torch.from_numpy(subsets.members[filed]).to(device)  # [m, s]
-    updates = torch.stack([simulated.features[part].mean(0) for part in members.unbind()])
+    updates = _means(simulated.features, subsets.members[filed])  # [m, features]
     chosen = random.integers(0, len(filed), (rows, size))
     labels = subsets.labels[filed][chosen].any(1)
-    x = torch.zeros(rows, updates.shape[1], device=device)
-    for column in (
-        torch.from_numpy(chosen).to(device).unbind(1)
-    ):  # one gather at a time: never rows × size updates at once
-        x += updates[column]
-    return Rows(x / size, torch.from_numpy(labels).to(device, torch.float32))
+    return Rows(_means(updates, chosen), torch.from_numpy(labels).to(device, torch.float32))
+
+
+def _means(values: Tensor, of: NDArray[np.int64]) -> Tensor:
+    """Means of the rows of `values` [n, features] that `of` [m, s] names: [m, features], never m × s rows at once."""
+    return F.embedding_bag(torch.from_numpy(of).to(values.device), values, mode="mean")

@@ -19,7 +19,7 @@ from covey.learn.rule import Rule
 from covey.learn.samples import Samples
 from covey.learn.wave import Wave
 
-SAMPLE_GRADIENTS = 16_000_000  # floats of per-sample gradients held at a time
+SAMPLE_GRADIENTS = {"cpu": 16_000_000, "cuda": 128_000_000}  # floats of per-sample gradients held at a time
 
 
 class Loop:
@@ -108,7 +108,7 @@ class Loop:
     def _sample_gradients(self, at: Tensor, rows: Tensor) -> Iterator[Tensor]:
         trainee = self._trainee(0, 1.0)
         trainee.model.copy_(at)
-        for part in torch.split(rows, max(1, SAMPLE_GRADIENTS // len(at))):
+        for part in torch.split(rows, _at_once(at)):
             yield trainee.sample_gradients((self.samples.inputs(part), self.samples.labels(part), None, None))
 
     def _trainee(self, head_classes: int, share: float) -> Trainee:
@@ -139,7 +139,7 @@ class Trainee:
     def clipped_gradient(self, batch: tuple[Tensor | None, ...], factor: Tensor, count: int, clip: float) -> Tensor:
         """Σ factor · clipped per-sample gradient [D], in microbatches so that memory stays bounded."""
         total = torch.zeros_like(self.model)
-        width = max(1, SAMPLE_GRADIENTS // len(self.model))
+        width = _at_once(self.model)
         counts = torch.tensor(count, device=factor.device)
         for low in range(0, count, width):
             part = tuple(None if t is None else t[low : low + width] for t in batch)
@@ -159,3 +159,8 @@ class Trainee:
         given = tuple(None if t is None else 0 for t in batch)
         gradients: Tensor = vmap(grad(loss), in_dims=(None, *given))(self.model, *batch)
         return gradients
+
+
+def _at_once(model: Tensor) -> int:
+    """Samples whose gradients are held side by side."""
+    return max(1, SAMPLE_GRADIENTS.get(model.device.type, SAMPLE_GRADIENTS["cpu"]) // len(model))

@@ -42,6 +42,7 @@ def framed(
         "learning rate": data.lr,
         "batch": data.batch,
         "auxiliary samples": data.public,
+        "rounds between attacks": base(options)["attacks"][0]["every"],
         "δ": DELTA,
         "seeds": seeds,
         **(more or {}),

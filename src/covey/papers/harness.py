@@ -139,9 +139,9 @@ class Options:
         """How many seeds: as asked, else `usual`, or `quick` of them in a quick run."""
         return self.seeds or (quick if self.quick else usual)
 
-    def run(self, table: Mapping[str, Any], seeds: int = 1) -> list[Outcome]:
-        """One experiment with seeds 0, 1, …; each run is finished, resumed, or read back if it is there."""
-        return [self._one({**table, "seed": seed}) for seed in range(seeds)]
+    def run(self, table: Mapping[str, Any], seeds: int = 1, first: int = 0) -> list[Outcome]:
+        """One experiment with seeds `first`, `first` + 1, …; each run is finished, resumed, or read back if it is there."""
+        return [self._one({**table, "seed": seed}) for seed in range(first, first + seeds)]
 
     def _one(self, table: dict[str, Any]) -> Outcome:
         experiment = Experiment.of({**table, "engine": {"device": self.device, "workers": self.workers}})

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from covey.algorithms.contract import Client, Coroutine
-from covey.errors import CoveyError
+from covey.errors import CoveyError, nearest
 from covey.learn.work import Fisher, GradientNorms, Train
 from covey.privacy.calibration import check_budget, classic_sigma
 from covey.privacy.dp_sgd import batch_of, samples_of
@@ -29,6 +29,7 @@ from covey.privacy.ldp import add_noise, check_sensitivity, sensitivity_growth, 
 from covey.privacy.ledger import PRIVATE, GaussianRelease
 from covey.randomness import key, permutations
 
+SHAPES = ("fisher", "equal")
 SMALLEST_CLIP = 1e-12  # a client whose gradients are all 0 still needs a bound above 0
 
 
@@ -42,6 +43,7 @@ class AFC:
     beta: float = 1.3  # β
     percentile: float = 70.0  # p
     sensitivity: str = "step"  # or "round", see ldp.py
+    shape: str = "fisher"  # or "equal": as much noise in all, spread evenly; to see what the shape is worth
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta)
@@ -52,6 +54,8 @@ class AFC:
             )
         if not 0 <= self.percentile <= 100:
             raise CoveyError(f"defence.percentile is {self.percentile}: expected 0 to 100")
+        if self.shape not in SHAPES:
+            raise CoveyError(f"unknown defence.shape '{self.shape}'{nearest(self.shape, SHAPES)}")
 
     def train(self, me: Client, work: Train) -> Coroutine:
         samples = samples_of(me, work)
@@ -86,6 +90,8 @@ class AFC:
         """σ_k [size] of every parameter, float64; those beyond the Fisher information's are treated as carrying none."""
         alpha = torch.full((size,), self.beta, dtype=torch.float64, device=fisher.device)
         alpha[: len(fisher)] -= normalised(fisher)
+        if self.shape == "equal":
+            alpha = alpha.square().mean().sqrt().expand(size)  # the expected squared norm of the noise stays
         return alpha * classic_sigma(self.epsilon, self.delta)
 
     def _clip(self, me: Client, work: Train, norm: float) -> float:
