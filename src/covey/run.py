@@ -49,7 +49,8 @@ def run(
 
     Args:
         attacks: observers beside those that the experiment names.
-        callbacks: called after every round; raising StopIteration ends the run there.
+        callbacks: called after every round; raising StopIteration ends the run there. One that also has `begin(experiment, done)`
+            and `end(result)` is told of both, with None for the result where the run broke off (see `covey.loggers`).
         federation: own data, already cut over clients, instead of the experiment's dataset and partition.
         resume: go on from the checkpoint in `out`.
     """
@@ -131,7 +132,13 @@ class _Loop:
         )
         try:
             state, done = self._begin(content)
-            return self._rounds(state, done, callbacks, quiet)
+            result = None
+            _tell(callbacks, "begin", self.experiment, done)
+            try:
+                result = self._rounds(state, done, callbacks, quiet)
+                return result
+            finally:
+                _tell(callbacks, "end", result)
         finally:
             self.hosts.close()
 
@@ -343,6 +350,12 @@ def _clear(folder: Path) -> None:
             (folder / old).unlink(missing_ok=True)
     except OSError as e:  # it is a file, or not ours
         raise CoveyError(f"{folder} cannot be the folder of a run: {e.strerror}; choose another with --out") from e
+
+
+def _tell(callbacks: Sequence[Callback], moment: str, *facts: Any) -> None:
+    for callback in callbacks:
+        if hasattr(callback, moment):
+            getattr(callback, moment)(*facts)
 
 
 @contextmanager
