@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
+
+from covey import config
+from covey.errors import CoveyError, nearest
 
 _MNIST_SETS: dict[str, Any] = {
     "clients": 120,
@@ -116,3 +121,18 @@ ABOUT = {
     "pqfed-mnist": "a target picks its collaborators by noised features, membership attacks watching (needs COVEY_DATA)",
 }
 DEFAULT = "mingledpie-digits"
+
+
+def table_of(source: str, assignments: list[str]) -> dict[str, Any]:
+    """The table that a preset's name or a TOML file stands for (none: the default's), with `key=value` assignments on top."""
+    if not source:
+        table = PRESETS[DEFAULT]
+    elif source in PRESETS:
+        table = PRESETS[source]
+    elif source.endswith(".toml") or os.sep in source or Path(source).is_file():
+        table = config.read_toml(Path(source))
+    else:
+        raise CoveyError(f"there is no preset or file '{source}'{nearest(source, list(PRESETS))}")
+    for assignment in assignments:
+        table = config.assign(table, assignment)
+    return table
