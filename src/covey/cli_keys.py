@@ -33,11 +33,10 @@ def data_export(
     """
     from covey.data.export import export
     from covey.experiment import Experiment
-    from covey.prepare import cut
     from covey.presets import table_of
 
     names = [name.strip() for name in silos.split(",") if name.strip()]
-    print("\n".join(map(str, export(cut(Experiment.of(table_of(source, set_ or []))), out, names))))
+    print("\n".join(map(str, export(Experiment.of(table_of(source, set_ or [])), out, names))))
 
 
 @keys_app.command("make")

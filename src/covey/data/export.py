@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 
 from covey.data.federation import Federation
 from covey.errors import CoveyError
+from covey.experiment import Experiment
+from covey.prepare import cut
 
 
-def export(federation: Federation, out: Path, names: Sequence[str] = ()) -> list[Path]:
+def export(experiment: Experiment, out: Path, names: Sequence[str] = ()) -> list[Path]:
     """One folder per name, the first for client 0: its rows in the simulation's order, and test rows of its distribution."""
+    federation = cut(experiment)
     names = list(names) or [f"silo-{i}" for i in range(len(federation.clients))]
     if len(names) > len(federation.clients):
         raise CoveyError(f"{len(names)} silos for {len(federation.clients)} clients: name at most that many")

@@ -13,7 +13,6 @@ A silo is added by two public files in the server's `nodes`, and taken away by r
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -153,18 +152,6 @@ def admissions(folder: Path) -> list[Admission]:
 def node_keys(folder: Path) -> dict[str, bytes]:
     """Public keys of the nodes that the server lets in, by name, as Flower's Control API takes them."""
     return {a.name: registered(_bytes(folder / "nodes" / f"{a.name}.pub")) for a in admissions(folder)}
-
-
-def seed_of(party: Party, experiment: Experiment) -> int:
-    """From what a party draws its noise, batches and orders: only in a rehearsal the seed that everybody knows.
-
-    Who knows the seed could take differential privacy's noise off again. A party's own follows from its signing key, so
-    that it is the same after a restart.
-    """
-    if experiment.deployment.rehearsal:
-        return experiment.seed
-    drawn = hashlib.sha256(b"covey party seed\n" + party.signing + party.agreed.encode()).digest()
-    return int.from_bytes(drawn, "big")
 
 
 def deployed(experiment: Experiment) -> Experiment:
