@@ -90,18 +90,41 @@ def test_sums_under_a_blind_of_their_own(keys: dict[str, bytes]) -> None:
         assert np.abs(found - chosen @ rows).max() <= chosen.sum() * UNIT
 
 
-def test_a_sketch_is_the_signed_sum_of_blocks(keys: dict[str, bytes]) -> None:
-    under = blinded.sealer(keys["sealing"])
+@pytest.mark.parametrize("last_kept", [True, False])
+def test_a_sketch_is_some_of_the_signed_sum_of_blocks_and_nothing_else(keys: dict[str, bytes], last_kept: bool) -> None:
+    under, opener = blinded.sealer(keys["sealing"]), blinded.opener(keys["opening"])
     rows = models(3, 5 * under.block - 7)
-    plan = blinded.Sketch(np.array([0, 1, 0, 1, 0]), np.array([1, -1, -1, 1, 1]), 2)
-    noise = np.zeros((3, 2 * under.block))
-    noise[2, 5] = 0.25
-    sealed = [under.sketch(under.seal(row), plan, one) for row, one in zip(rows, noise, strict=True)]
-    cover = blinded.draw_cover(under, 2 * under.block, False, None)
-    seen = blinded.differences(blinded.opener(keys["opening"]).open_covered(under.cover(sealed, cover)))
-    blocks = np.pad(rows, ((0, 0), (0, 7))).reshape(3, 5, under.block)
-    expected = np.concatenate([blocks[:, 0] - blocks[:, 2] + blocks[:, 4], blocks[:, 3] - blocks[:, 1]], axis=1) + noise
-    assert np.allclose(seen, expected - expected[0], atol=10 * UNIT)
+    signs, kept = np.array([1, -1, -1, 1, 1]), np.array([1, 4, under.block - 1 if last_kept else 7])
+    plan = blinded.Sketch(signs, kept, under.block)
+    noise = np.zeros((3, 3))
+    noise[2, 1] = 0.25
+    cover = blinded.draw_cover(under, under.block, False, None)
+    covered = under.cover([under.sketch(under.seal(row), plan, one) for row, one in zip(rows, noise)], cover)
+    expected = np.einsum("nbs,b->ns", np.pad(rows, ((0, 0), (0, 7))).reshape(3, 5, -1), signs)
+    wanted = expected[:, kept] + noise
+    scale = (under.block / 3) ** 0.5
+    assert np.allclose(
+        blinded.sketch_points(opener, covered, kept), scale * (wanted - wanted[0]), atol=scale * 12 * UNIT
+    )
+    others = np.setdiff1d(np.arange(under.block), kept)
+    seen, width = opener.open_sketches(covered, others)
+    assert width == under.block  # and what is not kept is far from what it was
+    assert np.median(np.abs(blinded.to_floats(seen[1:]) - (expected - expected[0])[1:, others])) > 1e3
+
+
+def test_a_sketch_of_a_row_shorter_than_a_block(keys: dict[str, bytes]) -> None:
+    under, opener = blinded.sealer(keys["sealing"]), blinded.opener(keys["opening"])
+    rows = models(3, 11)
+    plan = blinded.draw_sketch(under, 11, 11, None)
+    assert plan.kept.tolist() == list(range(11)) and (plan.width, len(plan.signs)) == (11, 1)
+    cover = blinded.draw_cover(under, 11, False, None)
+    covered = under.cover([under.sketch(under.seal(row), plan, np.zeros(11)) for row in rows], cover)
+    seen = blinded.sketch_points(opener, covered, plan.kept)
+    assert np.allclose(seen * plan.signs[0], rows - rows[0], atol=4 * UNIT)
+    few = blinded.Sketch(np.array([1]), np.array([2, 5]), 11)
+    covered = under.cover([under.sketch(under.seal(row), few, np.zeros(2)) for row in rows], cover)
+    seen = blinded.sketch_points(opener, covered, few.kept) / (11 / 2) ** 0.5
+    assert np.allclose(seen, (rows - rows[0])[:, [2, 5]], atol=4 * UNIT)
 
 
 def test_what_is_no_row_is_refused(keys: dict[str, bytes]) -> None:
@@ -132,14 +155,15 @@ def test_moving_blocks_back_undoes_moving_them(length: int, seed: int) -> None:
 
 
 def test_sketches_keep_distances_on_average() -> None:
-    """E‖sketch‖² = ‖row‖²: over many plans the mean of the squared norm is right within five standard errors."""
+    """E‖point‖² = ‖row‖²: over many plans the mean of the squared norm is right within five standard errors."""
     row = np.random.default_rng(0).normal(0, 1, 64 * 40)
-    clear = blinded.sealer(b"none\n")
+    clear, opener = blinded.sealer(b"none\n"), blinded.opener(b"none\n")
+    sealed = [clear.seal(np.zeros_like(row)), clear.seal(row)]
     squares = []
     for seed in range(300):
         plan = blinded.draw_sketch(clear, len(row), 4, np.random.default_rng(seed))
-        assert set(np.bincount(plan.bucket)) == {10}
-        squares.append(np.sum(blinded.to_floats(blinded.sketched(blinded.to_integers(row), 64, plan)) ** 2))
+        covered = [clear.sketch(one, plan, np.zeros(4)) for one in sealed]
+        squares.append(np.sum(blinded.sketch_points(opener, covered, plan.kept)[1] ** 2))
     error = np.std(squares) / len(squares) ** 0.5
     assert abs(np.mean(squares) - np.sum(row**2)) < 5 * error
 

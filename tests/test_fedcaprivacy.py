@@ -195,7 +195,7 @@ def test_one_round_by_hand() -> None:
     rows, _, _ = bs.receive(bs.begin(), [(i, seal_model(keys["clients"], i, 1, m)) for i, m in enumerate(models)], 1)
     order = [4, 0, 2, 5, 3, 1]
     cover = blinded.draw_cover(bs.upload, 2, False, None)
-    request = CoveredRound(bs.cover([rows[i] for i in order], cover), 2, None)
+    request = CoveredRound(bs.cover([rows[i] for i in order], cover), 2, None, [])
     opened = csp.open(request)
     phi, facts = csp.memberships(request, opened, np.random.default_rng(0))
     sent = [bs.uncover(m, cover) for m in csp.average(opened, phi)]
@@ -313,8 +313,13 @@ def test_with_sketches_the_csp_sees_rows_only_when_it_clusters_and_never_whole()
     rounds = [v.round for v in watch.views if isinstance(v.message, CoveredRound)]
     assert rounds == [1, 4]
     assert all(v.message.memberships is None for v in watch.views if isinstance(v.message, CoveredRound))
-    longest = max(len(row) for v in watch.views if isinstance(v.message, CoveredRound) for row in v.message.rows)
-    assert longest == 1 + 8 * 2 * 64 < 4 * 650
+    sketches = [v.message for v in watch.views if isinstance(v.message, CoveredRound)]
+    assert all(len(s.kept) == 2 and len(row) == 1 + 8 * 64 for s in sketches for row in s.rows)
+    opener = blinded.opener(watch.keys["csp"]["opening"])
+    seen = opener.open_covered(sketches[0].rows).offsets.astype(float)
+    kept = np.zeros(64, bool)
+    kept[sketches[0].kept] = True
+    assert np.abs(seen[1:, kept]).max() < 2**30 < 2**50 < np.abs(seen[1:, ~kept]).min()  # else: numbers of 64 bits
 
 
 def test_memberships_stay_with_their_participants_between_clusterings() -> None:

@@ -1,7 +1,7 @@
 """What passes between FedCAPrivacy's two servers in one round, from sealed rows to memberships and uncovered models.
 
 `by_rows` is the paper's: the CSP opens every row, covered, in every round. `by_sketches` is ours and shows it far less: in
-rounds that cluster, a short noisy sketch of every row; in every round, sums of whole clusters, each under a blind of its
+rounds that cluster, a few numbers of every row; in every round, sums of whole clusters, each under a blind of its
 own, which it merely passes on under the participants' key. Participants then divide by the size that comes with the sum.
 """
 
@@ -46,7 +46,7 @@ def by_rows(
     with server.phase("blind"):
         cover = blinded.draw_cover(bs.upload, bs.length, rearranged, random)
         covered = bs.cover(rows, cover)
-    reply: CoveredMeans = server.ask("csp", CoveredRound(covered, bs.clusters, labels))
+    reply: CoveredMeans = server.ask("csp", CoveredRound(covered, bs.clusters, labels, []))
     with server.phase("unblind"):
         models = [bs.uncover(model, cover) if model else b"" for model in reply.models]
     return Averaged(reply.memberships, models, [1] * len(models))
@@ -66,11 +66,10 @@ def by_sketches(
     if labels is None:
         with server.phase("blind"):
             plan = blinded.draw_sketch(bs.upload, bs.length, buckets, random)
-            length = plan.buckets * bs.upload.block
-            noises = blinded.draw_noise((len(rows), length), noise / (2 * length) ** 0.5, random)
+            noises = blinded.draw_noise((len(rows), len(plan.kept)), noise / (2 * plan.width) ** 0.5, random)
             sketches = [bs.upload.sketch(row, plan, one) for row, one in zip(rows, noises)]
-            covered = bs.cover(sketches, blinded.draw_cover(bs.upload, length, False, random))
-        phi = server.ask("csp", CoveredRound(covered, bs.clusters, None, average=False)).memberships
+            covered = bs.cover(sketches, blinded.draw_cover(bs.upload, plan.width, False, random))
+        phi = server.ask("csp", CoveredRound(covered, bs.clusters, None, plan.kept.tolist())).memberships
     else:
         phi = settled(labels, min_size)
     some = [int(k) for k in np.flatnonzero(phi.any(0))]
@@ -99,4 +98,4 @@ def provided(server: Server, csp: CloudProvider, request: CoveredRound | Covered
     for name, value in facts.items():
         server.note(name, value)
     with server.phase("average"):
-        return CoveredMeans(phi, csp.average(opened, phi) if request.average else [])
+        return CoveredMeans(phi, [] if isinstance(opened, np.ndarray) else csp.average(opened, phi))

@@ -31,6 +31,7 @@ from covey.crypto.blinded import permutation, sealer, terms_for
 from covey.errors import CoveyError, nearest
 from covey.learn.work import Compute, Train, Work
 
+MOST_BUCKETS = 32  # weights that a Paillier ciphertext holds at least
 CHOICES = {
     "mitigation": ("none", "rearrange", "sketch"),
     "alignment": ("kept", "scrambled"),
@@ -52,7 +53,7 @@ class FedCAPrivacy:
     median: bool = False  # … in units of the median distance between two models
     min_size: int = 3  # members below which a cluster gives no model; with two each could compute the other's
     mitigation: str = "none"  # "rearrange": BS moves and turns blocks of coordinates; "sketch": the CSP sees no rows
-    buckets: int = 8  # blocks in a sketch
+    buckets: int = 8  # numbers in a sketch, 32 at most
     noise: float = 0.0  # on sketches: the distance that it puts between two equal models
     shuffle: bool = True  # ablation: false shows the CSP the rows in the order of the participants
     alignment: str = "kept"  # ablation: "scrambled" gives old memberships to other rows, as a fresh shuffle would
@@ -73,13 +74,15 @@ class FedCAPrivacy:
                 raise CoveyError(f"algorithm.{field} is {getattr(self, field)}: it must be at least {least}")
         if not (0 < self.gamma < float("inf") and self.max_age > 0):
             raise CoveyError("algorithm.gamma and algorithm.max_age must be positive")
+        if self.buckets > MOST_BUCKETS:
+            raise CoveyError(f"algorithm.buckets is {self.buckets}: a sketch has {MOST_BUCKETS} numbers at most")
         if self.noise and self.mitigation != "sketch":
             raise CoveyError("algorithm.noise is put on sketches: set algorithm.mitigation = 'sketch' as well")
 
     def keys(self, setting: Setting) -> dict[str, dict[str, Any]]:
         terms = 1
         if self.mitigation == "sketch":
-            terms = terms_for(setting.encryption, setting.clients, setting.start.shape[1], self.buckets)
+            terms = terms_for(setting.encryption, setting.clients, setting.start.shape[1])
         return issue_keys(setting.encryption, setting.clients, self.bits, terms)
 
     def start(self, setting: Setting) -> Desk:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from covey.algorithms.envelopes import UPLOAD, Envelope, Package, accept, purpose_of, sign, verifier_of
 from covey.clustering.spectral import exposed, soft_spectral
 from covey.crypto import blinded
+from covey.crypto.blinded import Points
 from covey.errors import CoveyError
 from covey.messages import message
 
@@ -39,7 +40,7 @@ class CoveredRound:
     rows: list[bytes]
     clusters: int
     memberships: Matrix | None  # [n, clusters]; an empty row is a newcomer's
-    average: bool = True  # false: only memberships are asked for, since the rows are sketches
+    kept: list[int]  # where the numbers of sketches stand, of which only memberships are asked; empty: these are rows
 
 
 @message
@@ -172,18 +173,21 @@ class CloudProvider:
     min_size: int
     workers: int = 1
 
-    def open(self, request: CoveredRound) -> blinded.CoveredRows:
-        return blinded.opener(self.keys["opening"], self.workers).open_covered(request.rows)
+    def open(self, request: CoveredRound) -> blinded.CoveredRows | Points:
+        """Rows, or the points that sketches are."""
+        opener = blinded.opener(self.keys["opening"], self.workers)
+        if request.kept:
+            return blinded.sketch_points(opener, request.rows, np.array(request.kept))
+        return opener.open_covered(request.rows)
 
     def memberships(
-        self, request: CoveredRound, rows: blinded.CoveredRows, random: np.random.Generator
+        self, request: CoveredRound, opened: blinded.CoveredRows | Points, random: np.random.Generator
     ) -> tuple[Matrix, dict[str, Any]]:
         """(φ, what to note): clustered anew, or the memberships that came with the rows."""
         if request.memberships is not None:
-            return continued(rows, request.memberships, self.min_size), {}
-        found = soft_spectral(
-            blinded.points(rows), request.clusters, self.gamma, random, median=self.median, min_size=self.min_size
-        )
+            return continued(opened, request.memberships, self.min_size), {}
+        points = blinded.points(opened)
+        found = soft_spectral(points, request.clusters, self.gamma, random, median=self.median, min_size=self.min_size)
         facts = {
             "affinity_quantiles": [float(q) for q in found.affinity_quantiles],
             "eigengap": found.eigengap,
@@ -224,7 +228,7 @@ def settled(memberships: Matrix, min_size: int) -> Matrix:
         phi[:, small[sizes[small].argmin()]] = 0
 
 
-def continued(rows: blinded.CoveredRows, memberships: Matrix, min_size: int) -> Matrix:
+def continued(rows: blinded.CoveredRows | Points, memberships: Matrix, min_size: int) -> Matrix:
     """Old memberships for the rows that are here: newcomers join the nearest cluster, and a cluster with fewer than
     `min_size` present members gives no model this round: who has no other joins the nearest.
     """
@@ -232,8 +236,7 @@ def continued(rows: blinded.CoveredRows, memberships: Matrix, min_size: int) -> 
     sizes = phi.sum(0)
     if phi.any(1).all() and sizes[sizes > 0].min() >= min_size:
         return phi
-    points = blinded.points(rows)
-    known = np.flatnonzero(sizes)
+    points, known = blinded.points(rows), np.flatnonzero(sizes)
     apart = np.full(phi.shape, np.inf)
     for k in known:
         apart[:, k] = np.linalg.norm(points - points[phi[:, k] > 0].mean(0), axis=1)

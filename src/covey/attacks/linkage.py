@@ -112,7 +112,11 @@ class _Cloud(ABC):
 
     def observe(self, view: View) -> None:
         if isinstance(view.message, CoveredRound):
-            rows = blinded.differences(blinded.opener(self._opening).open_covered(view.message.rows))
+            opener, sealed, kept = blinded.opener(self._opening), view.message.rows, view.message.kept
+            if kept:
+                rows = blinded.sketch_points(opener, sealed, np.array(kept))
+            else:
+                rows = blinded.differences(opener.open_covered(sealed))
             self.memory["rounds"].append({"round": view.round, "found": self.read(rows)})
 
     def end_round(self, round: int) -> None:
@@ -178,7 +182,8 @@ class NamingByHistogram(Naming):
     used: ClassVar[str] = "output biases of the rows; it is told who took part, with how many samples of each label"
 
     def read(self, rows: Floats) -> Any:
-        return rows[:, -self._classes :]
+        last = rows[:, -self._classes :]
+        return np.pad(last, ((0, 0), (self._classes - last.shape[1], 0)))  # a sketch may be shorter
 
     def names(self, found: Any, order: list[int], truth: Truth) -> list[int]:
         names = sorted(order)

@@ -14,8 +14,9 @@ in the clear: the relay could read what it relays, and covered rows are what the
 uniform modulo 2^32 or 2^64, so it is as good as the encrypted one). `bfv` is ours, not the paper's: far faster than Paillier.
 
 Beside rows, a relay can cover *sums* of rows, each under a blind of its own, from which the key holder learns nothing, and
-*sketches*: every block of a row, turned or not at random, falls into one of a few buckets, and a bucket is the sum of its
-blocks. Distances between sketches are those between rows up to chance (a count sketch), and coordinates mean nothing.
+*sketches*: the blocks of a row, turned or not at random, are added up, and of the sum a few numbers stay while the others
+drown in random ones. Distances between sketches are those between rows up to chance (a random projection): the fewer
+numbers, the more chance, which is what keeps the key holder from recognising a row by its distances in another round.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ SCHEMES = {
 PRECISION = 24  # ρ: bits behind the point
 BOUND = 64.0  # a weight must be smaller
 Integers = NDArray[np.int64]
+Points = NDArray[np.float64]  # [n, ·], as far from each other as the rows that they stand for
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,11 @@ class Cover:
 
 @dataclass(frozen=True)
 class Sketch:
-    """How the blocks of a row fall into buckets; the relay's secret, anew for each round."""
+    """How a row is sketched, anew for each round; `signs` is the relay's secret."""
 
-    bucket: Integers  # [blocks]
     signs: Integers  # [blocks] ±1
-    buckets: int
+    kept: Integers  # [buckets] positions within a block, ascending
+    width: int  # numbers in the sum of the blocks: a block, or the whole of a shorter row
 
 
 class CoveredRows(Protocol):
@@ -95,7 +97,7 @@ class RowSealer(Protocol):
         ...
 
     def sketch(self, sealed: bytes, plan: Sketch, noise: NDArray[np.float64]) -> bytes:
-        """A row's buckets, [buckets · block], with noise on them."""
+        """[width]: the sum of a row's turned blocks, with noise [buckets] on what is kept and all else drowned."""
         ...
 
     def draw_blind(self, length: int) -> Any: ...
@@ -107,11 +109,14 @@ class RowSealer(Protocol):
 class RowOpener(Protocol):
     def open(self, sealed: bytes) -> NDArray[np.float64]: ...
     def open_covered(self, sealed: Sequence[bytes]) -> CoveredRows: ...
+    def open_sketches(self, sealed: Sequence[bytes], kept: Integers) -> tuple[Integers, int]:
+        """(each covered sketch minus the first, at the kept positions, [n, buckets]; numbers in a whole sketch)."""
+        ...
 
 
-def terms_for(scheme: str, rows: int, length: int, buckets: int) -> int:
+def terms_for(scheme: str, rows: int, length: int) -> int:
     """Terms that sums of so many rows, and sketches of rows of that length, need."""
-    return max(rows, -(-length // (int(_module(scheme).LEAST_BLOCK) * buckets)))
+    return max(rows, -(-length // int(_module(scheme).LEAST_BLOCK)))
 
 
 def issue(scheme: str, bits: int, terms: int = 1) -> tuple[bytes, bytes]:
@@ -143,10 +148,9 @@ def draw_cover(sealer: RowSealer, length: int, rearranged: bool, random: np.rand
 
 
 def draw_sketch(sealer: RowSealer, length: int, buckets: int, random: np.random.Generator | None) -> Sketch:
-    """As many blocks in every bucket as in any other, give or take one."""
-    count = -(-length // sealer.block)
-    buckets = min(buckets, count)
-    return Sketch(permutation(count, random) % buckets, 1 - 2 * (_bits(count, random) & 1), buckets)
+    """A fresh plan, from the operating system unless a generator is given."""
+    count, width = -(-length // sealer.block), min(length, sealer.block)
+    return Sketch(1 - 2 * (_bits(count, random) & 1), np.sort(permutation(width, random)[:buckets]), width)
 
 
 def draw_noise(shape: tuple[int, int], deviation: float, random: np.random.Generator | None) -> NDArray[np.float64]:
@@ -202,12 +206,10 @@ def moved(integers: Integers, block: int, cover: Cover) -> Integers:
 
 
 def sketched(integers: Integers, block: int, plan: Sketch) -> Integers:
-    """The buckets of one row [d], one after the other: [buckets · block]."""
-    whole = np.zeros(len(plan.bucket) * block, np.int64)
+    """The kept numbers of one row [d]: [buckets]."""
+    whole = np.zeros(len(plan.signs) * block, np.int64)
     whole[: len(integers)] = integers
-    buckets = np.zeros((plan.buckets, block), np.int64)
-    np.add.at(buckets, plan.bucket, whole.reshape(-1, block) * plan.signs[:, None])
-    return buckets.reshape(-1)
+    return np.asarray(plan.signs @ whole.reshape(-1, block)[:, plan.kept])
 
 
 def moved_back(integers: Integers, block: int, cover: Cover, length: int) -> Integers:
@@ -224,8 +226,16 @@ def differences(rows: CoveredRows) -> NDArray[np.float64]:
     return to_floats(rows.offsets)
 
 
-def points(rows: CoveredRows) -> NDArray[np.float64]:
+def sketch_points(opener: RowOpener, sealed: Sequence[bytes], kept: Integers) -> Points:
+    """[n, buckets]: points whose squared distances are in expectation those of the rows behind the sketches."""
+    offsets, width = opener.open_sketches(sealed, kept)
+    return np.asarray(to_floats(offsets) * (width / len(kept)) ** 0.5)
+
+
+def points(rows: CoveredRows | Points) -> Points:
     """[n, n]: points with the same distances as the rows, which is all that clustering needs of them."""
+    if isinstance(rows, np.ndarray):
+        return np.asarray(rows, np.float64)
     n = len(rows.offsets)
     gram = np.zeros((n, n))
     for part in _parts(rows.offsets):

@@ -74,11 +74,12 @@ class BfvRows:
 
     def sketch(self, sealed: bytes, plan: Sketch, noise: NDArray[np.float64]) -> bytes:
         _, words = read_words(sealed, self._label, self._ring)
-        turned = self._turned(words, np.arange(len(plan.bucket)), plan.signs).reshape(len(plan.bucket), -1)
-        buckets = [self._total(list(turned[plan.bucket == bucket])) for bucket in range(plan.buckets)]
-        terms = int(np.bincount(plan.bucket).max())
-        whole = write_words(np.concatenate(buckets), self._label, plan.buckets * self.block, terms)
-        return self._add(whole, to_integers(noise))
+        blocks = len(plan.signs)
+        turned = self._turned(words, np.arange(blocks), plan.signs).reshape(blocks, -1)
+        whole = write_words(self._total(list(turned)), self._label, plan.width, blocks)
+        drowned = self.draw_blind(plan.width)
+        drowned[plan.kept] = to_integers(noise)
+        return self._add(whole, drowned)
 
     def draw_blind(self, length: int) -> Integers:
         t = self._ring.plain_modulus
@@ -104,6 +105,10 @@ class BfvRows:
     def open_covered(self, sealed: Sequence[bytes]) -> ModularRows:
         rows = np.stack([self._open(row) for row in sealed])
         return ModularRows(rows[0], centred(rows - rows[0], self._ring.plain_modulus))
+
+    def open_sketches(self, sealed: Sequence[bytes], kept: Integers) -> tuple[Integers, int]:
+        rows = self.open_covered(sealed)
+        return np.asarray(rows.offsets[:, kept], np.int64), rows.length
 
     def _seal(self, integers: Integers) -> bytes:
         rows = -(-integers.size // self.block)

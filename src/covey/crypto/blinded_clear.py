@@ -51,7 +51,9 @@ class ClearRows:
         return [_write(total) for total in totals]
 
     def sketch(self, sealed: bytes, plan: Sketch, noise: NDArray[np.float64]) -> bytes:
-        return _write(sketched(_read(sealed).astype("<i8"), self.block, plan) + to_integers(noise))
+        drowned = self.draw_blind(plan.width)
+        drowned[plan.kept] = sketched(_read(sealed).astype("<i8"), self.block, plan) + to_integers(noise)
+        return _write(drowned)
 
     def draw_blind(self, length: int) -> Integers:
         return np.frombuffer(os.urandom(8 * length), "<i8").astype(np.int64)
@@ -80,6 +82,10 @@ class ClearRows:
         first = rows[0].copy()
         rows -= first
         return ModularRows(first, rows)
+
+    def open_sketches(self, sealed: Sequence[bytes], kept: Integers) -> tuple[Integers, int]:
+        rows = self.open_covered(sealed)
+        return rows.offsets[:, kept].astype(np.int64), rows.length
 
 
 def sealer(key: bytes) -> ClearRows:

@@ -13,7 +13,7 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import ArrayLike, NDArray
 
-from covey.crypto.blinded import BOUND, PRECISION, Cover, Sketch, to_floats, to_integers
+from covey.crypto.blinded import BOUND, PRECISION, Cover, Integers, Sketch, to_floats, to_integers
 from covey.crypto.packing import Packing
 from covey.crypto.paillier import Integer, PrivateKey, PublicKey, generate
 from covey.crypto.paillier_vectors import BlindedRows, SealedVector, VectorOpener, VectorSealer
@@ -65,13 +65,10 @@ class PaillierRows:
 
     def sketch(self, sealed: bytes, plan: Sketch, noise: NDArray[np.float64]) -> bytes:
         key, blocks = self.vectors.key, self.vectors.read(sealed).ciphertexts
-        buckets = []
-        for bucket in range(plan.buckets):
-            plus, minus = (self._product(blocks, (plan.bucket == bucket) & (plan.signs == sign)) for sign in (1, -1))
-            buckets += key.add([plus], key.negate([minus]))  # one inverse for all turned blocks
-        packing = self.vectors.packing
-        noisy = key.add_known(buckets, packing.pack(packing.encode(noise)))
-        return self._one(noisy, plan.buckets * self.block)
+        plus, minus = (self._product(blocks, plan.signs == sign) for sign in (1, -1))
+        total = key.add([plus], key.negate([minus]))  # one inverse for all turned blocks
+        mask = self.vectors.packing.draw_mask(plan.width, plan.kept, to_integers(noise))
+        return self._one(key.add_known(total, [mask]), plan.width)
 
     def _product(self, blocks: Sequence[Integer], chosen: NDArray[np.bool_]) -> Integer:
         """The ciphertext of a sum; 1 is a ciphertext of 0."""
@@ -113,6 +110,9 @@ class PaillierOpener:
 
     def open_covered(self, sealed: Sequence[bytes]) -> PaillierCovered:
         return PaillierCovered(self.vectors.open_blinded(sealed))
+
+    def open_sketches(self, sealed: Sequence[bytes], kept: Integers) -> tuple[Integers, int]:
+        return self.vectors.open_masked(sealed, kept)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ from numpy.typing import ArrayLike, NDArray
 from covey.crypto.paillier import Integer
 from covey.errors import CoveyError
 
+_BEYOND = 40
+
 
 @dataclass(frozen=True)
 class Packing:
@@ -119,6 +121,27 @@ class Packing:
         if unpacked.size < dimension or np.any(unpacked[dimension:]):
             raise CoveyError(f"expected {dimension} packed values and zeros behind them; the message was altered")
         return unpacked[:dimension]
+
+    def unpack_at(self, packed: Integer, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The slots at these positions of a difference of masked integers. Carries from masked slots below make them
+        wrong by 2 units at most.
+        """
+        half = 1 << (self.width - 1)
+        digits = gmpy2.unpack((packed + self._middle) % (mpz(1) << (self.slots * self.width)), self.width)
+        return np.array([int(digits[i]) if i < len(digits) else 0 for i in positions], np.int64) - half
+
+    def draw_mask(self, width: int, kept: NDArray[np.int64], values: NDArray[np.int64]) -> Integer:
+        """One integer to add to a packed one: `values` in the kept slots and, from the operating system, anything in the
+        others below `width`. Where the topmost is masked, so are _BEYOND bits above it: what a sum has there is hidden
+        up to 2^-_BEYOND, and the blind that comes on top is longer still.
+        """
+        slots = np.zeros(self.slots, np.int64)
+        half = 1 << (self.width - 1)
+        drawn = np.frombuffer(secrets.token_bytes(8 * width), "<u8") >> np.uint64(64 - self.width)
+        slots[:width] = np.maximum(drawn.astype(np.int64) - half, 1 - half)
+        slots[kept] = values
+        beyond = 0 if width - 1 in kept else secrets.randbits(_BEYOND)
+        return self.pack(slots)[0] + (mpz(beyond) << (width * self.width))
 
     def draw_blind(self, dimension: int) -> list[Integer]:
         """One blind per integer of a vector, from the operating system. For one round only: two rounds under

@@ -14,7 +14,7 @@ whichever key the mean was sealed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -261,22 +261,32 @@ class VectorOpener:
 
     def open_blinded(self, blobs: Sequence[bytes]) -> BlindedRows:
         """Rows under one common blind, relative to the first."""
+        first: list[Integer] = []
+        offsets = []
+        for row, dimension in self._rows(blobs):
+            first = first or row
+            offsets.append(self.packing.unpack([a - b for a, b in zip(row, first, strict=True)], dimension))
+        return BlindedRows(self.packing, tuple(first), np.stack(offsets))
+
+    def open_masked(self, blobs: Sequence[bytes], positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+        """(rows of one ciphertext under one common blind, relative to the first, at these positions; their dimension)."""
+        rows = list(self._rows(blobs))
+        first, dimension = rows[0]
+        return np.stack([self.packing.unpack_at(row[0] - first[0], positions) for row, _ in rows]), dimension
+
+    def _rows(self, blobs: Sequence[bytes]) -> Iterator[tuple[list[Integer], int]]:
+        """Each row as decrypted, one after the other: together they would be large."""
         if self.packing.additions < 2:
             raise CoveyError("the difference of two rows needs room for two terms; take a packing with additions >= 2")
-        first: list[Integer] = []
-        offsets, dimension = [], None
+        if not blobs:
+            raise CoveyError("there are no rows to open; a round needs at least one participant")
+        dimension = None
         for blob in blobs:
             sealed = self.sealer.read(blob)
             dimension = sealed.dimension if dimension is None else dimension
             if sealed.blinds != 1 or sealed.terms != 1 or sealed.dimension != dimension:
                 raise CoveyError("expected single vectors of one dimension under one blind; check what was forwarded")
-            row = self.key.decrypt(sealed.ciphertexts, self.workers)
-            first = first or row
-            difference = [a - b for a, b in zip(row, first, strict=True)]
-            offsets.append(self.packing.unpack(difference, dimension))
-        if not offsets:
-            raise CoveyError("there are no rows to open; a round needs at least one participant")
-        return BlindedRows(self.packing, tuple(first), np.stack(offsets))
+            yield self.key.decrypt(sealed.ciphertexts, self.workers), dimension
 
 
 def _digest(body: bytes | memoryview) -> bytes:
