@@ -12,7 +12,17 @@ from covey.algorithms.ifca import ClusterModels
 from covey.attacks import ATTACKS
 from covey.attacks.category import CategoryInference
 from covey.attacks.category_rows import Features, Simulated, Subsets, draw_subsets, group, simulate
-from covey.attacks.category_scores import coin, f1_of, in_words, leak, per_pair, resamples, score
+from covey.attacks.category_scores import (
+    by_round_and_cluster,
+    coin,
+    describe,
+    f1_of,
+    in_words,
+    leak,
+    per_pair,
+    resamples,
+    score,
+)
 from covey.attacks.contract import Truth
 from covey.attacks.multilabel import fit
 from covey.attacks.observe import Observers
@@ -159,6 +169,16 @@ def test_scores_by_hand() -> None:
     assert coin(present) == pytest.approx(2 * 0.375 * 0.5 / 0.875)
 
 
+def test_every_round_and_cluster_has_its_own_scores() -> None:
+    present = np.array([[1, 1, 0, 0], [1, 0, 0, 0]], bool)
+    said = np.array([[1, 0, 0, 0], [1, 1, 1, 1]], bool)
+    first, second = describe([(10, 0), (20, 1)], said, present)
+    assert (first["round"], first["cluster"], first["said"], first["present"]) == (10, 0, [0], [0, 1])
+    assert (first["precision"], first["recall"], first["f1"]) == pytest.approx((1.0, 0.5, 2 / 3))
+    assert (second["precision"], second["recall"], second["f1"]) == pytest.approx((0.25, 1.0, 0.4))
+    assert by_round_and_cluster([first])["rows"][0][-2:] == ["0", "0, 1"]
+
+
 def test_many_rounds_of_two_clusters_are_not_many_observations() -> None:
     """Every round alike: the interval must span the two clusters however many rounds there are."""
     pairs = [(round, j) for round in range(30) for j in (0, 1)]
@@ -185,7 +205,7 @@ def test_a_score_that_a_control_reaches_is_no_leak() -> None:
     assert real.low > 0 and real.value == pytest.approx(1 - real.reached)
     assert in_words(real, 1.0).startswith("The update leaks")
     worse = leak(~present, {"all present": everything}, present, draws)
-    assert worse.high < 0 and "worse" in in_words(worse, 0.0)
+    assert worse.high < 0 and "worse" in in_words(worse, 0.0) and "published cluster models" in in_words(worse, 0.0)
 
 
 @pytest.mark.parametrize("hidden", [0, 16])
@@ -300,6 +320,9 @@ def test_a_run_ends_with_controls_beside_the_score() -> None:
     assert found["details"]["leak"] == pytest.approx(found["value"] - max(found["controls"].values()))
     assert found["details"]["noise_aware"] == found["value"]  # no defence, no noise
     assert "update" in found["used"] and found["low"] <= found["value"] <= found["high"]
+    assert "never reads the update" in found["details"]["in_words"]
+    (drawn,) = found["details"]["pictures"]
+    assert [row[:2] for row in drawn["rows"]] == [[p["round"], p["cluster"]] for p in found["details"]["pairs"]]
 
 
 def test_a_defended_run_has_a_noise_aware_attacker() -> None:
@@ -307,6 +330,7 @@ def test_a_defended_run_has_a_noise_aware_attacker() -> None:
     found = run(setting(attacks=[{"name": "category", **QUICK}], defence=defence), quiet=True).attacks["category"]
     assert 0 <= found["details"]["noise_aware"] <= 1
     assert {"noise_aware_leak", "noise_aware_leak_low", "noise_aware_leak_high"} <= set(found["details"])
+    assert f"reaches {found['details']['noise_aware']:.3f}" in found["details"]["in_words"]
 
 
 def test_an_interrupted_run_ends_with_the_same_finding(tmp_path: Any) -> None:

@@ -48,6 +48,8 @@ def test_a_curve_names_what_it_runs_over() -> None:
         {**BINS, "edges": [0.0, 1.0]},
         {**BINS, "counts": [1, -3]},
         {**CURVE, "y": ["much", 1.0, 1.0]},
+        {"kind": "table", "head": ["round"], "rows": [[1, 2]]},
+        {"kind": "table", "head": [], "rows": [[]]},
         "not a table",
     ],
 )
@@ -63,6 +65,18 @@ def test_the_page_draws_pictures_and_does_not_print_their_numbers() -> None:
     assert [name for name, _ in found.details] == ["Rows scored"]
     section = attacks(run)
     assert section is not None and section.body.count("<figure>") == 2
+
+
+def test_a_table_and_the_words_of_a_finding_stand_on_the_page_and_records_do_not() -> None:
+    rows = {"kind": "table", "title": "by round", "head": ["round", "said"], "rows": [[10, "0, <b>"], [20, "3"]]}
+    details = {"in_words": "No leak & no more.", "pairs": [{"round": 10}], "pictures": [rows]}
+    entry = {"vantage": "client:1", "metric": "F1", "value": 0.8, "chance": 0.5, "low": 0.7, "high": 0.9}
+    run = Run("one", {"attacks": {"category": {**entry, "controls": {}, "details": details}}}, (), {}, {}, "")
+    (found,) = read_findings(run)
+    assert found.details == () and found.words == "No leak & no more."
+    section = attacks(run)
+    assert section is not None
+    assert "No leak &amp; no more." in section.body and "0, &lt;b&gt;" in section.body and "<b>0" not in section.body
 
 
 def test_labels_are_escaped() -> None:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covey.attacks.category_rows import Features, Rows, Simulated, draw_subsets, group, simulate
-from covey.attacks.category_scores import Sets, coin, in_words, leak, per_pair, resamples, score
+from covey.attacks.category_scores import Sets, by_round_and_cluster, coin, describe, in_words, leak, resamples, score
 from covey.attacks.contract import Finding, Knowledge, Thinking, Truth, View, parties
 from covey.attacks.multilabel import MultiLabel, fit, fit_noisy
 from covey.errors import CoveyError, nearest
@@ -173,7 +173,7 @@ class CategoryInference:
         own, aware = score(said("attack"), present, draws), score(said("noise-aware"), present, draws)
         above = leak(said("attack"), controls, present, draws)
         above_aware = leak(said("noise-aware"), controls | {"its null query": said("noise-aware null")}, present, draws)
-        precision, recall = per_pair(said("attack"), present)
+        told = describe(pairs, said("attack"), present)
         return Finding(
             attack=self.name,
             vantage=self.vantage,
@@ -185,9 +185,12 @@ class CategoryInference:
             controls={name: score(sets, present, draws).f1 for name, sets in controls.items()},
             used=(
                 f"cluster models of successive rounds ({self.features} features of the update) and {len(self._aux)} "
-                f"auxiliary samples. {in_words(above, own.f1)}"
+                "auxiliary samples"
             ),
             details={
+                "in_words": in_words(
+                    above, own.f1, (aware.f1, above_aware) if self._known.defence is not None else None
+                ),
                 "precision": own.precision,
                 "recall": own.recall,
                 "leak": above.value,
@@ -198,17 +201,8 @@ class CategoryInference:
                 "noise_aware_leak": above_aware.value,
                 "noise_aware_leak_low": above_aware.low,
                 "noise_aware_leak_high": above_aware.high,
-                "pairs": [
-                    {
-                        "round": round,
-                        "cluster": j,
-                        "precision": float(p),
-                        "recall": float(r),
-                        "said": np.flatnonzero(s).tolist(),
-                        "present": np.flatnonzero(t).tolist(),
-                    }
-                    for (round, j), p, r, s, t in zip(pairs, precision, recall, said("attack"), present)
-                ],
+                "pairs": told,
+                "pictures": [by_round_and_cluster(told)],
             },
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,15 +90,50 @@ def coin(present: Sets) -> float:
     return share / (share + 0.5) if share else 0.0
 
 
-def in_words(found: Leak, value: float) -> str:
-    """What a reader of the score must know first."""
+def describe(pairs: Sequence[tuple[int, int]], said: Sets, present: Sets) -> list[dict[str, Any]]:
+    """Scores and sets of every attacked round and cluster."""
+    precision, recall = per_pair(said, present)
+    return [
+        {
+            "round": round,
+            "cluster": cluster,
+            "precision": float(p),
+            "recall": float(r),
+            "f1": float(f1_of(p[None], r[None])),
+            "said": np.flatnonzero(s).tolist(),
+            "present": np.flatnonzero(t).tolist(),
+        }
+        for (round, cluster), p, r, s, t in zip(pairs, precision, recall, said, present)
+    ]
+
+
+def by_round_and_cluster(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The same as a table for the report."""
+    head = ("round", "cluster", "precision", "recall", "f1", "said", "present")
+    rows = [[", ".join(map(str, pair[k])) if isinstance(pair[k], list) else pair[k] for k in head] for pair in told]
+    return {"kind": "table", "title": "categories by round and cluster", "head": list(head), "rows": rows}
+
+
+def in_words(found: Leak, value: float, aware: tuple[float, Leak] | None = None) -> str:
+    """What a reader of the score must know first; `aware`: F1 and leak of the noise-aware attacker of a defended run."""
     bar = f"the control “{found.control}”, which never reads the update, reaches {found.reached:.3f}"
-    change = f"{found.value:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
+    origin = "What the attacker learns comes from the published cluster models, by filing auxiliary subsets by loss."
+    change = _change(found)
     if found.low > 0:
-        return f"The update leaks categories: F1 {value:.3f}, {bar}; reading the update adds {change}."
-    if found.high < 0:
-        return f"Reading the update makes the inference worse: F1 {value:.3f}, {bar}; it changes F1 by {change}."
+        words = f"The update leaks categories: F1 {value:.3f}, {bar}; reading the update adds {change}."
+    elif found.high < 0:
+        words = (
+            f"Reading the update makes the inference worse: F1 {value:.3f}, {bar}; it changes F1 by {change}. {origin}"
+        )
+    else:
+        words = f"No leak of the update is seen: F1 {value:.3f}, but {bar}; reading it changes F1 by {change}. {origin}"
+    if aware is None:
+        return words
     return (
-        f"No leak of the update is seen: F1 {value:.3f}, but {bar}; reading it changes F1 by {change}. What the attacker "
-        "learns comes from the published cluster models, by filing auxiliary subsets by loss."
+        f"{words} An attacker who adds the noise that it measures to its rows reaches {aware[0]:.3f}, "
+        f"{_change(aware[1])} against its best control."
     )
+
+
+def _change(found: Leak) -> str:
+    return f"{found.value:+.3f} ({found.low:+.3f} to {found.high:+.3f})"

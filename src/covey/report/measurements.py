@@ -33,7 +33,7 @@ KNOWN = {
         "Quantiles of clients' similarity. If all are near 0 or near 1, γ does not fit.",
     ),
     "clip": ("Clipping bound", "norm", "Largest norm of one contribution; longer ones are scaled down to it."),
-    "noise": ("Noise", "standard deviation", "Noise added in each round."),
+    "noise": ("Noise", "norm", "Norm of the noise that a client adds in a round, mean over clients."),
 }
 
 

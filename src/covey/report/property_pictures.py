@@ -1,4 +1,4 @@
-"""Draws the pictures that a finding brings along: a map of dots, a histogram, a curve over whole numbers.
+"""Draws the pictures that a finding brings along: a map of dots, a histogram, a curve over whole numbers, a table.
 
 Attacks describe them in `details["pictures"]` as tables of lists (see `attacks/property_pictures.py`); nothing is computed here.
 A table that is of no known kind, or whose lists do not fit together, is left out: a report must not fail over a decoration.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from covey.report.layout import figure, figures
+from covey.report.layout import figure, figures, rows_table
 from covey.report.markup import Html, join, percent_of, tag
 from covey.report.svg import Series, chart, frame, hue, line_chart, linear, whole
 from covey.report.words import number, percent, plain, sentence_case
@@ -95,10 +95,22 @@ def line(given: Mapping[str, Any]) -> Html | None:
     )
 
 
+def table(given: Mapping[str, Any]) -> Html | None:
+    """Rows under a head, as they are."""
+    head, rows = given.get("head"), given.get("rows")
+    if not isinstance(head, list) or not head or not isinstance(rows, list) or not rows:
+        return None
+    if not all(isinstance(row, list) and len(row) == len(head) for row in rows):
+        return None
+    shown = [[plain(n) if (n := number(value)) is not None else str(value) for value in row] for row in rows]
+    return figure(_title(given), rows_table([sentence_case(str(name)) for name in head], shown))
+
+
 DRAWN: dict[str, Callable[[Mapping[str, Any]], Html | None]] = {
     "scatter": scatter,
     "histogram": histogram,
     "line": line,
+    "table": table,
 }
 
 

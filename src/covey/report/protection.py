@@ -33,6 +33,7 @@ class Finding:
     said: str  # the verdict that the attack itself gave, or nothing
     details: tuple[tuple[str, str], ...]
     pictures: Html = NOTHING
+    words: str = ""  # what the score means, where the attack itself says so
 
     @property
     def baseline(self) -> float | None:
@@ -94,6 +95,8 @@ def read_findings(run: Run) -> list[Finding]:
         details = dict(fields(entry.get("details")))
         pictures = pictures_of(details)
         details.pop("pictures", None)
+        words = str(details.pop("in_words", ""))
+        details = {name: value for name, value in details.items() if not _is_table(value)}
         told = ({"used": entry["used"]} if entry.get("used") else {}) | details
         found.append(
             Finding(
@@ -108,9 +111,15 @@ def read_findings(run: Run) -> list[Finding]:
                 str(entry.get("verdict") or ""),
                 tuple((sentence_case(k), _brief(v)) for k, v in told.items()),
                 pictures,
+                words,
             )
         )
     return sorted(found, key=lambda finding: -finding.excess)
+
+
+def _is_table(value: Any) -> bool:
+    """Records are for programs that read result.json: as prose nobody could follow them."""
+    return isinstance(value, list) and any(isinstance(item, Mapping) for item in value)
 
 
 def _brief(value: Any) -> str:
@@ -165,7 +174,8 @@ def _finding(one: Finding) -> Html:
     numbers += [f"; {name.replace('_', ' ')} {one.form(score)}" for name, score in one.controls]
     more = ". ".join(f"{name}: {value}" for name, value in one.details)
     foot = tag("p", more, class_="soft small-text") if more else Html("")
-    said = tag("div", picture, tag("p", *numbers, class_="numbers"), foot)
+    words = tag("p", one.words, class_="caveat") if one.words else Html("")
+    said = tag("div", picture, tag("p", *numbers, class_="numbers"), words, foot)
     return tag("li", tag("div", head, chip), said, one.pictures)
 
 
