@@ -1,0 +1,97 @@
+"""A deployment in one process, for tests: real keys, letters, silos and coordinator; only the post office is a dictionary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from covey import Experiment
+from covey.data.export import export
+from covey.data.folder import read_folder
+from covey.deploy import keys
+from covey.deploy.coordinator import Coordinator
+from covey.deploy.further import Further
+from covey.deploy.silo import Silo
+from covey.errors import CoveyError
+
+NAMES = ["north", "south", "west", "east"]
+
+
+class Office:
+    """Delivers a letter when its answer is asked for. `tamper` may change an answer on its way."""
+
+    authenticated = True
+
+    def __init__(self, handlers: dict[str, Callable[[bytes], bytes]]) -> None:
+        self.handlers = handlers
+        self.nodes = {name: n for n, name in enumerate(handlers)}
+        self.away: set[str] = set()
+        self.tamper: Callable[[str, bytes, bytes], bytes | None] = lambda name, call, answer: answer
+        self._waiting: dict[str, tuple[str, bytes]] = {}
+        self._sent = 0
+
+    def admit(self, name: str, public: bytes) -> None:
+        pass
+
+    def present(self) -> set[int]:
+        return {n for name, n in self.nodes.items() if name not in self.away}
+
+    def send(self, node: int, data: bytes, seconds: float) -> str:
+        self._sent += 1
+        (name,) = (n for n, i in self.nodes.items() if i == node)
+        self._waiting[str(self._sent)] = (name, data)
+        return str(self._sent)
+
+    def receive(self, ids: list[str]) -> Iterator[tuple[str, bytes | None]]:
+        for id in ids:
+            name, data = self._waiting[id]
+            if name in self.away:
+                continue
+            try:
+                answer: bytes | None = self.tamper(name, data, self.handlers[name](data))
+            except CoveyError:
+                answer = None
+            yield id, answer
+
+
+class Deployment:
+    """Keys, data and parties of an experiment in a folder."""
+
+    def __init__(self, folder: Path, experiment: Experiment, silos: int | None = None) -> None:
+        self.folder, self.experiment = folder, experiment
+        self.names = NAMES[: silos or experiment.clients]
+        self.said: list[str] = []
+        keys.make(experiment, self.names, ["localhost"], folder / "keys")
+        export(experiment, folder / "data", self.names)
+        self.parties: dict[str, Any] = {name: self.silo(name) for name in self.names}
+        for name in getattr(experiment.algorithm, "further", ()):
+            party, agreed = keys.load(folder / "keys" / name)
+            self.parties[name] = Further(party, agreed, folder / name, say=self.said.append)
+        self.office = Office({name: self._handler(name) for name in self.parties})
+
+    def silo(self, name: str) -> Silo:
+        party, agreed = keys.load(self.folder / "keys" / "silos" / name)
+        samples = read_folder(self.folder / "data" / name, agreed)
+        return Silo(party, agreed, samples, self.folder / "state" / name, share_accuracy=True, say=self.said.append)
+
+    def coordinator(self) -> Coordinator:
+        party, agreed = keys.load(self.folder / "keys" / "server")
+        return Coordinator(party, agreed, self.office, self.folder / "run", say=self.said.append)
+
+    def _handler(self, name: str) -> Callable[[bytes], bytes]:
+        return lambda data: bytes(self.parties[name].handle(data))
+
+
+def rehearsal(algorithm: Any, **more: Any) -> Experiment:
+    """A small experiment whose deployed and simulated runs can be compared."""
+    table = {
+        "dataset": "digits",
+        "clients": 4,
+        "clusters": 2,
+        "partition": {"name": "label_sets", "public": 40},
+        "training": {"rounds": 3, "epochs": 1},
+        "algorithm": algorithm,
+        "deployment": {"rehearsal": True, "report_accuracy": True},
+    }
+    return Experiment.of(table, **more)
