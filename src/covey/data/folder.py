@@ -16,6 +16,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -309,7 +310,9 @@ def _picture(file: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
 
     with _explained(file):
         try:
-            image = Image.open(file, formats=("PNG", "JPEG"))
+            with warnings.catch_warnings():  # of large images: they are refused below in our own words
+                warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+                image = Image.open(file, formats=("PNG", "JPEG"))
         except Image.DecompressionBombError as e:
             raise CoveyError(f"{file} claims to be far larger than {shape[1]}×{shape[0]} pixels: remove it") from e
         with image:
