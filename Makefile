@@ -7,7 +7,7 @@ export OMP_WAIT_POLICY ?= passive
 
 .venv/ready: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,deploy,ray]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,deploy,ray,tensorboard]'
 	@touch $@
 
 run: .venv/ready

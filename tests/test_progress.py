@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from covey.report.notebook import Bar, in_notebook
 from covey.report.progress import Progress
 
 
@@ -108,3 +109,29 @@ def test_it_writes_to_stderr_so_that_output_can_be_piped(capsys: pytest.CaptureF
         p.update(done=1)
     written = capsys.readouterr()
     assert written.out == "" and written.err.startswith("t: round 1/1")
+
+
+def test_a_notebook_gets_a_bar_whose_names_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[str] = []
+
+    class Cell:
+        def update(self, markup: str) -> None:
+            drawn.append(markup)
+
+    class Display:
+        HTML = str
+
+        @staticmethod
+        def display(markup: str, display_id: bool) -> Cell:
+            assert markup == "" and display_id  # a place in the cell that is written over
+            return Cell()
+
+    monkeypatch.setattr("covey.report.notebook._ipython", lambda: Display)
+    monkeypatch.setattr("covey.report.progress.live_bar", lambda stream: Bar())
+    with Progress(3, "<b>mnist", clock=Clock()) as p:
+        for done in (1, 2, 3):
+            p.update(done=done, accuracy=0.5)
+    assert '<progress value="1" max="3"' in drawn[0] and "round 1/3, accuracy 50.0 %" in drawn[0]
+    assert '<progress value="3" max="3"' in drawn[-1] and "&lt;b&gt;mnist" in drawn[-1]
+    assert len(drawn) <= 4  # two updates within a tenth of a second are one drawing
+    assert not in_notebook()

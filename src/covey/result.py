@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import platform
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from covey import __version__
 from covey.attacks.contract import Finding
-from covey.checkpoint import finite, write_json, write_lines
+from covey.checkpoint import finite, read_lines, write_json, write_lines
 from covey.clustering.agreement import accuracy, adjusted_rand_index
 from covey.engines.host import Score
 from covey.experiment import Experiment
@@ -53,6 +54,15 @@ class Result:
         """result.json's content; what is infinite or undefined is None there."""
         left_out = {"records", "state", "findings", "folder"}
         return {"schema": 1} | {k: finite(v) for k, v in vars(self).items() if k not in left_out}
+
+    def _repr_html_(self) -> str | None:
+        """A notebook that ends a cell with a result shows its report."""
+        try:
+            from covey.report.notebook import inline
+
+            return inline(self)
+        except ImportError:  # no jinja2 on a bare GPU machine: its repr then
+            return None
 
 
 def summarise(
@@ -103,7 +113,9 @@ def summarise(
 
 def summarise_seeds(results: list[Result], folder: Path | None, command: str) -> Result:
     """The first seed's result with mean accuracies in place of its own, and mean ± std of all its figures under `seeds`."""
-    flat = [_numbers(r.json(), "") for r in results]
+    if len(results) == 1:
+        return _in(folder, Result(**vars(results[0]) | {"command": command, "folder": folder}))
+    flat = [numbers(r.json(), "") for r in results]
     names = [n for n in flat[0] if all(n in f for f in flat)]
     mean = {n: float(np.mean([f[n] for f in flat])) for n in names}
     std = {n: float(np.std([f[n] for f in flat], ddof=1)) for n in names}
@@ -118,11 +130,21 @@ def summarise_seeds(results: list[Result], folder: Path | None, command: str) ->
         "command": command,
         "folder": folder,
     }
-    result = Result(**values)
+    return _in(folder, Result(**values))
+
+
+def _in(folder: Path | None, result: Result) -> Result:
     if folder:
-        write_lines(folder / "metrics.jsonl", first.records)
+        write_lines(folder / "metrics.jsonl", result.records)
     _write(result)
     return result
+
+
+def read_result(folder: Path) -> Result:
+    """A finished run as its folder has it: without the final state and with its attacks as result.json tells them."""
+    content = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    content.pop("schema")
+    return Result(**content, records=read_lines(folder / "metrics.jsonl"), folder=folder)
 
 
 def cluster_accuracies(scores: Sequence[Score], groups: NDArray[np.int64], intended: bool) -> list[float]:
@@ -187,11 +209,11 @@ def _privacy(spends: list[tuple[int, int, Any]]) -> dict[str, Any]:
         return {"unpriced": {"events": len(spends), "why": f"{absent.name} is not installed here"}}
 
 
-def _numbers(value: Any, path: str) -> dict[str, float]:
+def numbers(value: Any, path: str) -> dict[str, float]:
     """Every number of a tree, by its dotted path."""
     if isinstance(value, dict):
         inner = [
-            _numbers(v, f"{path}.{k}" if path else str(k)) for k, v in value.items() if k not in ("versions", "details")
+            numbers(v, f"{path}.{k}" if path else str(k)) for k, v in value.items() if k not in ("versions", "details")
         ]
         return {k: v for part in inner for k, v in part.items()}
     return {path: float(value)} if isinstance(value, int | float) and not isinstance(value, bool) else {}

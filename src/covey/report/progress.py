@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+from covey.report.notebook import Bar, in_notebook
 from covey.report.words import NBSP, duration, percent
 
 EVERY = 2.0  # seconds between plain lines: a log of a long run stays readable
@@ -43,7 +44,7 @@ class Progress:
         self._written = self._began - EVERY
         self._shown = ""
         if not self.quiet:
-            self._live = _live_bar(self._stream)
+            self._live = live_bar(self._stream)
         if self._live is not None:
             self._live.start()
             self._task = self._live.add_task(self.title, total=self.total, completed=self._start, words="")
@@ -89,16 +90,18 @@ class Progress:
         self._shown = line
 
 
-def _live_bar(stream: TextIO | None) -> Any:
-    """rich's bar where something can show it, else None: no rich, or neither a terminal nor a notebook."""
+def live_bar(stream: TextIO | None) -> Any:
+    """A notebook's bar, or rich's where a terminal can show it, else None: no rich, or no terminal."""
+    if stream is None and in_notebook():
+        return Bar()  # rich would ask for ipywidgets
     try:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn
-        from rich.progress import Progress as Bar
+        from rich.progress import Progress as RichBar
     except ImportError:
         return None
     console = Console(file=stream, stderr=stream is None)
-    if not (console.is_terminal or console.is_jupyter) or console.is_dumb_terminal:
+    if not console.is_terminal or console.is_dumb_terminal:
         return None
     # Titles and notes may hold anything a user named; `markup=False` keeps "[bold]" in a dataset's name from being obeyed.
     columns = (
@@ -106,4 +109,4 @@ def _live_bar(stream: TextIO | None) -> Any:
         BarColumn(bar_width=None),
         TextColumn("{task.fields[words]}", markup=False),
     )
-    return Bar(*columns, console=console, expand=True)
+    return RichBar(*columns, console=console, expand=True)

@@ -1,0 +1,43 @@
+"""`%load_ext covey.notebook` gives a notebook the line magic `%covey`: the terminal's commands, with progress and pages inline."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from covey.errors import CoveyError
+from covey.report.notebook import frame, html_of
+
+
+def covey(line: str) -> Any:
+    """Runs a command as the terminal would; the page that it wrote, if any, is shown below what it printed."""
+    import click
+
+    from covey.cli import app
+
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            app(shlex.split(line), standalone_mode=False)
+    except (CoveyError, click.ClickException) as problem:
+        print(f"covey: {problem}", file=sys.stderr)
+        return None
+    finally:
+        print(said.getvalue(), end="")
+    return _page(said.getvalue())
+
+
+def _page(said: str) -> Any:
+    """Commands that write a page end with its path."""
+    last = (said.strip().splitlines() or [""])[-1].split("  ")[-1].strip()
+    if not last.endswith(".html") or not Path(last).is_file():
+        return None
+    return html_of(frame(Path(last).read_text("utf-8")))
+
+
+def load_ipython_extension(shell: Any) -> None:
+    shell.register_magic_function(covey, "line", "covey")

@@ -1,0 +1,80 @@
+"""In a Jupyter notebook: progress as a bar in the cell, pages in a frame below it. Needs nothing that a kernel does not have."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from covey.result import Result
+
+PAUSE = 0.1  # seconds between two redrawings: a notebook keeps every message it is sent
+
+
+def in_notebook() -> bool:
+    """Whether a kernel runs this code; IPython in a terminal is a terminal."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+class Bar:
+    """One line and a bar that is redrawn in place; the methods are those of rich's `Progress` that covey uses."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._task: dict[str, Any] = {}
+        self._drawn = 0.0
+
+    def start(self) -> None:
+        self._handle = _ipython().display(html_of(""), display_id=True)
+
+    def add_task(self, title: str, total: int, completed: int, words: str) -> int:
+        self._task = {"title": title, "total": total, "completed": completed, "words": words}
+        return 0
+
+    def update(self, task: int, completed: int, words: str) -> None:
+        self._task |= {"completed": completed, "words": words}
+        if time.monotonic() - self._drawn >= PAUSE or completed >= self._task["total"]:
+            self._draw()
+
+    def stop(self) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
+        self._drawn = time.monotonic()
+        self._handle.update(html_of(self.markup()))
+
+    def markup(self) -> str:
+        title, words = html.escape(self._task["title"]), html.escape(self._task["words"])
+        amount = f'value="{self._task["completed"]}" max="{self._task["total"]}"'
+        return f'<div><progress {amount} style="width:100%"></progress><div><b>{title}</b>: {words}</div></div>'
+
+
+def html_of(markup: str) -> Any:
+    """What a notebook shows as markup."""
+    return _ipython().HTML(markup)
+
+
+def _ipython() -> Any:
+    return importlib.import_module("IPython.display")  # there inside a kernel only
+
+
+def frame(page: str, height: int = 720) -> str:
+    """A whole page within a notebook, cut off from it: its script runs, but reaches neither the notebook nor the network."""
+    style = f"width:100%;height:{height}px;border:1px solid #8884;border-radius:8px;resize:vertical"
+    inside = html.escape(page, quote=True)
+    return f'<div><iframe sandbox="allow-scripts" srcdoc="{inside}" style="{style}"></iframe></div>'
+
+
+def inline(result: Result) -> str:
+    """The report of a run: from its folder, and without one from what the result holds, which lacks data and configuration."""
+    from covey.report.folder import Run, read_run
+    from covey.report.page import render, report_page
+
+    if result.folder is not None and Path(result.folder).is_dir():
+        return frame(render(report_page(read_run(Path(result.folder)))))
+    return frame(render(report_page(Run("this notebook", result.json(), tuple(result.records), {}, {}, ""))))
