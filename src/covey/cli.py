@@ -39,6 +39,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Log = Annotated[
     list[str] | None, typer.Option("--log", metavar="LOGGER", help="Also log to `tensorboard` or `mlflow`; repeatable.")
 ]
+Sweeps = Annotated[
+    list[str] | None,
+    typer.Option("--sweep", metavar="KEY=A,B,…", help="Run every combination of such values; repeatable."),
+]
 
 
 @app.command("run")
@@ -49,19 +53,29 @@ def run_command(
     log: Log = None,
     as_json: Json = False,
     quiet: Quiet = False,
+    sweep: Sweeps = None,
+    seeds: Annotated[int, typer.Option(min=0, help="So many seeds of every setting, side by side.")] = 0,
+    yes: Annotated[bool, typer.Option("--yes", help="With --sweep: yes, more than 500 runs.")] = False,
 ) -> None:
-    """Run one experiment and write its report.
+    """Run one experiment and write its report; with --sweep or --seeds several, side by side, and compare them.
 
     Without arguments: the main job, in about a minute. Examples:
 
         covey run ifca-mnist --set training.rounds=20 --set seeds=3
         covey run my.toml --out runs/first
+        covey run ifca-digits --sweep training.lr=0.1,0.01 --sweep clusters=3,5 --seeds 5
     """
     from covey import loggers
     from covey.experiment import Experiment
     from covey.run import run
 
     table = _table(source, set_ or [])
+    if sweep or seeds:
+        if log:
+            raise CoveyError("--log follows one run: leave it out of a sweep, or log the runs one by one")
+        asked = [source] * bool(source) + [f"--set={s}" for s in set_ or []] + [f"--sweep={s}" for s in sweep or []]
+        _sweep(table, sweep or [], seeds, out, as_json, quiet, yes, [*asked, *([f"--seeds={seeds}"] if seeds else [])])
+        return
     experiment = Experiment.of(table)
     folder = out or (Path(experiment.out) if experiment.out else _free_folder(experiment))
     command = "covey run " + shlex.join([*([source] if source else []), *(f"--set={s}" for s in set_ or [])])
@@ -385,6 +399,32 @@ def csp(
     from covey.deploy.serve import csp
 
     csp(folder, superlink, state or folder / "state", insecure=insecure, quiet=quiet)
+
+
+def _sweep(
+    table: dict[str, Any],
+    sweeps: list[str],
+    seeds: int,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+    yes: bool,
+    asked: list[str],
+) -> None:
+    from covey.report.sweep_text import lines
+    from covey.sweep import sweep
+
+    command = f"covey run {shlex.join(asked)}"
+    try:
+        made = sweep(table, sweeps, seeds, out, quiet=quiet or as_json, yes=yes, command=command)
+    except KeyboardInterrupt:
+        print("\ncovey: interrupted; what is finished is kept: the same command goes on", file=sys.stderr)
+        sys.exit(130)
+    print(json.dumps(made.json(), indent=1) if as_json else "\n".join(lines(made)))
+    if made.failed:
+        title, why = next(iter(made.failed.items()))
+        more = f" and {len(made.failed) - 1} more" if len(made.failed) > 1 else ""
+        raise CoveyError(f"{title}{more} failed ({why}); the others are kept, and the same command tries again")
 
 
 def _table(source: str, assignments: list[str]) -> dict[str, Any]:
