@@ -281,6 +281,18 @@ def test_an_added_silo_has_the_keys_of_its_number(tmp_path: Path) -> None:
     assert server.keys["known"]["client:2"] == Signer("client:2", west.keys["signing"]).public
 
 
+def test_a_new_certificate_changes_the_servers_folder_only(clear: Path, tmp_path: Path) -> None:
+    before = {p: p.read_bytes() for p in clear.rglob("*") if p.is_file()}
+    keys.renew(clear, ["new.example.org"])
+    changed = {p.name for p, data in before.items() if p.read_bytes() != data}
+    assert changed == {"server.crt", "server.key"}
+    server = clear / "server"
+    assert (server / "server.key").stat().st_mode & 0o777 == 0o600
+    pair = Pair((server / "server.crt").read_bytes(), (server / "server.key").read_bytes())
+    north = (clear / "silos" / "north" / "ca.crt").read_bytes()
+    assert handshake(pair, north, "new.example.org", tmp_path) == "hello"
+
+
 # ---------------------------------------------------------------- refusals
 
 
@@ -347,7 +359,7 @@ def test_folders_that_cannot_be_used(clear: Path, tmp_path: Path) -> None:
     (south / "agreed.bin").unlink()
     with pytest.raises(CoveyError, match="cannot be read: No such file"):
         keys.load(south)
-    with pytest.raises(CoveyError, match="no authority folder"):
+    with pytest.raises(CoveyError, match="authority is not here"):
         keys.add(tmp_path, "west")
     with pytest.raises(CoveyError, match="holds no keys"):
         inspect(tmp_path)

@@ -27,7 +27,7 @@ from covey.algorithms.contract import make_keys, own_keys, server_of
 from covey.checkpoint import write_atomically
 from covey.crypto.signatures import Signer
 from covey.deploy.agreed import Agreed, agree, digest, experiment_of, setting_of
-from covey.deploy.certificates import general_name, issue_server, make_authority, make_node, registered
+from covey.deploy.certificates import Pair, general_name, issue_server, make_authority, make_node, registered
 from covey.errors import CoveyError
 from covey.experiment import Experiment
 from covey.messages import decode, encode, message
@@ -106,11 +106,6 @@ def make(experiment: Experiment, silos: Sequence[str], hosts: Sequence[str], out
 def add(out: Path, name: str) -> None:
     """One more silo, with the next free client number; the server's folder gets its public keys, nothing else changes."""
     authority = out / "authority"
-    if not authority.is_dir():
-        raise CoveyError(
-            f"{out} has no authority folder, without which no silo can be added: run it where that is kept"
-        )
-    _check_private(authority)
     issued, agreed = _read(authority / "issued.bin", Issued), _read(authority / "agreed.bin", Agreed)
     experiment = experiment_of(agreed)
     if name in issued.taken:
@@ -122,7 +117,19 @@ def add(out: Path, name: str) -> None:
     _write(authority / "issued.bin", encode(issued), 0o600)
 
 
+def renew(out: Path, hosts: Sequence[str]) -> None:
+    """Another certificate for the server, for other hosts or before the old one ends; silos need not be told."""
+    authority, server = out / "authority", out / SERVER
+    read_issued(authority)  # refuses a folder that is none, or that others can read
+    pair = issue_server(Pair(_bytes(authority / "ca.crt"), _bytes(authority / "ca.key")), hosts)
+    _make_folder(server)
+    _write(server / "server.key", pair.private, 0o600)
+    _write(server / "server.crt", pair.public)
+
+
 def read_issued(authority: Path) -> Issued:
+    if not authority.is_dir():
+        raise CoveyError(f"{authority} is not here, without which nothing can be issued: run this where it is kept")
     _check_private(authority)
     return _read(authority / "issued.bin", Issued)
 
