@@ -347,6 +347,26 @@ def test_an_interrupted_run_ends_with_the_same_finding(tmp_path: Any) -> None:
     assert resumed.attacks["category"] == whole.attacks["category"]
 
 
+def test_the_attack_is_trained_anew_for_every_attacked_round(prepared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds 1 and 2 are attacked: each simulates from the models of its own broadcast, and fits two models per cluster."""
+    from covey.attacks import category
+
+    federation, network, common = prepared
+    rows: list[torch.Tensor] = []
+
+    def noting(x: torch.Tensor, *rest: Any) -> Any:
+        rows.append(x)
+        return fit(x, *rest)
+
+    monkeypatch.setattr(category, "fit", noting)
+    attack = CategoryInference(rounds=(1, 2), subsets=100, rows=40)
+    observers = Observers([attack], common, network, federation, {})
+    for round in (1, 2, 3):
+        observers.see(round, "server", "client:0", ClusterModels(common.start * round))
+    assert list(attack.memory["inferred"]) == [1, 2] and len(rows) == 2 * 2 * 2
+    assert all(not torch.allclose(first.std(0), second.std(0)) for first, second in zip(rows[:4], rows[4:]))
+
+
 def test_a_coalition_sees_a_broadcast_once(prepared: Any) -> None:
     federation, network, common = prepared
     attack = CategoryInference(vantage="client:0+client:1", rounds=(1,), subsets=50, rows=30)

@@ -2,11 +2,14 @@
 
 import json
 import math
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from covey.algorithms import ALGORITHMS
+from covey.cli import main
 from covey.errors import CoveyError
 from covey.experiment import Experiment
 from covey.privacy import DEFENCES
@@ -99,6 +102,51 @@ def test_the_ledger_reaches_result_json(tmp_path):
     assert entry["per_step"]["claimed"] == 2.0 and entry["per_step"]["classic"] == pytest.approx(2 / 0.3)
     extra = [json.loads(line)["extra"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert all(record["clip"] > 0 and record["noise"] > 0 for record in extra)
+
+
+def test_afc_feeds_back_on_itself_and_the_records_show_it():
+    """Noise raises gradient norms, these raise C, C raises the noise: C and noise stand in every round's record."""
+
+    def noted(epsilon: float) -> dict[str, list[float]]:
+        records = run(
+            experiment({"name": "afc", "epsilon": epsilon}, training=ONE_STEP | {"rounds": 8}), quiet=True
+        ).records
+        return {name: [record["extra"][name] for record in records] for name in ("clip", "noise")}
+
+    quiet, loud = noted(math.inf), noted(0.05)
+    assert quiet["noise"] == [0.0] * 8 and quiet["clip"][0] == pytest.approx(
+        loud["clip"][0]
+    )  # the first is before any noise
+    assert loud["clip"][-1] > 1.5 * quiet["clip"][-1] and loud["clip"][-1] > 1.5 * loud["clip"][0]
+    assert loud["noise"][-1] / loud["noise"][0] == pytest.approx(loud["clip"][-1] / loud["clip"][0], rel=0.1)
+
+
+@pytest.mark.parametrize("defence", ["ldp", "adp", "afc", "dp_sgd"])
+def test_clients_with_one_sample_are_defended_too(defence):
+    alone = experiment({"name": defence}, partition={"name": "label_sets", "samples": 1})
+    result = run(alone, quiet=True)
+    assert all(bool(torch.isfinite(model).all()) for model in models(result))
+    assert result.privacy[defence]["clients"] == 4
+
+
+@pytest.mark.parametrize(
+    ("defence", "says"),
+    [
+        ("name=afc beta=1", "defence.beta is 1.0"),
+        ("name=afc beta=0.5", "defence.beta is 0.5"),
+        ("name=ldp epsilon=0", "defence.epsilon is 0.0"),
+        ("name=adp epsilon=-2", "defence.epsilon is -2.0"),
+        ("name=afc delta=0", "defence.delta is 0.0"),
+        ("name=ldp delta=1", "defence.delta is 1.0"),
+    ],
+)
+def test_the_command_line_refuses_in_one_sentence(defence, says, monkeypatch, capsys):
+    given = [part for pair in defence.split() for part in ("--set", f"defence.{pair}")]
+    monkeypatch.setattr(sys, "argv", ["covey", "run", *given, "--out", "never-written"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr().err.strip()
+    assert ended.value.code == 2 and says in told and "\n" not in told and not Path("never-written").exists()
 
 
 def test_afc_goes_on_from_a_checkpoint_with_its_history(tmp_path):

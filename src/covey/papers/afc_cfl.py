@@ -121,6 +121,7 @@ def _claims_table1(runs: dict[tuple[int, int], list[Outcome]]) -> list[Claim]:
     ]
 
 
+LOWER = 0.05  # of F1: less than that is not a defence
 FRESH = 10  # the first of the seeds that nothing was chosen on
 
 
@@ -168,16 +169,17 @@ def _compared(options: Options, tuned: Tuned, seeds: int) -> dict[str, list[Outc
 def _claims_table2(runs: dict[str, list[Outcome]]) -> list[Claim]:
     accuracy = {row: [run.accuracy() for run in found] for row, found in runs.items()}
     f1 = {row: finding(found, "value") for row, found in runs.items()}
-    aware = finding(runs["AFC-CFL"], "details", "noise_aware")
+    aware, blind = finding(runs["AFC-CFL"], "details", "noise_aware"), best_control(runs["AFC-CFL"])
     gap = [a - b for a, b in zip(accuracy["AFC-CFL"], accuracy["common LDP"])]
     middle = mean(accuracy["ADP"])
     low, high = interval(gap)
     return [
         claim(
             "AFC-CFL lowers the attacker's F1.",
-            mean(f1["AFC-CFL"]) < mean(f1["none"]) - 0.05,
-            f"{said(f1['none'])} falls to {said(f1['AFC-CFL'])}; a noise-aware attacker keeps {said(aware)}, and the best "
-            f"control on the defended run reaches {mean(best_control(runs['AFC-CFL'])):.3f}.",
+            max(mean(found) for found in (f1["AFC-CFL"], aware, blind)) < mean(f1["none"]) - LOWER,
+            f"{said(f1['none'])} falls to {said(f1['AFC-CFL'])} for an attacker who does not know of the noise; one who does "
+            f"keeps {said(aware)}, and on the defended run the best control, which reads no update, reaches {said(blind)}.",
+            partly=mean(f1["AFC-CFL"]) < mean(f1["none"]) - LOWER,
         ),
         claim(
             "At the same F1, AFC-CFL is more accurate than common LDP (here: with a small fixed C).",
