@@ -274,6 +274,15 @@ def test_a_number_is_never_given_twice(clear: Path) -> None:
         keys.add(clear, "late")
 
 
+def test_an_interrupted_addition_leaves_no_number_to_two(clear: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(keys, "make_node", lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            keys.add(clear, "west")
+    keys.add(clear, "east")
+    assert keys.load(clear / "server")[0].silos == {"north": 0, "south": 1, "east": 3}
+
+
 def test_an_added_silo_has_the_keys_of_its_number(tmp_path: Path) -> None:
     keys.make(MADE["two servers"], NAMES, [], tmp_path / "out")
     keys.add(tmp_path / "out", "west")
@@ -363,6 +372,10 @@ def test_folders_that_cannot_be_used(clear: Path, tmp_path: Path) -> None:
         keys.add(tmp_path, "west")
     with pytest.raises(CoveyError, match="holds no keys"):
         inspect(tmp_path)
+    (clear / "authority" / "ca.key").chmod(0o644)
+    for refused in (lambda: keys.add(clear, "west"), lambda: keys.renew(clear, []), lambda: inspect(clear)):
+        with pytest.raises(CoveyError, match="chmod 600"):
+            refused()
 
 
 def test_a_deployment_draws_in_secret_and_a_rehearsal_does_not() -> None:

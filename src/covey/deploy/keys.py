@@ -99,22 +99,26 @@ def make(experiment: Experiment, silos: Sequence[str], hosts: Sequence[str], out
         for name in further:
             _write_party(folder, folder / name, (name, name, -1), made.get(name, {}), issued, agreed, authority.public)
         for name in silos:
-            issued = _write_silo(folder, name, issued, agreed, authority.public)
+            issued = _numbered(issued, name)
+            _write_silo(folder, name, issued, agreed, authority.public)
         _write(folder / "authority" / "issued.bin", encode(issued), 0o600)
 
 
 def add(out: Path, name: str) -> None:
     """One more silo, with the next free client number; the server's folder gets its public keys, nothing else changes."""
     authority = out / "authority"
-    issued, agreed = _read(authority / "issued.bin", Issued), _read(authority / "agreed.bin", Agreed)
+    issued, agreed = read_issued(authority), _read(authority / "agreed.bin", Agreed)
     experiment = experiment_of(agreed)
     if name in issued.taken:
         raise CoveyError(
             f"'{name}' was given to client {issued.taken[name]} before: a new silo needs a name of its own"
         )
     _check_names([*issued.taken, name], experiment.clients, (SERVER, *getattr(experiment.algorithm, "further", ())))
-    issued = _write_silo(out, name, issued, agreed, _bytes(authority / "ca.crt"))
-    _write(authority / "issued.bin", encode(issued), 0o600)
+    if (out / "silos" / name).exists():
+        raise CoveyError(f"{out / 'silos' / name} is there already and keys are never overwritten: move it away first")
+    issued = _numbered(issued, name)
+    _write(authority / "issued.bin", encode(issued), 0o600)  # first: whatever happens now, the number is taken
+    _write_silo(out, name, issued, agreed, _bytes(authority / "ca.crt"))
 
 
 def renew(out: Path, hosts: Sequence[str]) -> None:
@@ -180,11 +184,15 @@ def deployed(experiment: Experiment) -> Experiment:
 # ---------------------------------------------------------------- writing
 
 
-def _write_silo(out: Path, name: str, issued: Issued, agreed: Agreed, ca: bytes) -> Issued:
-    client = max(issued.taken.values(), default=-1) + 1
+def _numbered(issued: Issued, name: str) -> Issued:
+    """With the next client number for this silo."""
+    return replace(issued, taken={**issued.taken, name: max(issued.taken.values(), default=-1) + 1})
+
+
+def _write_silo(out: Path, name: str, issued: Issued, agreed: Agreed, ca: bytes) -> None:
+    client = issued.taken[name]
     own = own_keys(issued.clients, client)
     _write_party(out, out / "silos" / name, (name, f"client:{client}", client), own, issued, agreed, ca)
-    return replace(issued, taken={**issued.taken, name: client})
 
 
 def _write_party(
