@@ -274,6 +274,19 @@ def test_a_number_is_never_given_twice(clear: Path) -> None:
         keys.add(clear, "late")
 
 
+def test_files_that_are_still_being_copied_do_not_stop_the_server(clear: Path) -> None:
+    nodes, server = clear / "server" / "nodes", clear / "server"
+    public = (nodes / "south.pub").read_bytes()
+    for halfway in (lambda: (nodes / "south.pub").unlink(), lambda: (nodes / "south.pub").write_bytes(b"")):
+        halfway()
+        assert keys.load(server)[0].silos == {"north": 0} and list(keys.node_keys(server)) == ["north"]
+    (nodes / "south.pub").write_bytes(public)
+    assert keys.load(server)[0].silos == {"north": 0, "south": 1}
+    (nodes / "north.bin").rename(nodes / "other.bin"), (nodes / "north.pub").rename(nodes / "other.pub")
+    with pytest.raises(CoveyError, match="another name, or a role given twice"):
+        keys.load(server)
+
+
 def test_an_interrupted_addition_leaves_no_number_to_two(clear: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
         broken.setattr(keys, "make_node", lambda: 1 / 0)

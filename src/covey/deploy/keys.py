@@ -155,9 +155,21 @@ def load(folder: Path) -> tuple[Party, Agreed]:
 
 
 def admissions(folder: Path) -> list[Admission]:
-    """Whom the server lets in, as its `nodes` folder says now; further servers first, then silos by number."""
-    found = [_read(path, Admission) for path in sorted((folder / "nodes").glob("*.bin"))]
-    return sorted(found, key=lambda a: a.client)
+    """Whom the server lets in, as its `nodes` folder says now; further servers first, then silos by number.
+
+    A party counts when both of its files are there: the server may look while they are being copied.
+    """
+    both = [
+        p for p in sorted((folder / "nodes").glob("*.bin")) if _has_content(p) and _has_content(p.with_suffix(".pub"))
+    ]
+    found = {path: _read(path, Admission) for path in both}
+    roles = [a.role for a in found.values()]
+    for path, admission in found.items():
+        if path.stem != admission.name or roles.count(admission.role) > 1:
+            raise CoveyError(
+                f"{path} is for '{admission.name}' as {admission.role}: another name, or a role given twice"
+            )
+    return sorted(found.values(), key=lambda a: a.client)
 
 
 def node_keys(folder: Path) -> dict[str, bytes]:
@@ -272,6 +284,10 @@ def _check_private(folder: Path) -> None:
     for path in (folder / name for name in SECRETS):
         if os.name == "posix" and path.is_file() and path.stat().st_mode & 0o077:
             raise CoveyError(f"{path} holds secrets and others on this machine can read it: run `chmod 600 {path}`")
+
+
+def _has_content(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
 
 
 def _bytes(path: Path) -> bytes:
