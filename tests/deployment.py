@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from covey import Experiment
+from covey import Experiment, run
 from covey.data.export import export
 from covey.data.folder import read_folder
 from covey.deploy import keys
@@ -95,3 +96,18 @@ def rehearsal(algorithm: Any, **more: Any) -> Experiment:
         "deployment": {"rehearsal": True, "report_accuracy": True},
     }
     return Experiment.of(table, **more)
+
+
+def simulated(experiment: Experiment) -> tuple[Any, dict[int, Any]]:
+    """(the simulation's result, what each client would predict with at its end)."""
+    uses: dict[int, Any] = {}
+    algorithm = experiment.algorithm
+
+    class Watched(type(algorithm)):  # type: ignore[misc]
+        def use(self, me: Any, message: Any) -> Any:
+            uses[me.id] = yield from super().use(me, message)
+            return uses[me.id]
+
+    watched = Watched(**{f.name: getattr(algorithm, f.name) for f in fields(algorithm)})
+    engine = replace(experiment.engine, workers=1)
+    return run(replace(experiment, algorithm=watched, engine=engine), quiet=True), uses

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +15,7 @@ from covey import run
 from covey.algorithms.ifca import ClusterUpdate
 from covey.attacks.contract import Finding
 from covey.deploy import coordinator as coordinating
+from covey.deploy import load_model
 from covey.deploy.letters import Letter, Told
 from covey.deploy.transcript import line
 from covey.errors import CoveyError
@@ -146,6 +148,19 @@ def test_a_silo_started_again_remembers(tmp_path: Path) -> None:
 
     coordinator.run(restart)
     assert shown[0] == shown[1] or set(map(str, shown[0])) <= set(map(str, shown[1]))  # kept, never drawn anew
+
+
+def test_a_silo_predicts_with_what_it_took_home(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, rehearsal("fedem", training={"rounds": 4, "lr": 0.1}))
+    deployment.coordinator().run()
+    model = load_model(tmp_path / "state" / "north")
+    tested = np.load(tmp_path / "data" / "north" / "test.npz")
+    right = np.mean([int(word) == y for word, y in zip(model.predict(tested["x"]), tested["y"])])
+    assert right == pytest.approx(model.accuracy) and model.weights is not None
+    with pytest.raises(CoveyError, match="the model reads"):
+        model.predict(np.zeros((2, 3, 3), np.uint8))
+    with pytest.raises(CoveyError, match="its run is not over"):
+        load_model(tmp_path)
 
 
 def test_two_questions_in_one_round_are_refused(tmp_path: Path) -> None:

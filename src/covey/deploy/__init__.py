@@ -5,6 +5,16 @@
     certificates.py   the federation's own certificate authority, and the keys of Flower's nodes
     holdings.py       `covey keys inspect`: who holds what, without showing it
 
-Beside these: Flower as the transport, and the processes of the coordinator, a silo and a further server. Nothing here knows
-an algorithm, and no algorithm knows that it is deployed.
+    letters.py        what parties send each other: signed, addressed, good for one answer
+    coordinator.py    the algorithm's server over silos that come, go, dawdle and err
+    silo.py           one client with its own data, memory and randomness; model.py: what it takes home
+    further.py        a second server, such as FedCAPrivacy's CSP
+    flower.py         all that touches Flower: it carries letters, and no code
+    serve.py          the three commands
+
+Nothing here knows an algorithm, and no algorithm knows that it is deployed.
 """
+
+from covey.deploy.model import SiloModel, load_model
+
+__all__ = ["SiloModel", "load_model"]

@@ -12,6 +12,7 @@ The Runtime API that this takes is not a public one, hence the exact version in 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import os
 import secrets
@@ -126,6 +127,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 env=_environment(home),
                 start_new_session=True,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
             )
         ca = runtime_tls.read_bytes() if runtime_tls else None
         return cls(popen, log, f"127.0.0.1:{port}", runtime_tls is None, ca, secret)
@@ -409,6 +411,13 @@ def _first(tokens: Iterator[str | None], seconds: float) -> str | None:
             return token
         time.sleep(RETRY_SECONDS)
     return None
+
+
+def _die_with_parent() -> None:
+    """Linux sends this process SIGTERM when the one that started it is gone, however that ended: an orphaned SuperNode would
+    keep its silo's place at the SuperLink, where the silo, started again, is then refused.
+    """
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def free_port() -> int:

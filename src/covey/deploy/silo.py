@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from covey import __version__, checkpoint
 from covey.data.federation import Dataset, Federation
 from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
 from covey.deploy.keys import Party
 from covey.deploy.letters import Hello, Opened, Post, Told, largest_message
+from covey.deploy.model import SiloModel
 from covey.deploy.transcript import Transcript
 from covey.engines.host import Examiner, Host, heterogeneous
 from covey.errors import CoveyError
@@ -46,22 +46,6 @@ class SiloState:
     memory: dict[str, Any]  # the client's, after that round
     seed: int  # of all randomness that nobody else may know
     spends: list[Any]  # (round, event) for the ledger
-
-
-@message
-@dataclass(frozen=True)
-class SiloModel:
-    """What a silo takes home: predict with row `index` of `models`, or with the mixture of all by `weights`."""
-
-    models: torch.Tensor  # [m, d]
-    index: int
-    weights: torch.Tensor | None
-    network: str
-    shape: list[int]
-    classes: list[str]
-    kind: str
-    vocabulary: int
-    accuracy: float | None  # on the silo's own test samples
 
 
 class Silo:

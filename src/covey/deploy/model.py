@@ -1,0 +1,60 @@
+"""The model that a silo takes home from a deployed run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from covey.errors import CoveyError
+from covey.learn.flat import Network
+from covey.learn.machine import Machine
+from covey.learn.work import Job, Logits
+from covey.messages import decode, message
+
+
+@message
+@dataclass(frozen=True)
+class SiloModel:
+    """Predict with row `index` of `models`, or with the mixture of all by `weights`."""
+
+    models: torch.Tensor  # [m, d]
+    index: int
+    weights: torch.Tensor | None
+    network: str
+    shape: list[int]
+    classes: list[str]
+    kind: str
+    vocabulary: int
+    accuracy: float | None  # on the silo's own test samples
+
+    def probabilities(self, x: NDArray[Any]) -> NDArray[np.float32]:
+        """[n, classes] for samples as the silo's data folder has them."""
+        if x.ndim != len(self.shape) + 1 or list(x.shape[1:]) != self.shape:
+            raise CoveyError(f"samples of the shape {list(x.shape[1:])} were given, the model reads {self.shape}")
+        network = Network(self.network, tuple(self.shape), len(self.classes), self.kind, self.vocabulary)
+        machine = Machine(network, x, np.zeros(len(x), np.int64))
+        used = self.models if self.weights is not None else self.models[self.index : self.index + 1]
+        (logits,) = machine.compute([Job(torch.arange(len(x)), 0, Logits(used))])  # [m, n, classes]
+        weights = torch.ones(1) if self.weights is None else self.weights
+        mixed: NDArray[np.float32] = torch.einsum("mnc,m->nc", logits.softmax(2), weights.to(logits)).cpu().numpy()
+        return mixed
+
+    def predict(self, x: NDArray[Any]) -> list[str]:
+        """The most probable class of each sample."""
+        return [self.classes[c] for c in self.probabilities(x).argmax(1)]
+
+
+def load_model(folder: str | Path) -> SiloModel:
+    """From the state folder of a silo whose run is over."""
+    path = Path(folder) / "model.bin"
+    if not path.is_file():
+        raise CoveyError(f"there is no model in {folder}: its run is not over, or trained none for this silo")
+    found = decode(path.read_bytes())
+    if not isinstance(found, SiloModel):
+        raise CoveyError(f"{path} is not a silo's model")
+    return found
