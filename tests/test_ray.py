@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -28,6 +29,7 @@ from covey.messages import decode
 from covey.prepare import prepare
 from covey.result import Result
 from covey.run import run
+from covey.sweep import sweep
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'covey[ray]')")
 
@@ -220,6 +222,15 @@ def test_an_attacker_in_a_clients_place_and_keys_reach_the_workers(cluster: None
         assert a["accuracy"]["client_mean"] == pytest.approx(b["accuracy"]["client_mean"], abs=0.02)
 
 
+def test_the_runs_of_a_sweep_are_spread_over_the_cluster(cluster: None, tmp_path: Path) -> None:
+    on_ray, here = (
+        sweep(small(e).table(), ["training.lr=0.1,0.02"], 1, tmp_path / e, quiet=True) for e in ("ray", "simulate")
+    )
+    assert not on_ray.failed and len(on_ray.settings) == 2
+    for a, b in zip(on_ray.settings, here.settings):
+        assert a.mean["accuracy.client_mean"] == b.mean["accuracy.client_mean"]
+
+
 def test_a_host_is_given_the_keys_of_its_own_clients_only() -> None:
     keys = {"common": b"all", "own": {i: {"k": bytes([i])} for i in range(6)}}
     assert decode(parcel.keys_for(keys, [1, 3, 5], {})) == {
@@ -267,18 +278,30 @@ def test_without_ray_or_without_its_cluster_there_is_one_sentence(monkeypatch: p
 @pytest.mark.slow
 def test_a_cluster_that_is_there_is_used(tmp_path: Path) -> None:
     """`ray start`, then `covey run` with RAY_ADDRESS."""
-    tool = str(Path(sys.executable).parent / "ray")
-    port = "16379"
-    env = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": f"127.0.0.1:{port}"}
-    start = [tool, "start", "--head", f"--port={port}", "--num-cpus=2", "--include-dashboard=false"]
-    subprocess.run(start, check=True, env=env, capture_output=True)
+    port = next(p for p in range(20_500, 21_000) if _free(p))  # beyond those that Ray gives its workers
+    env = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
+    start = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", f"--port={port}", "--num-cpus=2"]
+    with (tmp_path / "log").open("wb") as log:
+        head = subprocess.Popen([*start, "--include-dashboard=false"], env=env, stdout=log, stderr=log)
     try:
+        deadline = time.monotonic() + 120
+        while "started" not in (tmp_path / "log").read_text():
+            assert head.poll() is None and time.monotonic() < deadline, (tmp_path / "log").read_text()
+            time.sleep(0.2)
         command = [sys.executable, "-m", "covey", "run", "ifca-digits", "--quiet", "--out", str(tmp_path / "there")]
         command += ["--set", "engine.name=ray", "--set", "training.rounds=2", "--set", "engine.workers=2"]
-        subprocess.run(command, check=True, env=env, capture_output=True)
+        done = subprocess.run(command, env=env | {"RAY_ADDRESS": f"127.0.0.1:{port}"}, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert head.poll() is None  # it goes on without us
     finally:
-        subprocess.run([tool, "stop"], check=True, env=env, capture_output=True)
+        head.terminate()
+        head.wait(timeout=60)
     table = Experiment.read(tmp_path / "there" / "config.toml").table()
     reference = run(Experiment.of(table, engine={"name": "simulate"}), quiet=True)
     records = checkpoint.read_lines(tmp_path / "there" / "metrics.jsonl")
     assert [r["accuracy"] for r in records] == [r["accuracy"] for r in reference.records]
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0

@@ -82,6 +82,12 @@ def dismiss(ray: Any, actors: list[Any]) -> None:
         _idle.extend((here, len(actors), actor) for actor in actors)
 
 
+def disband(ray: Any) -> None:
+    """Idle workers give their processors back, for work of another kind."""
+    while _idle:
+        _end(ray, _idle.pop()[2])
+
+
 def processors(ray: Any) -> int:
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
