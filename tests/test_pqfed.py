@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 import torch
 
+from covey import config
 from covey.algorithms.contract import Server, Setting
 from covey.algorithms.features import Features, NoisyFeatures, project, public_features
 from covey.algorithms.pqfed import PQFed
 from covey.attacks.contract import Finding, Knowledge, Truth, View
+from covey.cli import main
 from covey.data.federation import Federation
 from covey.data.sources import load
 from covey.errors import CoveyError
@@ -166,6 +168,43 @@ def test_a_matrix_of_similarities_is_recorded_for_all() -> None:
     matrix = np.array(result.records[0]["extra"]["earth_movers"])
     assert matrix.shape == (9, 9) and (matrix == matrix.T).all() and (np.diag(matrix) == 0).all()
     assert matrix[0].argmax() == 8  # the client with nothing of the target's
+    groups = result.records[0]["extra"]["collaborators"]
+    assert sorted(groups, key=int) == [str(t) for t in range(9)]
+    for t, group in groups.items():  # itself, then those within 30 % of its farthest, the nearest first
+        near = [i for i in np.argsort(matrix[int(t)], kind="stable") if matrix[int(t), i] <= 0.3 * matrix[int(t)].max()]
+        assert group[0] == int(t) and group[1:] == [i for i in near if i != int(t)]
+
+
+@pytest.mark.parametrize(("target", "says"), [(-1, "Recommended groups"), (0, "Who is near the target")])
+def test_the_report_shows_who_learns_with_whom(tmp_path: Path, target: int, says: str) -> None:
+    result = run(small(pqfed(target=target), training=longer(2)), out=tmp_path, quiet=True)
+    page = (tmp_path / "report.html").read_text()
+    assert says in page and ("How far clients are from each other" in page) == (target < 0)
+    chosen = result.records[0]["extra"]["collaborators"]["0"][1:]
+    assert (", ".join(map(str, chosen)) if target < 0 else f"client {chosen[0]} · chosen") in page
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["partition.public=10"], "10 public samples of 64 values cannot give 20 principal components"),
+        (["algorithm.epsilon=0"], "algorithm.epsilon is 0.0"),
+        (["partition.rates=[0, 0, 0, 0, 0, 0, 0, 0]", "algorithm.epsilon=inf"], "the clients are alike"),
+        (["partition.rows=1", "partition.picked=1", "algorithm.sensitivity=data"], "one sample spans no range"),
+    ],
+)
+def test_the_command_line_says_what_is_wrong_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], settings: list[str], says: str
+) -> None:
+    (tmp_path / "small.toml").write_text(config.to_toml(small(pqfed(epsilon=10.0)).table()))
+    asked = [part for one in settings for part in ("--set", one)]
+    monkeypatch.setattr(
+        "sys.argv", ["covey", "run", str(tmp_path / "small.toml"), *asked, "--out", str(tmp_path / "r")]
+    )
+    with pytest.raises(SystemExit) as ended:
+        main()
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert ended.value.code == 2 and last.startswith("covey: ") and says in last
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +322,7 @@ def test_fields_out_of_range_are_refused(fields: dict[str, Any], words: str) -> 
     [
         ({"components": 31}, "cannot give 31 principal components"),
         ({"target": 3}, "clients count from 0 to 2"),
-        ({"epsilon": 10.0, "budget": 29.0}, "1 selections would spend ε = 30 per record"),
+        ({"epsilon": 10.0, "budget": 29.0}, "one selection would spend ε = 30 per record"),
         ({"epsilon": 10.0, "budget": 60.0, "reselect": 1}, "3 selections would spend ε = 90"),
         ({"strategy": "incremental"}, "at least 22"),
     ],
@@ -326,7 +365,7 @@ def federation_of(rows: list[np.ndarray[Any, Any]]) -> Federation:
 def test_a_client_with_one_sample() -> None:
     some = federation_of([np.arange(50), np.arange(50, 100), np.array([100])])
     table = small(pqfed(epsilon=30.0, sensitivity="data", strategy="all"), clients=3)
-    with pytest.raises(CoveyError, match="client 2's 1 sample span no range"):
+    with pytest.raises(CoveyError, match="client 2's one sample spans no range"):
         run(table, federation=some, quiet=True)
     public = small(pqfed(epsilon=30.0, strategy="all"), clients=3)
     assert run(public, federation=some, quiet=True).rounds == 4

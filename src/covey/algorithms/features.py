@@ -72,8 +72,9 @@ def _noisy(me: Client, features: Features, epsilon: float) -> NoisyFeatures:
     width = widths(features, exact)
     if math.isfinite(epsilon) and not width.min() > 0:
         raise CoveyError(
-            f"client {me.id}'s {len(exact)} sample{'s' * (len(exact) != 1)} span no range in some coordinate, so noise scaled "
-            "to that range would hide nothing: set algorithm.sensitivity = 'public', or give it more samples"
+            f"client {me.id}'s {'one sample spans' if len(exact) == 1 else f'{len(exact)} samples span'} no range in some "
+            "coordinate, so noise scaled to that range would hide nothing: set algorithm.sensitivity = 'public', or give it more "
+            "samples"
         )
     source = PRIVATE if features.low is None else PUBLIC
     me.spend(LaplaceRelease(epsilon, exact.shape[1], float(width.max()), source))

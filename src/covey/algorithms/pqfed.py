@@ -32,51 +32,14 @@ from covey import config
 from covey.algorithms import incremental
 from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
 from covey.algorithms.features import Features, NoisyFeatures, describe, public_features
+from covey.algorithms.pqfed_messages import Collaboration, Idle, Renewal, Turns
+from covey.algorithms.pqfed_selection import select_groups
 from covey.clustering import collaborators
 from covey.errors import CoveyError, nearest
-from covey.messages import message
 from covey.privacy.contract import in_step
 
 STRATEGIES = ("strict", "lenient", "threshold", "top", "all", "incremental")
 SEPARATE = ("pqfed", "local", "mingledpie", "routing", "fedcaprivacy")  # have a protocol of their own, or none
-
-
-@message
-@dataclass(frozen=True)
-class Turns:
-    """What a client sends or gets for each target that it works for."""
-
-    parts: dict[int, Any]  # target -> message or reply of the algorithm underneath
-
-
-@message
-@dataclass(frozen=True)
-class Renewal:
-    """To a target whose group is selected anew: the request for features, and its model so far."""
-
-    features: Features
-    part: Any
-
-
-@message
-@dataclass(frozen=True)
-class Idle:
-    """Nothing to do: this client was not selected, or the incremental search has ended."""
-
-
-@message
-@dataclass(frozen=True)
-class Collaboration:
-    """The server's state."""
-
-    phase: str  # select, train, check, done
-    features: Features
-    groups: dict[
-        int, list[int]
-    ]  # target -> who trains with it, itself included; incremental: all others, nearest first
-    inner: dict[int, Any]  # target -> state of the algorithm underneath
-    since: int = 0  # rounds trained since the last selection
-    search: incremental.Search | None = None
 
 
 @dataclass(frozen=True)
@@ -124,7 +87,7 @@ class PQFed:
         if self.target >= setting.clients:
             raise CoveyError(f"algorithm.target is {self.target}, but clients count from 0 to {setting.clients - 1}")
         selections = 1 + ((setting.rounds - 1) // (self.reselect + 1) if self.reselect else 0)
-        self._check_budget(selections * self.cost, f"{selections} selections")
+        self._check_budget(selections * self.cost, "one selection" if selections == 1 else f"{selections} selections")
         if self.strategy == "incremental" and setting.rounds < self.step_rounds + 2:
             raise CoveyError(
                 f"{setting.rounds} rounds are one for the selection, {self.step_rounds} for the first client and one to judge: "
@@ -224,44 +187,27 @@ class PQFed:
         }
 
     def _select(self, server: Server, state: Collaboration, found: dict[int, NoisyFeatures]) -> Collaboration:
-        clients = sorted(found)
-        if not clients or (self.target >= 0 and self.target not in found):
+        if not found or (self.target >= 0 and self.target not in found):
             return state  # without the target nothing can be compared: the next round asks again
-        rows = [found[i].rows.cpu().numpy() for i in clients]
-        rng = server.random("collaborators")
+        rows = {i: sent.rows.cpu().numpy() for i, sent in found.items()}
+        share = self.threshold if self.strategy == "threshold" else collaborators.THRESHOLDS.get(self.strategy, 1.0)
+        at_most = self.m if self.strategy == "top" else 0
         with server.phase("cluster"):
-            counts, centres = collaborators.cluster_counts(rows, self.k, rng)
-            ground = collaborators.ground_distances(centres, self.ground)
-            chosen, distances = self._groups(counts, ground, rng, server, clients)
-        server.note("earth_movers", distances.tolist())
-        groups = {t: chosen.get(t, [t]) for t in state.groups}
+            chosen = select_groups(
+                rows, self.target, self.k, self.ground, share, at_most, server.random("collaborators")
+            )
+        if chosen.spread is not None:
+            server.note("distance_range", chosen.spread.seen)
+            server.note("range_by_chance", chosen.spread.by_chance)
+            if self.strategy != "all":
+                collaborators.refuse_drowned(chosen.spread, self.epsilon)
+        groups = {t: chosen.groups.get(t, [t]) for t in state.groups}
+        server.note("earth_movers", chosen.distances.tolist())
+        server.note("collaborators", {str(t): group for t, group in groups.items()})
         server.note("group_size", float(np.mean([len(g) for g in groups.values()])))
         if self.strategy == "incremental":
             return self._step(server.setting, replace(state, groups=groups, search=incremental.Search()), None)
         return replace(state, phase="train", groups=groups, since=0)
-
-    def _groups(
-        self, counts: Any, ground: Any, rng: np.random.Generator, server: Server, clients: list[int]
-    ) -> tuple[dict[int, list[int]], Any]:
-        """(target -> its group, distances: of the target [n], or between all [n, n]) among the clients that answered."""
-        one = clients.index(self.target) if self.target >= 0 else None
-        if one is None:
-            distances = collaborators.distance_matrix(counts, ground)
-        else:
-            distances = collaborators.earth_movers(counts[one].astype(float), counts.astype(float), ground)
-        share = collaborators.THRESHOLDS.get(self.strategy, self.threshold if self.strategy == "threshold" else 1.0)
-        if len(clients) > 1:
-            spread = collaborators.spread(counts, ground, one, rng)
-            server.note("distance_range", spread.seen)
-            server.note("range_by_chance", spread.by_chance)
-            if self.strategy != "all":
-                collaborators.refuse_drowned(spread, self.epsilon)
-        at_most = self.m if self.strategy == "top" else 0
-        rows = {one: distances} if one is not None else dict(enumerate(distances))
-        return {
-            clients[t]: [clients[i] for i in [t, *collaborators.select(row, t, share, at_most)]]
-            for t, row in rows.items()
-        }, distances
 
     def _step(self, setting: Setting, state: Collaboration, model: Tensor | None) -> Collaboration:
         """The next client's turn with the target, from the model so far."""

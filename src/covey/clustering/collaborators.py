@@ -167,11 +167,13 @@ def spread(
 def refuse_drowned(found: Spread, epsilon: float) -> None:
     """No threshold means anything among distances that sampling alone could give."""
     if found.drowned:
-        why = f"the noise of epsilon = {epsilon:g} has drowned them, or " if np.isfinite(epsilon) else ""
+        noised = np.isfinite(epsilon)
+        why = f"the noise of epsilon = {epsilon:g} has drowned them, or " if noised else ""
         raise CoveyError(
             f"no selection: the distances between clients range over {found.seen:.3g}, less than {CLEAR:g} times the "
-            f"{found.by_chance:.3g} that sampling alone gives: {why}the clients are alike; raise algorithm.epsilon, give "
-            "clients more samples, or train with all (algorithm.strategy = 'all')"
+            f"{found.by_chance:.3g} that sampling alone gives: {why}the clients are alike; "
+            f"{'raise algorithm.epsilon, ' if noised else ''}give clients more samples, or train with all "
+            "(algorithm.strategy = 'all')"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from covey.report import similarity
 from covey.report.folder import Run, dig, fields, numbers, table
 from covey.report.grids import matrix
 from covey.report.layout import Section, figure, figures
@@ -47,8 +48,8 @@ def keys_of(run: Run) -> list[str]:
 
 def algorithm(run: Run) -> Section | None:
     """Everything under `extra` except noise, which stands with the privacy ledger."""
-    keys = [key for key in keys_of(run) if key not in NOISE]
-    body = figures(*(measured(run, key) for key in keys))
+    keys = [key for key in keys_of(run) if key not in (*NOISE, *similarity.KEYS)]
+    body = figures(*similarity.selection(run), *(measured(run, key) for key in keys))
     name = run.word("algorithm", "algorithm") or "the algorithm"
     lead = "Measurements that the algorithm takes of itself while it runs."
     return Section("algorithm", f"Inside {pretty(name)}", lead, body) if body else None

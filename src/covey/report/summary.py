@@ -24,6 +24,8 @@ def headline(run: Run) -> str:
         what = "gave every client a model of its own"
     elif algorithm in ONE_MODEL:
         what = "trained one model"
+    elif algorithm == "pqfed" and number(dig(run.config, "algorithm", "target")) == -1:
+        return f"PQFed trained a model for each of {run.clients} clients" + (f" on {pretty(data)}" if data else "")
     else:
         what = f"trained {counted(int(clusters), 'model')}" if clusters else "trained"
     who = f" for {counted(run.clients, 'client')}" if run.clients and algorithm != "local" else ""
