@@ -15,7 +15,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 
 from covey.algorithms.contract import Client
-from covey.algorithms.fedavg import FedAvg, GlobalModel
+from covey.algorithms.fedavg import FedAvg, GlobalModel, LocalModel
 from covey.algorithms.ifca import IFCA, ClusterModels
 from covey.attacks.contract import Finding, Truth, View
 from covey.attacks.observe import Observers
@@ -85,7 +85,7 @@ def federation(seed: int = 0, placebo: bool = False, clients: int = 4) -> Federa
 def found(chosen: Experiment, attack: PropertyInference | None = None, placebo: bool = False) -> tuple[Finding, float]:
     result = run(
         chosen,
-        attacks=[attack or PropertyInference(rows=900, trees=40)],
+        attacks=[attack or PropertyInference(rows=1500, trees=40, remove_own=True)],
         federation=federation(chosen.seed, placebo),
         quiet=True,
     )
@@ -218,7 +218,14 @@ def evidence(seed: int = 0) -> tuple[Evidence, Labels]:
     observed = random.normal(size=(100, 5))
     observed[truth == 1, 0] += 3
     rows = Evidence(
-        simulated, kind, observed, np.arange(100), np.zeros(100, np.int64), observed[:0], np.full(100, np.nan)
+        simulated,
+        kind,
+        np.full(300, 2),
+        observed,
+        np.arange(100),
+        np.zeros(100, np.int64),
+        observed[:0],
+        np.full(100, np.nan),
     )
     return rows, Labels(truth, np.ones(100, bool))
 
@@ -293,13 +300,48 @@ def test_an_observed_row_is_the_update_of_the_round_before() -> None:
     assert np.allclose(attack.memory["observed"][0], expected, atol=1e-3)
 
 
+def test_less_its_own_share_an_update_is_that_of_the_others() -> None:
+    attack = PropertyInference(rows=1, warm_up=1)
+    begun(attack, FedAvg())
+    network = attack.knowledge.network
+    start, *moves = torch.randn(5, network.d, generator=torch.Generator().manual_seed(4))  # of four clients, ours first
+    attack.observe(View(2, "server", "client:1", GlobalModel(start)))
+    attack.observe(View(2, "client:1", "server", LocalModel(start + moves[0], 10)))
+    attack.observe(View(3, "server", "client:1", GlobalModel(start + sum(moves) / 4)))  # type: ignore[operator]
+    with_own = update_features(network, sum(moves)[None])  # type: ignore[index]
+    without = update_features(network, sum(moves[1:])[None])  # type: ignore[index]
+    assert np.allclose(attack.memory["observed"][0], with_own, atol=1e-3)
+    assert np.allclose(attack.memory["without_own"][0], without, atol=1e-3)
+
+
+def test_each_way_of_scoring_has_the_forest_of_its_group_size() -> None:
+    rows, labels = evidence()
+    # Groups of 2 tell by the first feature, groups of 1 by the second; so do observed rows with and without its own upload.
+    swapped = rows.simulated[:, [1, 0, 2, 3, 4]]
+    both = replace(
+        rows,
+        simulated=np.concatenate([rows.simulated, swapped]),
+        kind=np.tile(rows.kind, 2),
+        size=np.repeat([2, 1], len(rows.kind)),
+        without_own=rows.observed[:, [1, 0, 2, 3, 4]],
+    )
+    plain, removed = judge(both, labels, seed=1), judge(both, labels, seed=1, remove_own=True)
+    assert min(plain.auc, removed.auc) > 0.9
+    assert plain.details["own contribution removed"] == removed.auc
+    assert removed.details["own contribution kept"] == plain.auc
+    assert plain.details["rows the forest learnt from"] == removed.details["rows the forest learnt from"] == 200
+    wrong = forest(both, PROPERTY, 40, 1, size=2)(both.without_own)
+    assert auc(wrong, labels.property) < 0.7
+
+
 def test_what_it_keeps_is_features_and_one_past_round() -> None:
     attack = PropertyInference(rows=600, trees=10)
     run(experiment(), attacks=[attack], federation=federation(), quiet=True)
     d = attack.knowledge.network.d
-    sizes = [a.numel() if hasattr(a, "numel") else a.size for a in _arrays(attack.memory)]
-    assert sum(size >= d for size in sizes) <= 3  # the last models, the last update, its own last upload
-    assert len(np.concatenate(attack.memory["kind"])) < 900
+    whole = [a for a in _arrays(attack.memory) if a.shape[-1] == d]
+    assert sum(a.size if isinstance(a, np.ndarray) else a.numel() for a in whole) <= 3 * d
+    assert len(whole) <= 3  # the last models, the last update, its own last upload
+    assert len(np.concatenate(attack.memory["kind"])) < 2 * 900  # of both group sizes
     again = PropertyInference(rows=600, trees=10, memory=decode(encode(attack.memory)))
     assert np.array_equal(again.evidence().observed, attack.evidence().observed)
 
@@ -370,7 +412,9 @@ def test_without_its_head_and_scale_the_active_attacker_is_an_honest_client() ->
 
 def test_a_planted_property_leaks_and_its_controls_do_not() -> None:
     runs = [found(experiment(seed=seed)) for seed in range(3)]
-    assert np.mean([f.value for f, _ in runs]) > 0.8
+    kept = [f.details["own contribution kept"] for f, _ in runs]
+    assert np.mean([f.value for f, _ in runs]) > 0.8 and np.mean(kept) > 0.7
+    assert np.mean([f.value for f, _ in runs]) > np.mean(kept)
     assert abs(np.mean([f.controls["placebo property"] for f, _ in runs]) - 0.5) < 0.15
     assert np.mean([accuracy for _, accuracy in runs]) > 0.75  # the main task is learnt
     placebos = [found(experiment(seed=seed), placebo=True)[0].value for seed in range(3)]

@@ -14,7 +14,7 @@ Ours: simulated rows come from some rounds only (`rows` bounds them), and the at
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,6 +33,8 @@ from covey.learn.work import Train, Work
 from covey.privacy.contract import in_step
 from covey.randomness import generator
 
+ROWS = tuple(entry.name for entry in fields(Evidence))
+
 
 @dataclass
 class PropertyInference:
@@ -46,9 +48,12 @@ class PropertyInference:
     simulated: int = 3  # it_client: updates simulated of each kind, in a round and cluster; others at least a group
     aggregates: int = 6  # it_aggr: random groups of them averaged, of each kind
     group: int = 0  # updates in a group, one of them with the property; 0: clients / clusters, what it must assume
-    rows: int = 6000  # simulated rows to learn from, at most: rounds to simulate in are drawn accordingly
+    rows: int = 6000  # simulated groups of a size to learn from, at most: rounds to simulate in are drawn accordingly
     warm_up: int = 0  # rounds before it begins; 0: a tenth of all
     trees: int = 100
+    remove_own: bool = (
+        False  # score what is left without its own upload; its share of a cluster's mean is assumed: 1 / group
+    )
     placebo: bool = True  # also learn a subset that means nothing, for the control
     memory: dict[str, Any] = field(default_factory=dict)
 
@@ -82,7 +87,7 @@ class PropertyInference:
             random = generator(knowledge.setting.seed, "placebo")
             self.pools[PLACEBO] = look_alikes(knowledge.y, marked, others, random)  # still among the others too
         self.begins = self.warm_up or knowledge.setting.rounds // 10
-        for name in ("simulated", "kind", "observed", "round", "cluster", "without_own", "cosine"):
+        for name in ROWS:
             self.memory.setdefault(name, [])
 
     def observe(self, view: View) -> Thinking:
@@ -138,6 +143,11 @@ class PropertyInference:
     def _group(self, clusters: int) -> int:
         return self.group or max(1, round(self.knowledge.setting.clients / clusters))
 
+    def _sizes(self, clusters: int) -> list[int]:
+        """Of simulated groups: a whole one, and one without the attacker."""
+        group = self._group(clusters)
+        return [group, group - 1] if group > 1 else [group]
+
     def _simulate(self, round: int, models: Tensor) -> Generator[Work | list[Work], Any, None]:
         """Updates that clients of each kind would send from each cluster's own model, averaged in random groups."""
         group, k = self._group(len(models)), len(models)
@@ -151,9 +161,10 @@ class PropertyInference:
         stacked = torch.stack(trained).view(k, -1, models.shape[1]) - models[:, None]
         split = dict(zip(counts, torch.split(stacked, list(counts.values()), dim=1)))
         for kind, updates in split.items():
-            means = averages(updates, split[OTHER], self.aggregates, group, kind, random)  # [k, aggregates, d]
-            rows = update_features(self.knowledge.network, means.flatten(0, 1))
-            self._keep(simulated=rows.half().cpu().numpy(), kind=np.full(len(rows), kind))
+            for size in self._sizes(k):
+                means = averages(updates, split[OTHER], self.aggregates, size, kind, random)  # [k, aggregates, d]
+                rows = update_features(self.knowledge.network, means.flatten(0, 1)).half().cpu().numpy()
+                self._keep(simulated=rows, kind=np.full(len(rows), kind), size=np.full(len(rows), size))
 
     def _defended(self, round: int, works: list[Work]) -> Coroutine:
         """The defence is part of the protocol: simulated updates go through it as real ones do."""
@@ -172,14 +183,13 @@ class PropertyInference:
             raise CoveyError(
                 f"{self.name} saw too few rounds to learn from: raise training.rounds or lower its warm_up"
             )
-        names = ("simulated", "kind", "observed", "round", "cluster", "without_own", "cosine")
-        return Evidence(**{name: np.concatenate(self.memory[name]) for name in names})
+        return Evidence(**{name: np.concatenate(self.memory[name]) for name in ROWS})
 
     def finding(self, truth: Truth) -> Finding:
         evidence = self.evidence()
         labels = labels_of(truth, evidence.round, evidence.cluster)
         seed = self.knowledge.setting.seed
-        scores = judge(evidence, labels, seed, self.trees)
+        scores = judge(evidence, labels, seed, self.trees, self.remove_own)
         details = {
             "property": str(truth.federation.notes.get("property", "")),
             "simulated group": self._group(int(evidence.cluster.max()) + 1),

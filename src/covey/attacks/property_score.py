@@ -29,6 +29,7 @@ class Evidence:
 
     simulated: Rows  # [m, f]
     kind: Whole  # [m] OTHER, PROPERTY or PLACEBO
+    size: Whole  # [m] updates averaged in it
     observed: Rows  # [n, f]
     round: Whole  # [n]
     cluster: Whole  # [n]
@@ -63,33 +64,42 @@ def labels_of(truth: Truth, round: Whole, cluster: Whole) -> Labels:
     return Labels(shown * there, there)
 
 
-def judge(evidence: Evidence, labels: Labels, seed: int, trees: int = 100) -> Scores:
+def judge(evidence: Evidence, labels: Labels, seed: int, trees: int = 100, remove_own: bool = False) -> Scores:
     """AUC over the rounds of the victim's cluster with a bootstrap interval, beside its controls.
 
-    The controls are a forest that learnt a placebo (rows without the property, with its label shares) and shuffled truth.
+    Observed rows are scored by a forest that learnt from groups of the assumed size; rows less the attacker's own share by one
+    that learnt from groups of one fewer. `remove_own` says which of the two is the score; the other is in the details. The
+    controls are a forest that learnt a placebo (rows without the property, with its label shares) and shuffled truth.
     """
     rows = labels.victim
     truth = labels.property[rows]
-    scored = forest(evidence, PROPERTY, trees, seed)
-    score = scored(evidence.observed)
-    value = auc(score[rows], truth)
+    sizes = evidence.size.max(), evidence.size.min()
+    tested = {"own contribution kept": (evidence.observed, int(sizes[0]))}
+    if len(evidence.without_own):
+        tested["own contribution removed"] = (evidence.without_own, int(sizes[1]))
+    chosen = list(tested)[-1 if remove_own else 0]
+    scores = {name: forest(evidence, PROPERTY, trees, seed, size)(seen) for name, (seen, size) in tested.items()}
+    score = scores[chosen]
     low, high = interval(score[rows], truth, seed)
     controls = {"shuffled truth": shuffled(score[rows], truth, seed)}
     if (evidence.kind == PLACEBO).any():
-        controls["placebo property"] = auc(forest(evidence, PLACEBO, trees, seed)(evidence.observed[rows]), truth)
+        seen, size = tested[chosen]
+        controls["placebo property"] = auc(forest(evidence, PLACEBO, trees, seed, size)(seen[rows]), truth)
     details = {
         "rows scored": int(rows.sum()),
         "of them with the property": int(truth.sum()),
-        "rows the forest learnt from": int((evidence.kind != PLACEBO).sum()),
+        "rows the forest learnt from": int(((evidence.kind != PLACEBO) & (evidence.size == tested[chosen][1])).sum()),
         "over all clusters": auc(score, labels.property),
+        **{name: auc(other[rows], truth) for name, other in scores.items() if name != chosen},
     }
-    if len(evidence.without_own):
-        details["own contribution removed"] = auc(scored(evidence.without_own)[rows], truth)
-    return Scores(value, low, high, controls, details)
+    return Scores(auc(score[rows], truth), low, high, controls, details)
 
 
-def forest(evidence: Evidence, positive: int, trees: int, seed: int) -> Any:
-    """A function from rows [n, f] to the probability [n] that they hold what `positive` rows hold."""
+def forest(evidence: Evidence, positive: int, trees: int, seed: int, size: int = 0) -> Any:
+    """A function from rows [n, f] to the probability [n] that they hold what `positive` rows hold.
+
+    It learns from simulated groups of this size; 0: from the largest.
+    """
     try:
         from sklearn.ensemble import RandomForestClassifier
     except ImportError as absent:
@@ -98,6 +108,7 @@ def forest(evidence: Evidence, positive: int, trees: int, seed: int) -> Any:
             "and score it elsewhere"
         ) from absent
     chosen = (evidence.kind == OTHER) | (evidence.kind == positive)
+    chosen &= evidence.size == (size or evidence.size.max())
     kind = evidence.kind[chosen] == positive
     if kind.all() or not kind.any():
         raise CoveyError("a property attack simulated updates of one kind only: give the attacker rows of both kinds")

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from covey.learn.flat import Network
 
-LIMIT = 256  # features of a layer with fewer outputs than that
+LIMIT = 1024  # features of a layer with fewer outputs than that
 
 
 def update_features(network: Network, updates: Tensor, limit: int = LIMIT) -> Tensor:

@@ -30,7 +30,9 @@ def passive(options: Options, counts: Iterable[int]) -> list[Wanted]:
 
 
 def active(options: Options) -> list[Wanted]:
-    kinds = [("FL", 1.0), ("CFL", 1.0), ("CFL", 5.0)] + ([] if options.quick else [("CFL", 10.0), ("FL", 5.0)])
+    kinds = [("FL", 1.0), ("CFL", 1.0), ("CFL", 5.0)] + (
+        [] if options.quick else [("CFL", 10.0), ("FL", 5.0), ("FL", 10.0)]
+    )
     found = [w for w in passive(options, (5,)) if not options.quick or w.column == "CFL"]
     for name, task in TASKS[options.dataset].items():
         for m, gamma in kinds if not options.quick else kinds[1:]:
@@ -100,4 +102,11 @@ GRIDS: dict[str, Grid] = {
     "table9": lambda o: passive(o, (3, 5) if o.quick else (3, 5, 10, 15, 20)),
     "fig2": pictured,
     "mild": mild,
+    "tasks": lambda o: passive(o, (5,)),
 }
+PARTITIONS = {"table3": 10, "table9": 10, "mild": 10, "fig2": 2}  # of other tables: 5
+
+
+def partitions(options: Options, table: str) -> int:
+    """How many partitions a cell of this table is a mean over."""
+    return options.count(PARTITIONS.get(table, 5))
