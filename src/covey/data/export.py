@@ -26,7 +26,7 @@ def export(experiment: Experiment, out: Path, names: Sequence[str] = ()) -> list
             raise CoveyError(f"{folder} is there already: remove it, or choose another folder with --out")
     data = federation.dataset
     for i, folder in enumerate(folders):
-        held, tested = federation.clients[i], test_rows(federation, i)
+        held, tested = federation.clients[i], own_test_rows(federation, i)
         try:
             folder.mkdir(parents=True)
             np.savez(folder / "train.npz", x=data.x_train[held], y=data.y_train[held])
@@ -36,7 +36,7 @@ def export(experiment: Experiment, out: Path, names: Sequence[str] = ()) -> list
     return folders
 
 
-def test_rows(federation: Federation, client: int) -> NDArray[np.int64]:
+def own_test_rows(federation: Federation, client: int) -> NDArray[np.int64]:
     """As many test rows as there are in the proportions of a client's distribution over the groups, in order."""
     share = federation.distributions[client]
     there = np.bincount(federation.test_groups, minlength=len(share))[: len(share)]

@@ -147,11 +147,14 @@ def load(folder: Path) -> tuple[Party, Agreed]:
     party, agreed = _read(folder / "party.bin", Party), _read(folder / "agreed.bin", Agreed)
     if party.agreed != digest(agreed):
         raise CoveyError(f"{folder}/agreed.bin is not what party.bin was made for: copy the whole folder again")
-    admitted = admissions(folder)
-    if party.name == SERVER:
-        silos = {a.name: a.client for a in admitted if a.client >= 0}
-        party = replace(party, known={a.role: a.signing for a in admitted}, silos=silos)
-    return party, agreed
+    return (admitting(party, folder) if party.name == SERVER else party), agreed
+
+
+def admitting(server: Party, folder: Path) -> Party:
+    """The server with those that its folder lets in now; cheap enough to look often."""
+    found = admissions(folder)
+    silos = {a.name: a.client for a in found if a.client >= 0}
+    return replace(server, known={a.role: a.signing for a in found}, silos=silos)
 
 
 def admissions(folder: Path) -> list[Admission]:
