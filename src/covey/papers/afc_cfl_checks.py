@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from covey.papers.afc_cfl_rows import attacked, framed
@@ -75,36 +76,37 @@ def matched(options: Options) -> Reproduction:
     Two kinds of equal: the baselines with one C and one σ for all rounds, so that both are equal on average over rounds and
     clients; and AFC-CFL itself with its noise spread evenly, which is equal in every round of every client.
     """
-    seeds = options.count(SEEDS)
-    budget = DATA[options.dataset].matched
-    ours = options.run(base(options, defence=afc(budget)), seeds)
-    clip, noise = (digits(mean(noted(ours, name))) for name in ("clip", "noise"))
-    same = digits(matched_budget(options.dataset, clip, noise))
-    small = digits(matched_budget(options.dataset, SMALL_CLIP, noise))
-    defences = {
-        "AFC-CFL, noise spread evenly": afc(budget, "equal"),
-        "common LDP, C and noise matched": ldp(same, clip),
-        "ADP, C and first noise matched": adp(same, clip),
-        f"common LDP, C = {SMALL_CLIP:g}, noise matched": ldp(small, SMALL_CLIP),
-        f"common LDP, C = {SMALL_CLIP:g}, ε of AFC-CFL": ldp(budget, SMALL_CLIP),
-    }
-    runs = {"AFC-CFL": ours} | {row: options.run(base(options, defence=d), seeds) for row, d in defences.items()}
+    seeds, data = options.count(SEEDS), DATA[options.dataset]
     cells: list[Cell] = []
-    for row, found in runs.items():
-        cells += attacked(row, found)
-        cells += [
-            cell(row, "C", noted(found, "clip"), unit=""),
-            cell(row, "noise norm", noted(found, "noise"), unit=""),
-        ]
-    alpha = noise / noise_norm(options.dataset, budget, clip)
-    settings = {
-        "ε of AFC-CFL": budget,
-        "C matched": clip,
-        "ε matched": same,
-        "α of AFC-CFL (root mean square)": alpha,
-    }
+    claims: list[Claim] = []
+    settings: dict[str, Any] = {}
+    for budget in data.matched:
+        at = f"ε = {budget:g}: "
+        ours = options.run(base(options, defence=afc(budget)), seeds)
+        clip, noise = (digits(mean(noted(ours, name))) for name in ("clip", "noise"))
+        same = digits(matched_budget(options.dataset, clip, noise))
+        small = digits(matched_budget(options.dataset, SMALL_CLIP, noise))
+        defences = {
+            "AFC-CFL, noise spread evenly": afc(budget, "equal"),
+            "common LDP, C and noise matched": ldp(same, clip),
+            "ADP, C and first noise matched": adp(same, clip),
+            f"common LDP, C = {SMALL_CLIP:g}, noise matched": ldp(small, SMALL_CLIP),
+            f"common LDP, C = {SMALL_CLIP:g}, ε of AFC-CFL": ldp(budget, SMALL_CLIP),
+        }
+        runs = {"AFC-CFL": ours} | {row: options.run(base(options, defence=d), seeds) for row, d in defences.items()}
+        for row, found in runs.items():
+            cells += attacked(at + row, found)
+            cells += [cell(at + row, "C", noted(found, "clip"), unit="")]
+            cells += [cell(at + row, "noise norm", noted(found, "noise"), unit="")]
+        alpha = noise / noise_norm(options.dataset, budget, clip)
+        claims += [replace(c, why=f"At {at}{c.why}") for c in _claims_matched(runs, alpha)]
+        settings |= {
+            f"{at}C matched": clip,
+            f"{at}ε matched": same,
+            f"{at}α of AFC-CFL (root mean square)": digits(alpha),
+        }
     title = f"Defences at equal noise and clipping on {NAMES[options.dataset]}"
-    return framed(options, "matched", title, cells, _claims_matched(runs, alpha), seeds, settings)
+    return framed(options, "matched", title, cells, claims, seeds, settings)
 
 
 def _claims_matched(runs: dict[str, list[Outcome]], alpha: float) -> list[Claim]:
