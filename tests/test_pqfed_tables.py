@@ -7,40 +7,42 @@ from pathlib import Path
 import pytest
 
 from covey.experiment import Experiment
-from covey.papers import pqfed
+from covey.papers import pqfed_settings as settings
 from covey.papers.harness import Options, Outcome
+from covey.papers.pqfed_figures import RATES
+from covey.papers.pqfed_verdicts import above, megabytes, passes, rises_and_falls
 
 
 @pytest.mark.parametrize("dataset", ["cifar10", "mnist"])
 @pytest.mark.parametrize("quick", [False, True])
 def test_every_experiment_can_be_built(tmp_path: Path, dataset: str, quick: bool) -> None:
     options = Options(tmp_path, dataset=dataset, quick=quick)
-    for rates in pqfed.SETUPS.values():
-        assert Experiment.of(pqfed.experiment(options, rates, "fedavg")).clients == 1 + len(rates)
-    for under in pqfed.UNDER.values():
-        made = Experiment.of(pqfed.experiment(options, pqfed.RATES, {"name": "pqfed", "under": under}))
+    for rates in settings.SETUPS.values():
+        assert Experiment.of(settings.experiment(options, rates, "fedavg")).clients == 1 + len(rates)
+    for under in settings.UNDER.values():
+        made = Experiment.of(settings.experiment(options, RATES, {"name": "pqfed", "under": under}))
         assert made.algorithm.under.name == under["name"]
-        assert made.partition.rates == pqfed.RATES
+        assert made.partition.rates == RATES
 
 
 def test_printed_figures_have_one_entry_per_experiment() -> None:
-    assert all(len(row) == len(pqfed.SETUPS) for row in pqfed.TABLE2.values())
-    for table in (pqfed.TABLE45, pqfed.TABLE78):
-        assert all(len(row) == len(pqfed.RATES) for by_name in table.values() for row in by_name.values())
+    assert all(len(row) == len(settings.SETUPS) for row in settings.TABLE2.values())
+    for table in (settings.TABLE45, settings.TABLE78):
+        assert all(len(row) == len(RATES) for by_name in table.values() for row in by_name.values())
 
 
 def test_verdicts_follow_from_the_interval() -> None:
-    clear = pqfed._above("", [0.70, 0.71, 0.72], [0.60, 0.61, 0.62], 0.03)
+    clear = above("", [0.70, 0.71, 0.72], [0.60, 0.61, 0.62], 0.03)
     assert clear.verdict == "holds" and "+10.00 ± 0.00" in clear.why
     # Gaps .02 and .06: 4 ± 12.7 · .0283 / √2 = 4 ± 25.4 points.
-    unclear = pqfed._above("", [0.62, 0.66], [0.60, 0.60], 0.03)
+    unclear = above("", [0.62, 0.66], [0.60, 0.60], 0.03)
     assert unclear.verdict == "partly" and "+4.00 ± 25.41" in unclear.why and "undecided" in unclear.why
-    assert pqfed._above("", [0.60, 0.61, 0.62], [0.70, 0.71, 0.72]).verdict == "does not hold"
-    assert pqfed._above("", [0.7], [0.6]).verdict == "not tested"
+    assert above("", [0.60, 0.61, 0.62], [0.70, 0.71, 0.72]).verdict == "does not hold"
+    assert above("", [0.7], [0.6]).verdict == "not tested"
 
 
 def test_a_peak_at_the_end_is_no_fall() -> None:
-    rise, fall = pqfed._rises_and_falls("FedAvg", {6: [0.5, 0.5], 9: [0.6, 0.61], 16: [0.7, 0.71]})
+    rise, fall = rises_and_falls("FedAvg", {6: [0.5, 0.5], 9: [0.6, 0.61], 16: [0.7, 0.71]})
     assert rise.verdict == "holds" and fall.verdict == "does not hold"
     assert fall.why == "Experiment 16 is itself the best."
 
@@ -48,6 +50,6 @@ def test_a_peak_at_the_end_is_no_fall() -> None:
 def test_costs_are_counted_from_the_records() -> None:
     records = [{"participants": n, "bytes": {"up": 1e6, "down": 2e6}} for n in (12, 5, 5)]
     selected = Outcome({"algorithm": "pqfed"}, records)
-    assert pqfed.megabytes(selected) == 66.0
-    assert pqfed.passes(selected, 0) == 30.0  # the selection trains nothing
-    assert pqfed.passes(Outcome({"algorithm": "ifca"}, records), 4) == 154.0
+    assert megabytes(selected) == 66.0
+    assert passes(selected, 0) == 30.0  # the selection trains nothing
+    assert passes(Outcome({"algorithm": "ifca"}, records), 4) == 154.0

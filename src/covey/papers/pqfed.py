@@ -1,94 +1,34 @@
-"""PQFed: Figs. 3 to 6 (`pqfed_figures.py`) and Tables II to VIII, each by `covey reproduce pqfed --table NAME`.
+"""PQFed: Figs. 3 to 6 (`pqfed_figures.py`, `pqfed_membership.py`) and Tables II to VIII, each by `covey reproduce pqfed --table NAME`.
 
-We do not know the paper's learning rate nor its network's layers: ours stand in `settings`. The target is tested on all test
-samples of its feature clusters, a few thousand, not on 300 or 1,200.
 Table III is the set-up of IV and V: experiment 6 + i trains the target with clients of dissimilarity 0, 0.1, …, i/10.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from covey.data.feature_clusters import FeatureClusters
 from covey.data.sources import load
 from covey.papers import pqfed_figures as figures
+from covey.papers import pqfed_membership as membership
 from covey.papers.harness import Cell, Claim, Options, Outcome, Reproduction, Table, cell, claim
+from covey.papers.pqfed_figures import RATES
+from covey.papers.pqfed_settings import (
+    MODEL,
+    QUICK,
+    SETUPS,
+    TABLE2,
+    TABLE45,
+    TABLE78,
+    TRAINING,
+    UNDER,
+    experiment,
+    rounds_of,
+    steps,
+)
+from covey.papers.pqfed_verdicts import above, megabytes, passes, rises_and_falls, targets
 
 TITLE = "PQFed: a privacy-preserving quality-controlled federated learning framework"
-RATES = figures.RATES
-UNDER: dict[str, dict[str, Any]] = {
-    "FedAvg": {"name": "fedavg"},
-    "FedProx": {"name": "fedprox", "mu": 0.1},
-    "FedDyn": {"name": "feddyn", "alpha": 0.1},
-}
-TRAINING: dict[str, dict[str, Any]] = {
-    "cifar10": {"rounds": 20, "epochs": 1, "batch_size": 32, "lr": 0.01, "momentum": 0.9},
-    "mnist": {"rounds": 20, "epochs": 1, "batch_size": 16, "lr": 0.01, "momentum": 0.9},
-}
-QUICK: dict[str, Any] = {"rounds": 10, "lr": 0.02}
-MODEL = "cnn5"
-T975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
-SETUPS: dict[str, tuple[float, ...]] = {  # dissimilarity of the clients beside the target
-    "1: alone": (0.0,),
-    "2: 4 similar": (0.0,) * 4,
-    "3: 4 dissimilar": (1.0,) * 4,
-    "4: 4 similar, 5 dissimilar": (0.0,) * 4 + (1.0,) * 5,
-    "5: 4 similar, 15 dissimilar": (0.0,) * 4 + (1.0,) * 15,
-}
-TABLE2 = {
-    "cifar10": (0.4667, 0.7233, 0.5167, 0.6300, 0.6023),
-    "mnist": (0.9544, 0.9856, 0.9600, 0.9842, 0.9806),
-}
-TABLE45 = {
-    "cifar10": {
-        "FedAvg": (56.00, 59.67, 61.00, 60.67, 62.33, 61.00, 61.00, 61.00, 59.67, 59.00, 59.67),
-        "FedProx": (57.00, 59.67, 60.00, 61.33, 62.33, 62.33, 64.00, 61.67, 60.33, 60.33, 59.67),
-        "FedDyn": (52.67, 52.67, 54.33, 56.00, 56.00, 56.67, 56.33, 54.33, 55.67, 53.33, 54.33),
-    },
-    "mnist": {
-        "FedAvg": (97.19, 97.73, 98.08, 98.35, 98.56, 98.40, 98.71, 98.60, 98.46, 98.40, 98.44),
-        "FedProx": (96.73, 97.83, 97.94, 98.40, 98.23, 98.44, 98.69, 98.67, 98.52, 98.67, 98.42),
-        "FedDyn": (96.10, 96.15, 96.46, 96.71, 96.33, 96.79, 97.00, 96.83, 96.94, 96.79, 96.42),
-    },
-}
-TABLE78 = {
-    "cifar10": {
-        "FedAvg": (54.00, 62.00, 65.67, 68.00, 68.67, 70.33, 69.67, 70.00, 68.33, 66.33, 66.67),
-        "FedProx": (55.00, 62.33, 67.33, 67.67, 71.00, 71.67, 72.00, 69.00, 71.67, 70.00, 68.67),
-        "FedDyn": (48.00, 57.67, 60.33, 60.33, 58.67, 59.00, 59.00, 55.67, 57.33, 57.00, 57.00),
-    },
-    "mnist": {
-        "FedAvg": (96.85, 97.50, 97.88, 98.02, 98.08, 98.08, 98.27, 98.31, 98.31, 98.33, 98.21),
-        "FedProx": (96.96, 97.83, 97.88, 98.15, 98.40, 98.25, 98.46, 98.40, 98.46, 98.40, 98.31),
-        "FedDyn": (96.56, 95.23, 94.56, 93.08, 92.85, 92.63, 91.19, 91.90, 92.08, 91.23, 91.42),
-    },
-}
-
-
-def experiment(options: Options, rates: Sequence[float], algorithm: Any, **more: Any) -> dict[str, Any]:
-    """The target and clients of these dissimilarities under an algorithm; a quick run trains half the rows on a small network."""
-    training = TRAINING[options.dataset] | (QUICK if options.quick else {})
-    partition: dict[str, Any] = {"name": "feature_clusters", "rates": list(rates)}
-    if options.quick:
-        partition["rows"] = 200
-    return {
-        "dataset": options.dataset,
-        "model": "fcnn" if options.quick else MODEL,
-        "algorithm": algorithm,
-        "clients": 1 + len(rates),
-        "clusters": 1,
-        "partition": partition,
-        "start": {"pretrain_epochs": 0},
-        "training": training | more.pop("training", {}),
-        "evaluation": {"every": 1000},
-    } | more
-
-
-def targets(outcomes: Sequence[Outcome]) -> list[float]:
-    return [o.accuracy(metric="target") for o in outcomes]
 
 
 def table2(options: Options) -> Reproduction:
@@ -102,19 +42,19 @@ def table2(options: Options) -> Reproduction:
         found[name[0]] = targets(options.run(experiment(options, rates, algorithm), seeds))
         cells.append(cell(name, "accuracy", found[name[0]], printed))
     claims = [
-        _above("Similar clients help: 2 above 1 by at least 3 points.", found["2"], found["1"], 0.03),
-        _above(
+        above("Similar clients help: 2 above 1 by at least 3 points.", found["2"], found["1"], 0.03),
+        above(
             "Similar clients help more than dissimilar ones: 2 above 3 by at least 3 points.",
             found["2"],
             found["3"],
             0.03,
         ),
-        _above("Dissimilar clients still help: 3 above 1.", found["3"], found["1"]),
+        above("Dissimilar clients still help: 3 above 1.", found["3"], found["1"]),
     ]
     if not options.quick:
         claims += [
-            _above("Dissimilar clients beside similar ones harm: 2 above 4.", found["2"], found["4"]),
-            _above("More of them harm more: 4 above 5.", found["4"], found["5"]),
+            above("Dissimilar clients beside similar ones harm: 2 above 4.", found["2"], found["4"]),
+            above("More of them harm more: 4 above 5.", found["4"], found["5"]),
         ]
     notes = [_subset(options.dataset)]
     if not options.quick:
@@ -140,7 +80,7 @@ def table4(options: Options) -> Reproduction:
             found[5 + n] = targets(options.run(experiment(options, RATES[:n], under), seeds))
             printed = TABLE45[options.dataset][name][n - 1] / 100
             cells.append(cell(f"{5 + n}: r = 0 … {RATES[n - 1]:.1f}", name, found[5 + n], printed))
-        claims += _rises_and_falls(name, found)
+        claims += rises_and_falls(name, found)
     note = "Best is picked after the fact among eleven: its advantage over 16 is overestimated by that choice."
     title = "The target's accuracy as more dissimilar clients join"
     return _table(options, "table4", title, seeds, cells, claims, [note, _subset(options.dataset)])
@@ -150,8 +90,7 @@ def table6(options: Options) -> Reproduction:
     """PQFed (strict, lenient, incremental) against IFCA with the same twelve clients: accuracy, bytes, passes over samples."""
     seeds = options.count(3)
     selecting = {"name": "pqfed", "epsilon": 10.0, "sensitivity": "data"}
-    rounds = (TRAINING[options.dataset] | (QUICK if options.quick else {}))["rounds"]
-    one_more = {"training": {"rounds": rounds + 1}}
+    one_more = {"training": {"rounds": rounds_of(options) + 1}}  # the first one selects
     runs: dict[str, list[Outcome]] = {}
     for strategy in ("strict", "lenient"):
         table = experiment(options, RATES, selecting | {"strategy": strategy}, **one_more)
@@ -177,8 +116,8 @@ def table6(options: Options) -> Reproduction:
     ifca, strict, lenient = (runs[k] for k in ("IFCA, 4 models", "PQFed, strict", "PQFed, lenient"))
     cost = [megabytes(a) / megabytes(b) for a, b in zip(ifca, lenient)]
     claims = [
-        _above("PQFed, strict, is at least as good as IFCA (less 1 point).", targets(strict), targets(ifca), -0.01),
-        _above("PQFed, lenient, is at least as good as IFCA (less 1 point).", targets(lenient), targets(ifca), -0.01),
+        above("PQFed, strict, is at least as good as IFCA (less 1 point).", targets(strict), targets(ifca), -0.01),
+        above("PQFed, lenient, is at least as good as IFCA (less 1 point).", targets(lenient), targets(ifca), -0.01),
         claim(
             "PQFed needs less communication and computation than IFCA.",
             min(cost) > 1,
@@ -201,14 +140,14 @@ def table7(options: Options) -> Reproduction:
         outcomes = _incremental(options, name, seeds)
         curves = [list(o.curve("target").values()) for o in outcomes]
         printed = dict(zip(RATES, TABLE78[options.dataset][name]))
-        for step, r in enumerate(_steps(options)):
+        for step, r in enumerate(steps(options)):
             cells.append(cell(f"{step + 1}: r = {r:.1f}", name, [c[step] for c in curves], printed[r] / 100))
         kept = targets(outcomes)
         cells.append(cell("kept at the first drop", name, kept))
-        everyone = targets(options.run(experiment(options, _steps(options), UNDER[name]), seeds))
+        everyone = targets(options.run(experiment(options, steps(options), UNDER[name]), seeds))
         cells.append(cell("16: everybody at once", name, everyone))
         text = f"{name}: the model kept by the incremental strategy beats training with everybody (experiment 16)."
-        claims.append(_above(text, kept, everyone))
+        claims.append(above(text, kept, everyone))
     notes = [
         "Steps are tested after each step, for the table only; the stop is decided on a fifth of the target's own training "
         "samples, so the target trains on 960. The paper decides on the test set.",
@@ -218,63 +157,22 @@ def table7(options: Options) -> Reproduction:
     return _table(options, "table7", "Incremental strategy", seeds, cells, claims, notes)
 
 
-def _steps(options: Options) -> tuple[float, ...]:
-    return RATES[::5] if options.quick else RATES
-
-
 def _incremental(options: Options, name: str, seeds: int) -> list[Outcome]:
     """One evaluation after each step, of the model under trial, and one at the end, of the model that was kept."""
-    steps = (TRAINING[options.dataset] | (QUICK if options.quick else {}))["rounds"]
-    rates = _steps(options)
+    each, rates = rounds_of(options), steps(options)
     algorithm = {
         "name": "pqfed",
         "under": UNDER[name],
         "strategy": "incremental",
-        "step_rounds": steps,
+        "step_rounds": each,
         "stop": False,
         "epsilon": 10.0,
         "sensitivity": "data",
     }
-    rounds = {"rounds": 1 + len(rates) * (steps + 1)}
+    rounds = {"rounds": 1 + len(rates) * (each + 1)}
     table = experiment(options, rates, algorithm, training=rounds)
-    table["evaluation"] = table["evaluation"] | {"every": steps + 1}
+    table["evaluation"] = table["evaluation"] | {"every": each + 1}
     return options.run(table, seeds)
-
-
-def megabytes(outcome: Outcome) -> float:
-    """Sent and received by all clients over all rounds."""
-    return float(sum((r["bytes"]["up"] + r["bytes"]["down"]) * r["participants"] for r in outcome.records)) / 1e6
-
-
-def passes(outcome: Outcome, models: int) -> float:
-    """Forward passes over a client's samples, in all: 3 for each training pass, 1 for each model tried."""
-    selection = 1 if outcome.result["algorithm"] == "pqfed" else 0  # features cost less than any pass of a network
-    return float(sum(r["participants"] for r in outcome.records[selection:]) * (3 + models))
-
-
-def _rises_and_falls(name: str, found: Mapping[int, list[float]]) -> list[Claim]:
-    best, last = max(found, key=lambda e: float(np.mean(found[e]))), max(found)
-    made = []
-    for text, other in (("similar clients help", 6), ("too many dissimilar clients harm", last)):
-        text = f"{name}: {text} (best above {other})."
-        if best == other:
-            made.append(claim(text, False, f"Experiment {other} is itself the best."))
-        else:
-            compared = _above(text, found[best], found[other])
-            made.append(Claim(text, compared.verdict, f"Best is experiment {best}: {compared.why}"))
-    return made
-
-
-def _above(text: str, high: Sequence[float], low: Sequence[float], by: float = 0.0) -> Claim:
-    """Paired over seeds: holds where the whole 95 % interval of the difference is above `by`, fails where all is below."""
-    gaps = np.array(high) - np.array(low)
-    mean = float(gaps.mean())
-    if len(gaps) < 2:
-        return claim(text, None, f"{100 * mean:+.2f} points in one run: no interval.")
-    half = T975.get(len(gaps) - 1, 1.96) * float(gaps.std(ddof=1)) / len(gaps) ** 0.5
-    undecided = mean - half < by <= mean + half
-    why = f"{100 * mean:+.2f} ± {100 * half:.2f} points (95 %, {len(gaps)} seeds, paired)"
-    return claim(text, mean - half >= by, why + (": undecided." if undecided else "."), partly=undecided)
 
 
 def _subset(dataset: str) -> str:
@@ -300,9 +198,9 @@ def _table(
 _BOTH = ("cifar10", "mnist")
 TABLES = {
     "fig3": Table(figures.fig3, ("mnist", "cifar10")),
-    "fig4": Table(figures.fig4, ("mnist", "cifar10")),
+    "fig4": Table(membership.fig4, ("mnist", "cifar10")),
     "fig5": Table(figures.fig5, ("mnist", "cifar10")),
-    "fig6": Table(figures.fig6, ("mnist", "cifar10")),
+    "fig6": Table(membership.fig6, ("mnist", "cifar10")),
     "table2": Table(table2, _BOTH),
     "table4": Table(table4, _BOTH),
     "table6": Table(table6, _BOTH),
