@@ -79,7 +79,8 @@ def test_every_experiment_of_every_table_can_be_built(
 
     def answer(run: Experiment) -> Outcome:
         seen.append(run)
-        attacks = {a.name: {"value": 0.5, "chance": 0.02} for a in run.attacks}
+        found = {"value": 0.5, "chance": 0.02, "details": {"told of all others": 0.6}}
+        attacks = {a.name: found for a in run.attacks}
         return Outcome({"attacks": attacks}, outcome(0.9, 0.9).records)
 
     monkeypatch.setattr(Options, "run", lambda self, experiment, seeds=1: [answer(Experiment.of(experiment))] * seeds)

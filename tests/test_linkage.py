@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey.attacks.linkage import assignment, between, block_profiles, profiles, refined
+from covey.attacks.matchings import assignment, between, block_profiles, disagreement, profiles, refined
 from covey.clustering.spectral import distances
 from covey.errors import CoveyError
 from covey.experiment import Experiment
@@ -99,9 +99,22 @@ def test_moved_blocks_stop_what_reads_coordinates_and_not_what_reads_distances()
     assert max(found[name]["value"] for name in ("linkage_profile", "linkage_graph")) > 0.5
 
 
-def test_noisy_sketches_stop_them_all() -> None:
-    found = watched({"mitigation": "sketch", "noise": 4.0})
-    assert all(found[name]["value"] < 0.3 for name in ATTACKS)
+def test_sketches_of_few_numbers_leave_little_to_any_of_them_and_those_of_more_leave_more() -> None:
+    few, more = (watched({"mitigation": "sketch", "buckets": buckets}) for buckets in (4, 32))
+    assert all(few[name]["value"] < 0.3 for name in ATTACKS)
+    told = [found["linkage_graph"]["details"]["told of all others"] for found in (few, more)]
+    assert told[0] < told[1] and all(t > f["linkage_graph"]["value"] for t, f in zip(told, (few, more)))
+
+
+def test_whoever_is_told_of_all_others_finds_the_last_by_hand() -> None:
+    """Rows at 0, 1, 3 on a line, then at 3, 0, 1: the distances to the two others say which is which."""
+    before, now = (distances(np.array(at)[:, None]) for at in ([0.0, 1.0, 3.0], [3.0, 0.0, 1.0]))
+    true = np.array([2, 0, 1])
+    cost = disagreement(before, now, true)
+    assert assignment(cost).tolist() == true.tolist()
+    assert cost[2, 0] == cost[0, 1] == cost[1, 2] == 0
+    # Row 0 before against row 0 now: without these two, only (1, 2) is left, at distances 1 and 2.
+    assert cost[0, 0] == pytest.approx((1 - 2) ** 2)
 
 
 def test_linking_over_partial_participation_scores_only_who_was_in_both_rounds() -> None:

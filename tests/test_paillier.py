@@ -218,6 +218,38 @@ def test_the_blind_is_longer_than_the_slots() -> None:
     assert len(set(lengths)) > 1
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 40), st.data())
+def test_masked_slots_drown_and_the_others_stay(width: int, data: st.DataObject) -> None:
+    """Two packed rows under masks of their own: their difference at the kept slots is right up to carries of 2 units."""
+    packing = Packing(2048, additions=256)
+    width = min(width, packing.slots)
+    kept = np.array(sorted(data.draw(st.sets(st.integers(0, width - 1), min_size=1))))
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    rows = random.integers(-100 * packing.largest, 100 * packing.largest, (2, width))
+    noise = random.integers(-1000, 1000, (2, len(kept)))
+    masked = [packing.pack(row)[0] + packing.draw_mask(width, kept, more) for row, more in zip(rows, noise)]
+    found = packing.unpack_at(masked[1] - masked[0], kept)
+    assert np.abs(found - (rows[1] - rows[0])[kept] - (noise[1] - noise[0])).max() <= 2
+
+
+def test_masks_fill_their_slots() -> None:
+    """Of one row under many masks, a masked slot is uniform over all it can hold, wherever it stands; a kept one is not."""
+    packing = Packing(2048)
+    kept, half = np.array([3, 5]), 2.0 ** (packing.width - 1)
+    row = packing.pack(np.full(packing.slots, packing.largest))[0]
+    everywhere = np.arange(packing.slots)
+    seen = np.stack(
+        [
+            packing.unpack_at(row + packing.draw_mask(packing.slots, kept, np.zeros(2, np.int64)), everywhere)
+            for _ in range(400)
+        ]
+    )
+    masked = np.delete(seen, kept, axis=1) / half
+    assert np.abs(masked.mean(0)).max() < 0.15 and np.abs(masked.std(0) - 3**-0.5).max() < 0.08  # uniform on ±1
+    assert np.abs(seen[:, kept] - packing.largest).max() <= 2
+
+
 def test_what_hides_behind_the_last_value_is_refused() -> None:
     packing = Packing(512)
     packed = packing.pack(np.array([1, 2, 3]))

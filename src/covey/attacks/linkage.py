@@ -19,79 +19,25 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from covey.algorithms.two_servers import CoveredRound
 from covey.attacks.contract import Finding, Knowledge, Truth, View, wilson
+from covey.attacks.matchings import (
+    Floats,
+    Matches,
+    assignment,
+    between,
+    block_profiles,
+    disagreement,
+    in_medians,
+    profiles,
+    refined,
+    squared,
+)
 from covey.clustering.spectral import distances
 from covey.crypto import blinded
 from covey.errors import CoveyError
 from covey.randomness import generator
-
-Floats = NDArray[np.float64]
-Matches = NDArray[np.int64]  # for each row now the row before that it is taken for; -1: none
-_GRID = np.linspace(0.0, 1.0, 33)
-
-
-def assignment(cost: Floats) -> Matches:
-    """The one-to-one matching of columns to rows of least total cost: for each column its row, -1 if it has none."""
-    from scipy.optimize import linear_sum_assignment
-
-    rows, columns = linear_sum_assignment(cost)
-    matched = np.full(cost.shape[1], -1, np.int64)
-    matched[columns] = rows
-    return matched
-
-
-def between(before: Floats, now: Floats) -> Floats:
-    """Squared distances [n, m] of rows of two rounds, each round relative to its mean: the blinds drop out."""
-    return _squared(before - before.mean(0), now - now.mean(0))
-
-
-def profiles(apart: Floats) -> Floats:
-    """Each row's distances to the others, sorted, on a grid of quantiles, in units of their median: [n, grid]."""
-    n = len(apart)
-    others = np.sort(apart[~np.eye(n, dtype=bool)].reshape(n, n - 1), axis=1)
-    return np.asarray(np.quantile(others, _GRID, axis=1).T / max(float(np.median(others)), 1e-30))
-
-
-def block_profiles(rows: Floats, block: int) -> Floats:
-    """Each row's squared norms by block, relative to the round's mean row, sorted, in units of their mean: [n, blocks]."""
-    off = rows - rows.mean(0)
-    off = np.pad(off, ((0, 0), (0, -off.shape[1] % block)))
-    norms = (off.reshape(len(off), -1, block) ** 2).sum(2)
-    return np.asarray(np.sqrt(np.sort(norms, axis=1)[:, ::-1] / max(float(norms.mean()), 1e-30)))
-
-
-def refined(before: Floats, now: Floats, matched: Matches, steps: int = 50) -> Matches:
-    """A better matching of two distance matrices: rows that are matched lend the others their coordinates.
-
-    Given a matching, each row's distances to the matched rows of its own round can be compared one by one, without
-    sorting; that gives a new assignment, and so on until it repeats itself.
-    """
-    a, b = (apart / max(float(np.median(apart)), 1e-30) for apart in (before, now))
-    for _ in range(steps):
-        better = assignment(_disagreement(a, b, matched))
-        if np.array_equal(better, matched):
-            break
-        matched = better
-    return matched
-
-
-def _disagreement(a: Floats, b: Floats, matched: Matches) -> Floats:
-    """[n, m]: mean squared difference of a's and b's distances to matched rows other than the two themselves, since a row
-    is always at distance 0 of itself and would vote for the match that it has.
-    """
-    have = np.flatnonzero(matched >= 0)
-    at = matched[have]
-    total = _squared(a[:, at], b[:, have])
-    left, right = np.zeros((len(a), len(b))), np.zeros((len(a), len(b)))
-    left[:, have], right[at] = a[:, at] ** 2, b[:, have].T ** 2
-    terms = np.full((len(a), len(b)), len(have), np.float64)
-    terms[:, have] -= 1
-    terms[at] -= 1
-    terms[at, have] += 1
-    return np.asarray((total - left - right) / np.maximum(terms, 1))
 
 
 class _Cloud(ABC):
@@ -208,7 +154,7 @@ class Linkage(_Cloud):
     def read(self, rows: Floats) -> Any:
         now = self.features(rows)
         before, self.memory["last"] = self.memory["last"], now
-        return [] if before is None else self.match(before, now).tolist()
+        return {"matched": [] if before is None else self.match(before, now).tolist()}
 
     def features(self, rows: Floats) -> Any:
         return (rows - rows.mean(0)).astype(np.float32)
@@ -220,7 +166,8 @@ class Linkage(_Cloud):
         seen = self.orders(truth)
         right, guessed, placebo, chance = (list[float]() for _ in range(4))
         both = list[int]()
-        for (_, before), (matched, now) in pairwise(seen):
+        for (_, before), (found, now) in pairwise(seen):
+            matched = found["matched"]
             there = [j for j, i in enumerate(now) if i in before]  # only these could be linked
             if not there:
                 continue
@@ -247,8 +194,17 @@ class Linkage(_Cloud):
             high=high,
             controls={"random matching": float(np.mean(guessed)), "another's row": float(np.mean(placebo))},
             used=self.used,
-            details={"per_round": right, "in both rounds": float(np.mean(both)), "links": len(right)},
+            details={
+                "per_round": right,
+                "in both rounds": float(np.mean(both)),
+                "links": len(right),
+                **self.more(seen),
+            },
         )
+
+    def more(self, seen: list[tuple[Any, list[int]]]) -> dict[str, Any]:
+        """Further details, of what was kept in the rounds that were seen."""
+        return {}
 
 
 @dataclass
@@ -261,7 +217,7 @@ class ProfileLinkage(Linkage):
         return distances(rows)
 
     def match(self, before: Any, now: Any) -> Matches:
-        return assignment(_squared(profiles(before), profiles(now)))
+        return assignment(squared(profiles(before), profiles(now)))
 
 
 @dataclass
@@ -272,6 +228,21 @@ class GraphLinkage(ProfileLinkage):
 
     def match(self, before: Any, now: Any) -> Matches:
         return refined(before, now, super().match(before, now))
+
+    def read(self, rows: Floats) -> Any:
+        matched = super().read(rows)
+        return matched | {"apart": self.memory["last"].astype(np.float32)}
+
+    def more(self, seen: list[tuple[Any, list[int]]]) -> dict[str, Any]:
+        """How far one gets who is told, for each row, where all the others belong: what no matching can pass by much."""
+        right = list[float]()
+        for (a, before), (b, now) in pairwise(seen):
+            true = np.array([before.index(i) if i in before else -1 for i in now], np.int64)
+            there = np.flatnonzero(true >= 0)
+            if len(there) > 2:
+                told = assignment(disagreement(in_medians(a["apart"]), in_medians(b["apart"]), true))
+                right.append(float(np.mean((told == true)[there])))
+        return {"told of all others": float(np.mean(right))} if right else {}
 
 
 @dataclass
@@ -284,11 +255,7 @@ class BlockLinkage(Linkage):
         return block_profiles(rows, self._block)
 
     def match(self, before: Any, now: Any) -> Matches:
-        return assignment(_squared(before, now))
-
-
-def _squared(a: Floats, b: Floats) -> Floats:
-    return np.asarray((a**2).sum(1)[:, None] + (b**2).sum(1) - 2 * a @ b.T)
+        return assignment(squared(before, now))
 
 
 def _standard(values: Any) -> Floats:

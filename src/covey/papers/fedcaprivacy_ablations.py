@@ -141,6 +141,8 @@ def linkage(options: Options) -> Reproduction:
             values = {a: [o.attack(a)["value"] for o in outcomes] for a in LINKING}
             found[name, share] = {a: float(np.mean(v)) for a, v in values.items()}
             cells += [cell(row, a, v) for a, v in values.items()]
+            told = [o.attack("linkage_graph")["details"]["told of all others"] for o in outcomes]
+            cells.append(cell(row, "linkage_graph, told of all others", told))
             cells.append(cell(row, "chance", [o.attack("linkage")["chance"] for o in outcomes]))
             cells += _accuracies(row, outcomes)
             cells.append(cell(row, "servers", [sum(o.seconds(p) for p in PHASES) for o in outcomes], unit="s a round"))
