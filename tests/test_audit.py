@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from covey.attacks.applies import (
     SECOND,
     SERVER,
 )
+from covey.attacks.contract import Finding, Scale
 from covey.attacks.model_sensitivity import A2
 from covey.audit import audit, combinations, sittings, survey, write
 from covey.audit_matrix import (
@@ -52,6 +54,9 @@ from covey.audit_matrix import (
 from covey.errors import CoveyError
 from covey.experiment import Experiment
 from covey.report.audit_text import lines
+from covey.report.folder import Run
+from covey.report.protection import read_findings
+from covey.run import run as run_once
 
 SMALL: dict[str, Any] = {
     "clients": 8,
@@ -233,7 +238,7 @@ def test_ifca_from_run_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     page = page_path.read_text()
     links = Links(page)
     assert {h[1:] for h in links.hrefs if h.startswith("#")} <= links.ids
-    reports = {h for h in links.hrefs if not h.startswith("#")}
+    reports = {h for h in links.hrefs if not h.startswith(("#", "data:"))}
     assert len(reports) == 2 and all((tmp_path / h).is_file() for h in reports)
     assert not re.search(r"https?://(?!www\.w3\.org)", page) and "<b>x</b>" not in page
     text = "\n".join(lines([made]))
@@ -280,3 +285,73 @@ def test_the_command(tmp_path: Path) -> None:
     assert content["audits"][0]["rounds"] == 2 and (tmp_path / "a" / "audit.html").is_file()
     wrong = covey("ifca-digits", "--defences", "ldp")
     assert wrong.returncode == 2 and "add --matrix" in wrong.stderr and "Traceback" not in wrong.stderr
+
+
+def test_an_error_is_worse_the_smaller_it_is_by_hand() -> None:
+    """Guessing errs by 2.0, the best control by 1.6; who knows everything errs by 0."""
+
+    def verdict(value: float, low: float, high: float) -> str:
+        return Finding("x", "server", "error", value, 2.0, low, high, {"mean": 1.6}, perfect=0.0).verdict
+
+    assert verdict(1.2, 1.0, 1.5) == "leaks"
+    assert verdict(1.2, 1.0, 1.7) == "no leak seen"  # the control lies within
+    assert verdict(1.8, 1.7, 1.9) == "no leak seen"  # better than guessing, but not than the control
+    assert verdict(5.0, 4.0, 6.0) == "no leak seen"  # a large error is no leak
+    assert verdict(0.1, 0.0, 0.2) == "broken" and verdict(0.11, 0.0, 0.2) == "leaks"  # a twentieth of 2.0
+    assert Scale(2.0, (1.6,), 0.0).excess(0.4) == pytest.approx(0.75)
+    share = Scale(0.2, (0.3,))
+    assert share.excess(0.65) == pytest.approx(0.5) and share.broken(0.95) and not share.broken(0.949)
+
+
+def test_a_matrix_of_errors_reads_them_downwards() -> None:
+    def error(value: float, low: float, high: float) -> dict[str, Any]:
+        made = Finding("a1", "server", "error", value, 2.0, low, high, {"mean": 1.6, "last": 1.9}, "all", {}, 0.0)
+        return {**asdict(made), "verdict": made.verdict}
+
+    found = {("a1", SERVER): error(1.5, 1.4, 1.58), ("a1_bayes", SERVER): error(0.5, 0.4, 0.6)}
+    cell = matrix(small(), found).cell(IDENTITY, SERVER)
+    assert cell.verdict == "leaks" and [t.attack for t in cell.tried] == ["a1_bayes", "a1"]
+    assert (cell.tried[0].control, cell.tried[0].bar) == ("mean", 1.6)
+    calm = matrix(small(), {("a1", SERVER): error(1.5, 1.2, 1.8)}).cell(IDENTITY, SERVER)
+    assert calm.verdict == NOTHING_SEEN and "down to 1.20 is not excluded" in calm.why
+    high = matrix(small(), {("a1", SERVER): error(9.0, 8.0, 10.0)}).cell(IDENTITY, SERVER)
+    assert high.verdict == NOTHING_SEEN and "not excluded" not in high.why
+
+
+def test_the_report_reads_an_error_as_the_attack_does() -> None:
+    for value, low, high in ((1.2, 1.0, 1.5), (1.8, 1.7, 1.9), (5.0, 4.0, 6.0)):
+        made = Finding("x", "server", "error", value, 2.0, low, high, {"mean": 1.6}, perfect=0.0)
+        run_ = Run("r", {"attacks": {"x": {**asdict(made), "verdict": made.verdict}}}, (), {}, {}, "")
+        (read,) = read_findings(run_)
+        assert (read.kind == "leak") == (made.verdict == "leaks")
+        assert read.excess == pytest.approx(Scale(2.0, (1.6,), 0.0).excess(value))
+
+
+@pytest.mark.parametrize(
+    ("vantage", "said"),
+    [
+        ("sever", "ifca has no party 'sever', did you mean 'server'"),
+        ("csp", "ifca has no party 'csp'; known: server, eavesdropper, client:0"),
+        ("server+eavesdroper", "did you mean 'eavesdropper'"),
+        ("", "has no party ''"),
+    ],
+)
+def test_a_place_that_the_protocol_lacks_is_refused(vantage: str, said: str, tmp_path: Path) -> None:
+    experiment = small(attacks=[{"name": "a1", "vantage": vantage}])
+    with pytest.raises(CoveyError, match=re.escape(said)):
+        audit(experiment, tmp_path, quiet=True)
+    with pytest.raises(CoveyError, match=re.escape(said)):
+        run_once(experiment, quiet=True)
+
+
+def test_an_audit_says_that_it_is_of_one_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = {"attacks": {}, "accuracy": {"client_mean": 0.5}, "stand_in": ""}
+    monkeypatch.setattr(auditing, "sittings", lambda experiment: [()])
+    monkeypatch.setattr(auditing, "_finished", lambda *rest: result)
+    (note,) = audit(small(seeds=5, seed=2), tmp_path).notes
+    assert note == "seeds = 5: an audit is of one, 2; repeat it with seed = … 6"
+    made = audit(small(seeds=5, seed=2), tmp_path)
+    assert f"note: {note}" in lines([made]) and f"note: {note}" in lines([made, made])
+    paths = write([made], tmp_path)
+    assert note in paths[1].read_text() and Audit.of(json.loads(paths[0].read_text())["audits"][0]) == made
+    assert audit(small(), tmp_path).notes == ()

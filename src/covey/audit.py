@@ -21,6 +21,7 @@ from covey import checkpoint, config
 from covey.algorithms import ALGORITHMS
 from covey.attacks import ATTACKS
 from covey.attacks.applies import APPLIES, absent, given, vantage
+from covey.attacks.observe import check_vantage
 from covey.audit_matrix import Audit, Watch, fill
 from covey.errors import CoveyError, nearest
 from covey.experiment import ENCRYPTIONS, Experiment
@@ -36,6 +37,8 @@ _NO_SETTINGS = ("attacks", "engine", "out", "seeds", "silos", "deployment")  # s
 
 def audit(experiment: Experiment, out: str | Path, *, quiet: bool = False) -> Audit:
     """Runs what is needed (one seed, under `out/runs`) and fills the matrix; the caller writes it where it wants."""
+    for attack in experiment.attacks:  # the audit looks from everywhere, so that a misspelt place would go unnoticed
+        check_vantage(attack.vantage, experiment.algorithm)
     once = replace(experiment, attacks=(), seeds=1, out="")
     done: dict[Watch, tuple[dict[str, Any], str]] = {}
     failed: dict[Watch, str] = {}
@@ -199,7 +202,15 @@ def _heading(experiment: Experiment) -> dict[str, Any]:
         "clusters": experiment.clusters,
         "rounds": experiment.training.rounds,
         "seed": experiment.seed,
+        "notes": _left_out(experiment),
     }
+
+
+def _left_out(experiment: Experiment) -> tuple[str, ...]:
+    if experiment.seeds == 1:
+        return ()
+    last = experiment.seed + experiment.seeds - 1
+    return (f"seeds = {experiment.seeds}: an audit is of one, {experiment.seed}; repeat it with seed = … {last}",)
 
 
 def write(audits: Sequence[Audit], out: str | Path, command: str = "") -> tuple[Path, Path]:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from covey.attacks.applies import APPLIES, COLUMNS, IDENTITY, PREFERENCE, ROWS, absent, given, implies, vantage
+from covey.attacks.contract import Scale
 from covey.experiment import Experiment
 
 # A cell's verdict, worst first. Those above "no leak seen" say that something leaks, those below that nothing was measured.
@@ -36,16 +37,27 @@ class Tried:
     used: str
     verdict: str
     report: str  # the run's report, relative to the audit's folder
+    perfect: float = 1.0  # the score of who knows everything; 0 for an error, where less is worse
+
+    @property
+    def scale(self) -> Scale:
+        return Scale(self.chance, (self.control_value,), self.perfect)
 
     @property
     def excess(self) -> float:
-        """How far above the best guess, as a share of the way to a perfect score."""
-        return (self.value - self.bar) / max(1 - self.bar, 1e-9)
+        """How far beyond the best guess, as a share of the way to a perfect score."""
+        return self.scale.excess(self.value)
 
     @property
     def bar(self) -> float:
         """What the best attacker scores that ignores the observation."""
-        return max(self.chance, self.control_value)
+        return self.scale.bar
+
+    @property
+    def open_end(self) -> float | None:
+        """How bad a leak the interval leaves open; None where it leaves none."""
+        end = self.high if self.scale.upwards else self.low
+        return end if self.scale.beyond(end, end) else None
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,7 @@ class Audit:
     runs: tuple[dict[str, Any], ...]  # report, attacks
     settings: dict[str, Any] = field(default_factory=dict)
     problem: str = ""  # why there is no matrix: the experiment cannot be run
+    notes: tuple[str, ...] = ()  # what of the experiment the audit leaves out
 
     @property
     def protection(self) -> str:
@@ -107,7 +120,8 @@ class Audit:
     def of(cls, content: Mapping[str, Any]) -> Audit:
         """Back from `json`."""
         cells = [Cell(**{**c, "tried": tuple(Tried(**t) for t in c["tried"])}) for c in content["cells"]]
-        return cls(**{**content, "cells": tuple(cells), "runs": tuple(content["runs"])})
+        listed = {"runs": tuple(content["runs"]), "notes": tuple(content.get("notes", ()))}
+        return cls(**{**content, **listed, "cells": tuple(cells)})
 
 
 Watch = tuple[str, str]  # attack, column
@@ -160,8 +174,11 @@ def _cell(
 def _tried(name: str, found: Mapping[str, Any], report: str) -> list[Tried]:
     """The finding, and the stronger attacker that it may have among its details."""
     controls = found["controls"] or {"chance": found["chance"]}
-    best = max(controls, key=lambda c: float(controls[c]))
+    perfect = float(found.get("perfect", 1.0))  # older results have none: all their scores are better when higher
+    upwards = Scale(found["chance"], (), perfect).upwards
+    best = (max if upwards else min)(controls, key=lambda c: float(controls[c]))
     kept = {k: found[k] for k in ("vantage", "metric", "value", "chance", "low", "high", "used", "verdict")}
+    kept["perfect"] = perfect
     plain = Tried(name, control=best, control_value=controls[best], means=APPLIES[name].means, report=report, **kept)
     told = found["details"]
     if "closed form" in told:
@@ -189,11 +206,20 @@ def _in_words(tried: Sequence[Tried]) -> str:
     words = f"tried: {', '.join(t.attack for t in tried)}"
     if worst.used.startswith(("nothing", "no ")):
         words += f", which could use {worst.used}"
-    if worst.verdict == NOTHING_SEEN and worst.high > worst.bar:
-        words += f"; a score up to {max(t.high for t in tried):.2f} is not excluded"
-    if worst.chance == 0.5 and worst.high < 0.5:
+    if worst.verdict == NOTHING_SEEN and (end := not_excluded(tried)) is not None:
+        words += f"; a score {'up' if worst.scale.upwards else 'down'} to {end:.2f} is not excluded"
+    if worst.chance == 0.5 and worst.scale.upwards and worst.high < 0.5:
         words += f"; wholly below 0.5: read the other way round it would score {1 - worst.value:.3f}"
     return words
+
+
+def not_excluded(tried: Sequence[Tried]) -> float | None:
+    """The worst leak that would have gone unseen by these attacks, all read on the first one's scale."""
+    ends = [t.open_end for t in tried if t.scale.upwards == tried[0].scale.upwards]
+    known = [end for end in ends if end is not None]
+    if tried[0].open_end is None or not known:
+        return None
+    return max(known) if tried[0].scale.upwards else min(known)
 
 
 def _carried_over(cell: Cell, cells: Mapping[tuple[str, str], Cell], experiment: Experiment) -> Cell:

@@ -12,7 +12,7 @@ import torch
 from covey.algorithms.contract import Setting, own_keys
 from covey.attacks.contract import Attack, Finding, Knowledge, Thinking, Truth, View, parties, sees
 from covey.data.federation import Federation
-from covey.errors import CoveyError
+from covey.errors import CoveyError, nearest
 from covey.learn.flat import Network
 from covey.learn.machine import Machine
 from covey.learn.work import Compute, Job
@@ -47,6 +47,8 @@ class Observers:
             )
             self.machines[n] = Machine(network, known.x, known.y, device=device)
             attack.begin(known)
+            if algorithm is not None:
+                check_vantage(attack.vantage, algorithm)
             replacement = getattr(attack, "replaces", None)  # an active attacker runs in its own client's place
             for client in (replacement,) if isinstance(replacement, int) else replacement or ():
                 self.replaced[client] = attack
@@ -103,6 +105,16 @@ class Observers:
             for i, result in zip(asked, self.machines[n].compute(jobs) if jobs else []):
                 answers[i] = result
             answer = answers if isinstance(request, list) else answers[0]
+
+
+def check_vantage(vantage: str, algorithm: Any) -> None:
+    """Refuses a party that the protocol does not have: an attack there would see nothing, and call it safety."""
+    servers = (str(getattr(algorithm, "server", "server")), *getattr(algorithm, "further", ()))
+    known = [*servers, "eavesdropper", "client:0"]
+    for party in vantage.split("+"):
+        if party not in known and not party.startswith("client:"):
+            name = getattr(algorithm, "name", "this algorithm")
+            raise CoveyError(f"vantage '{vantage}': {name} has no party '{party}'{nearest(party, known)}")
 
 
 def _knowledge(

@@ -7,7 +7,18 @@ from importlib.resources import files
 from pathlib import Path
 
 from covey.attacks.applies import COLUMNS, ROWS
-from covey.audit_matrix import FAILED, GIVEN, INAPPLICABLE, LEAKING, NOBODY, NOTHING_SEEN, Audit, Cell, Tried
+from covey.audit_matrix import (
+    FAILED,
+    GIVEN,
+    INAPPLICABLE,
+    LEAKING,
+    NOBODY,
+    NOTHING_SEEN,
+    Audit,
+    Cell,
+    Tried,
+    not_excluded,
+)
 from covey.checkpoint import write_atomically
 from covey.report.audit_text import title
 from covey.report.layout import Section, Tile, rows_table
@@ -85,7 +96,8 @@ def _lede(audit: Audit) -> list[str]:
 
 def _badges(audits: Sequence[Audit]) -> list[tuple[str, Html]]:
     generated = dict.fromkeys(a.stand_in for a in audits if a.stand_in)
-    marks = [("warn", tag("span", words)) for words in generated]
+    left_out = dict.fromkeys(note for a in audits for note in a.notes)
+    marks = [("warn", tag("span", words)) for words in (*generated, *left_out)]
     facts = dict.fromkeys(f"{a.partition} partition, {counted(a.clusters, 'cluster')}" for a in audits)
     return [*marks, *(("", tag("span", words)) for words in facts), ("", tag("span", "one seed"))]
 
@@ -136,8 +148,8 @@ def _cell(cell: Cell, prefix: str, label: str, more: str = "") -> Html:
         score = f"{_spoken(worst.attack)} {worst.value:.2f}, guess {worst.bar:.2f}" + (
             f" and {others} more" * (others > 0)
         )
-        if kind == "none" and worst.high > worst.bar:
-            score += f"; up to {max(t.high for t in cell.tried):.2f} not excluded"
+        if kind == "none" and (end := not_excluded(cell.tried)) is not None:
+            score += f"; {'up' if worst.scale.upwards else 'down'} to {end:.2f} not excluded"
         parts = [says, tag("small", score, class_="scored"), tag("small", more) if more else ""]
         inside = tag("a", *parts, href=f"#{_anchor(prefix, cell, worst)}", title=cell.why)
     else:
@@ -175,9 +187,8 @@ def _findings(audit: Audit, prefix: str) -> Iterator[Html]:
 
 def _finding(cell: Cell, tried: Tried, anchor: str) -> Html:
     control = () if tried.control == "chance" else ((tried.control, tried.control_value),)
-    shown = Finding(
-        tried.attack, "", "", tried.value, tried.chance, tried.low, tried.high, control, tried.verdict, details=()
-    )
+    found = (tried.value, tried.chance, tried.low, tried.high, control, tried.verdict)
+    shown = Finding(tried.attack, "", "", *found, details=(), perfect=tried.perfect)
     kind = "leak" if tried.verdict in LEAKING else "none"
     head = tag(
         "h3", sentence_case(cell.row), tag("span", f" to the {cell.column}, by {_spoken(tried.attack)}", class_="soft")

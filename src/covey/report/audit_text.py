@@ -42,7 +42,14 @@ def _one(audit: Audit) -> list[str]:
     accuracy = "" if audit.accuracy is None else f"; accuracy {percent(audit.accuracy)}"
     head = f"{title(audit)}: {audit.clients} clients, {audit.rounds} rounds, seed {audit.seed}{accuracy}"
     cells = [[_short(audit.cell(row, column)) for column in COLUMNS] for row in ROWS]
-    made = [head, "", *_table(["", *COLUMNS], [[row, *line] for row, line in zip(ROWS, cells)]), "", *_wrapped(LEGEND)]
+    made = [
+        head,
+        *(w for note in audit.notes for w in _wrapped(f"note: {note}")),
+        "",
+        *_table(["", *COLUMNS], [[row, *line] for row, line in zip(ROWS, cells)]),
+        "",
+        *_wrapped(LEGEND),
+    ]
     for row, means in ROWS.items():
         found = [c for c in audit.cells if c.row == row and c.tried and not c.carried]
         missing = [c for c in audit.cells if c.row == row and c.verdict == FAILED]
@@ -69,8 +76,9 @@ def _many(audits: Sequence[Audit]) -> list[str]:
     refused = [w for a in audits if a.problem for w in _wrapped(f"{title(a)}: {a.problem}")]
     who = "The worst that any party learns, and who: " + ", ".join(f"{short} {name}" for name, short in LETTERS.items())
     left = [row for row in ROWS if row not in rows]
+    notes = [w for note in dict.fromkeys(n for a in audits for n in a.notes) for w in _wrapped(f"note: {note}")]
     out = [f"Left out, as it applies to none: {', '.join(left)}."] if left else []
-    return [*_table(["", "accuracy", *rows], body), "", *_wrapped(f"{who}. {LEGEND}"), *out, *refused]
+    return [*_table(["", "accuracy", *rows], body), "", *_wrapped(f"{who}. {LEGEND}"), *out, *notes, *refused]
 
 
 def _worst(audit: Audit, row: str) -> str:

@@ -34,18 +34,26 @@ class Finding:
     details: tuple[tuple[str, str], ...]
     pictures: Html = NOTHING
     words: str = ""  # what the score means, where the attack itself says so
+    perfect: float = 1.0  # the score of who knows everything; 0 for an error, where less is worse
+
+    @property
+    def upwards(self) -> bool:
+        """Whether a higher score is the worse leak."""
+        return self.chance is None or self.perfect >= self.chance
 
     @property
     def baseline(self) -> float | None:
         """The strongest score without the observation."""
         known = [score for _, score in self.controls] + ([self.chance] if self.chance is not None else [])
-        return max(known) if known else None
+        return (max if self.upwards else min)(known) if known else None
 
     @property
     def excess(self) -> float:
-        """How far above that baseline, as a share of the way to a perfect score where the score ends at 1."""
+        """How far beyond that baseline, as a share of the way to a perfect score where there is one."""
         base = self.baseline or 0.0
-        room = 1.0 - base if self.is_share and base < 1 else 1.0
+        if not self.upwards:
+            return (base - self.value) / ((base - self.perfect) or 1.0)
+        room = self.perfect - base if self.is_share and base < self.perfect else 1.0
         return (self.value - base) / room
 
     @property
@@ -55,26 +63,36 @@ class Finding:
         return all(0 <= n <= 1 for n in all_numbers if n is not None)
 
     @property
+    def nearest_end(self) -> float | None:
+        """The end of the interval that lies nearer to guessing."""
+        return self.low if self.upwards else self.high
+
+    def leaks_at(self, score: float, bar: float) -> bool:
+        return score > bar if self.upwards else score < bar
+
+    @property
     def kind(self) -> str:
-        """'leak' only where the whole interval lies above chance and every control; 'open' where that cannot be told."""
-        if self.baseline is None or self.low is None:
+        """'leak' only where the whole interval lies beyond chance and every control; 'open' where that cannot be told."""
+        if self.baseline is None or self.nearest_end is None:
             return "open"
-        return "leak" if self.low > self.baseline else "none"
+        return "leak" if self.leaks_at(self.nearest_end, self.baseline) else "none"
 
     @property
     def reason(self) -> str:
         """Why it is of that kind."""
-        base = self.baseline
+        base, end = self.baseline, self.nearest_end
+        side = "above" if self.upwards else "below"
         if base is None:
             return "nothing to compare with"
-        if self.low is None:
-            return "above chance and controls, but without an interval" if self.value > base else "not above chance"
-        if self.low > base:
-            return "above chance and controls"
-        if self.chance is not None and self.low > self.chance:
-            best = max(self.controls, key=lambda control: control[1])[0]
+        if end is None:
+            leaks = self.leaks_at(self.value, base)
+            return f"{side} chance and controls, but without an interval" if leaks else f"not {side} chance"
+        if self.leaks_at(end, base):
+            return f"{side} chance and controls"
+        if self.chance is not None and self.leaks_at(end, self.chance):
+            best = (max if self.upwards else min)(self.controls, key=lambda control: control[1])[0]
             return f"its control “{best.replace('_', ' ')}” reaches as much"
-        return "chance lies in or above the interval"
+        return f"chance lies in or {side} the interval"
 
     @property
     def verdict(self) -> str:
@@ -87,7 +105,7 @@ class Finding:
 
 def read_findings(run: Run) -> list[Finding]:
     """Findings of result.json that have a score, the worst first."""
-    found = []
+    read = []
     for name, entry in fields(run.result.get("attacks")).items():
         value = number(dig(entry, "value"))
         if value is None:
@@ -98,7 +116,8 @@ def read_findings(run: Run) -> list[Finding]:
         words = str(details.pop("in_words", ""))
         details = {name: value for name, value in details.items() if not _is_table(value)}
         told = ({"used": entry["used"]} if entry.get("used") else {}) | details
-        found.append(
+        best = number(entry.get("perfect"))
+        read.append(
             Finding(
                 sentence_case(name),
                 str(entry.get("vantage") or "").replace("+", " and ").replace(":", " "),
@@ -112,9 +131,10 @@ def read_findings(run: Run) -> list[Finding]:
                 tuple((sentence_case(k), _brief(v)) for k, v in told.items()),
                 pictures,
                 words,
+                1.0 if best is None else best,
             )
         )
-    return sorted(found, key=lambda finding: -finding.excess)
+    return sorted(read, key=lambda finding: -finding.excess)
 
 
 def _is_table(value: Any) -> bool:
