@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from covey.data.features import k_means, nearest_centre
 from covey.errors import CoveyError
 
 Floats = NDArray[np.float64]
@@ -88,7 +89,7 @@ def soft_spectral(
     inverse_root = 1 / np.sqrt(affinity.sum(1))
     laplacian = np.eye(n) - inverse_root[:, None] * affinity * inverse_root
     eigenvalues, vectors = np.linalg.eigh(laplacian)  # ascending
-    labels = _k_means(_normalised(vectors[:, :clusters]), clusters, rng)
+    labels = _labels(_normalised(vectors[:, :clusters]), clusters, rng)
     embedding = _normalised(np.linalg.eigh(affinity)[1][:, -clusters:])
     towards = _towards_centres(embedding, labels, gamma)
     phi, dissolved = enforce_size(soft_memberships(towards), towards, min_size)
@@ -149,43 +150,12 @@ def _normalised(rows: Floats) -> Floats:
     return unit
 
 
-def _k_means(points: Floats, clusters: int, rng: np.random.Generator, tries: int = 10) -> NDArray[np.int64]:
-    """Labels 0, 1, ... without gaps. Equal points share a label, so there may be fewer than asked for.
-
-    k-means++ and Lloyd's steps, the best of some tries. In numpy, so that training machines need nothing else.
-    """
+def _labels(points: Floats, clusters: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Labels 0, 1, ... without gaps, by k-means. Equal points share a label, so there may be fewer than asked for."""
     # Eigenvectors of equal rows are equal up to rounding; what is closer than this must not become clusters.
     distinct = len(np.unique(np.round(points, 7), axis=0))
-    found = [_lloyd(points, _spread(points, min(clusters, distinct), rng)) for _ in range(tries)]
-    labels = min(found, key=lambda one: one[1])[0]
-    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
-
-
-def _spread(points: Floats, count: int, rng: np.random.Generator) -> Floats:
-    """k-means++: each further centre is a point drawn in proportion to its squared distance from the centres so far."""
-    centres = points[[rng.integers(len(points))]]
-    while len(centres) < count:
-        apart = _squares(points, centres).min(1)
-        total = apart.sum()
-        chosen = rng.choice(len(points), p=apart / total) if total > 0 else rng.integers(len(points))
-        centres = np.vstack([centres, points[chosen]])
-    return centres
-
-
-def _lloyd(points: Floats, centres: Floats, steps: int = 300) -> tuple[NDArray[np.int64], float]:
-    """(labels, sum of squared distances to their centres); a centre that loses all its points stays where it is."""
-    labels = _squares(points, centres).argmin(1)
-    for _ in range(steps):
-        for k in np.unique(labels):
-            centres[k] = points[labels == k].mean(0)
-        before, labels = labels, _squares(points, centres).argmin(1)
-        if np.array_equal(before, labels):
-            break
-    return labels, float(_squares(points, centres)[np.arange(len(points)), labels].sum())
-
-
-def _squares(points: Floats, centres: Floats) -> Floats:
-    return np.asarray(((points[:, None] - centres) ** 2).sum(2))
+    centres = k_means(points, min(clusters, distinct), rng, restarts=10, steps=300)
+    return np.unique(nearest_centre(points, centres), return_inverse=True)[1].astype(np.int64)
 
 
 def _towards_centres(embedding: Floats, labels: NDArray[np.int64], gamma: float) -> Floats:

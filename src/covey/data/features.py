@@ -1,13 +1,15 @@
-"""Principal components and k-means in numpy alone: what `feature_clusters` cuts by, on any machine."""
+"""Principal components and k-means in numpy alone, for any machine: of features, and of spectral embeddings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+Real = TypeVar("Real", np.float32, np.float64)
 
 FIT_ROWS = 10_000  # components are fitted on at most this many rows
 BLOCK = 4_096  # rows scaled to float at a time, so that a large image set is never copied whole
@@ -48,7 +50,9 @@ def principal_components(
     return Projection(mean, (basis @ turn.T)[:, :count].astype(np.float32), scale)
 
 
-def k_means(points: Floats, k: int, rng: np.random.Generator, restarts: int = 4, steps: int = 100) -> Floats:
+def k_means(
+    points: NDArray[Real], k: int, rng: np.random.Generator, restarts: int = 4, steps: int = 100
+) -> NDArray[Real]:
     """Centres [k, d] of the best of a few Lloyd runs, each started by k-means++."""
     best, centres = np.inf, points[:k]
     for _ in range(restarts):
@@ -70,7 +74,7 @@ def k_means(points: Floats, k: int, rng: np.random.Generator, restarts: int = 4,
     return centres
 
 
-def spread_start(points: Floats, k: int, rng: np.random.Generator) -> Floats:
+def spread_start(points: NDArray[Real], k: int, rng: np.random.Generator) -> NDArray[Real]:
     """k-means++: each next centre with probability in proportion to its squared distance from those there
     are.
     """
@@ -83,7 +87,7 @@ def spread_start(points: Floats, k: int, rng: np.random.Generator) -> Floats:
     return points[chosen]
 
 
-def nearest_centre(points: Floats, centres: Floats) -> NDArray[np.int64]:
+def nearest_centre(points: NDArray[Real], centres: NDArray[Real]) -> NDArray[np.int64]:
     # |p - c|² less |p|², which is the same for all centres
-    gap: Floats = (centres**2).sum(1) - 2.0 * points @ centres.T
+    gap = (centres**2).sum(1) - 2.0 * points @ centres.T
     return np.asarray(gap.argmin(1), np.int64)
