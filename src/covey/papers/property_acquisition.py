@@ -6,24 +6,25 @@ from typing import Any
 
 from covey.papers.harness import Options, Reproduction, cell, claim
 
-FIRST, COLLUDERS = 32, 32  # as many joiners as reach every leaf of a tree five deep
+FIRST, COLLUDERS, SAMPLES = 32, 32, 20  # as many joiners as reach every leaf of a tree five deep
+FINER = (16, 25)  # more rows a client: more clusters, and no rows left for more joiners than these
 JOINING = 10  # rounds before they come: by then the clients have come apart
 
 
-def experiment(probe: str, quick: bool) -> dict[str, Any]:
+def experiment(probe: str, quick: bool, colluders: int = COLLUDERS, samples: int = SAMPLES) -> dict[str, Any]:
     """Sattler's CFL on label sets; thresholds at which the sets come apart in the first rounds."""
     rounds = 18 if quick else 30
     return {
         "dataset": "digits",
         "model": "softmax",
-        "partition": {"name": "label_sets", "samples": 20, "public": 0},
+        "partition": {"name": "label_sets", "samples": samples, "public": 0},
         "algorithm": {"name": "sattler", "eps1": 1.0, "eps2": 1.0, "gamma": 0.3},
-        "clients": FIRST + COLLUDERS,
+        "clients": FIRST + colluders,
         "clusters": 10,
         "training": {"rounds": rounds, "epochs": 1, "batch_size": 5, "lr": 0.3},
-        "participation": {"initial": FIRST, "join": COLLUDERS, "join_every": JOINING},
+        "participation": {"initial": FIRST, "join": colluders, "join_every": JOINING},
         "evaluation": {"every": rounds},
-        "attacks": [{"name": "acquisition", "first": FIRST, "colluders": COLLUDERS, "probe": probe}],
+        "attacks": [{"name": "acquisition", "first": FIRST, "colluders": colluders, "probe": probe}],
     }
 
 
@@ -36,28 +37,40 @@ def appendix(options: Options) -> Reproduction:
     """Global model acquisition against Sattler's CFL: share of models obtained, by number of colluders."""
     seeds = options.count(10, quick=2)
     cells, last = [], {}
-    for probe in ("random", "update", "honest"):
-        found = [o.attack("acquisition") for o in options.run(experiment(probe, options.quick), seeds)]
-        for n in range(COLLUDERS):
-            cells.append(cell(f"{n + 1} colluders", probe, [f["details"]["share by colluders"][n] for f in found]))
-        cells.append(cell("models sent at the end", probe, [f["details"]["sent at the end"] for f in found]))
-        cells.append(cell("cluster models", probe, [f["details"]["cluster models"] for f in found], unit=""))
-        needed = [_first_with_all(f["details"]["share by colluders"]) for f in found]
-        cells.append(cell("colluders that had all", probe, [n for n in needed if n is not None], unit=""))
-        last[probe] = [float(f["value"]) for f in found]
+    kinds = {probe: (probe, COLLUDERS, SAMPLES) for probe in ("random", "update", "honest")}
+    kinds[f"random, {FINER[1]} rows a client"] = ("random", *FINER)
+    for words, (probe, colluders, samples) in kinds.items():
+        table = experiment(probe, options.quick, colluders, samples)
+        found = [o.attack("acquisition") for o in options.run(table, seeds)]
+        shares = [f["details"]["share by colluders"] for f in found]
+        for n in range(colluders):
+            cells.append(cell(f"{n + 1} colluders", words, [share[n] for share in shares]))
+        cells.append(cell("models sent at the end", words, [f["details"]["sent at the end"] for f in found]))
+        cells.append(cell("cluster models", words, [f["details"]["cluster models"] for f in found], unit=""))
+        needed = [count for share in shares if (count := _first_with_all(share)) is not None]
+        cells.append(cell("colluders that had all", words, needed, unit=""))
+        last[words] = [float(f["value"]) for f in found]
     mean = {probe: sum(values) / len(values) for probe, values in last.items()}
     said = f"{COLLUDERS} colluders obtain {100 * mean['random']:.0f} % of the models with an agreed direction"
     said += f", {100 * mean['update']:.0f} % with their own updates; honest joiners {100 * mean['honest']:.0f} %."
+    finer = next(words for words in last if words.endswith("a client"))
+    said += f" {FINER[0]} colluders against more clusters ({FINER[1]} rows a client): {100 * mean[finer]:.0f} %."
     return Reproduction(
         paper="property_inference",
         table="acquisition",
         title="Share of cluster models that colluding joiners obtain (Appendix A)",
         dataset="digits",
-        settings={"clients": FIRST, "colluders": COLLUDERS, "join after round": JOINING, "partitions": seeds},
+        settings={
+            "clients": FIRST,
+            "colluders": COLLUDERS,
+            "rows a client": SAMPLES,
+            "join after round": JOINING,
+            "partitions": seeds,
+        },
         cells=cells,
         claims=[
             claim(
-                "Colluding joiners obtain every cluster model of Sattler's CFL.",
+                "Enough colluding joiners obtain every cluster model of Sattler's CFL.",
                 mean["random"] == 1.0,
                 said,
                 partly=mean["random"] > mean["honest"],
