@@ -103,8 +103,8 @@ def fig6(options: Options) -> Reproduction:
             )
         ],
         notes=[
-            "A client's rows are cut in half, reference and held out. A client of one kind has the larger range per coordinate "
-            "for its size, hence more noise, and rows that resemble each other more."
+            "A client's rows are cut in half, reference and held out. Rows of one kind lie closer together than their range "
+            "shrinks, so that noise in proportion to the range hides them better."
         ],
     )
 
