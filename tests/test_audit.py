@@ -355,3 +355,26 @@ def test_an_audit_says_that_it_is_of_one_seed(tmp_path: Path, monkeypatch: pytes
     paths = write([made], tmp_path)
     assert note in paths[1].read_text() and Audit.of(json.loads(paths[0].read_text())["audits"][0]) == made
     assert audit(small(), tmp_path).notes == ()
+
+
+def test_an_interrupted_survey_goes_on_where_it_stopped_and_says_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[str] = []
+
+    def counted(experiment: Experiment, **options: Any) -> Any:
+        made.append(experiment.defence.name if experiment.defence else "none")
+        return run_once(experiment, **options)
+
+    monkeypatch.setattr(auditing, "run", counted)
+    monkeypatch.setattr("covey.report.progress.EVERY", 0.0)  # every line, not one in two seconds
+    asked: dict[str, Any] = {"algorithms": ["fedavg"], "protections": ["none", "ldp"]}
+    begun = survey(small(), tmp_path, **asked)
+    first = next(begun)
+    begun.close()  # Ctrl-C after the first combination
+    runs = len(made)
+    assert made == ["none"] * runs and capsys.readouterr().err.startswith(f"audit: run 0/{2 * runs}, 1 of 2: fedavg")
+    again = list(survey(small(), tmp_path, **asked))
+    assert again[0] == first and made[runs:] == ["ldp"] * runs
+    said = capsys.readouterr().err
+    assert f"run {runs}/{2 * runs}" in said and "2 of 2: fedavg, ldp" in said and f"run {2 * runs}/{2 * runs}" in said

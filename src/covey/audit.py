@@ -11,7 +11,6 @@ read back, interrupted ones resumed, and each is an ordinary run with its own re
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,16 +26,20 @@ from covey.errors import CoveyError, nearest
 from covey.experiment import ENCRYPTIONS, Experiment
 from covey.papers.harness import run_hash
 from covey.privacy import DEFENCES
+from covey.report.progress import Progress
 from covey.result import versions
-from covey.run import run
+from covey.run import Callback, run
 
 SURVEYED = ("fedavg", "ifca", "fedsoft", "sattler", "mingledpie", "routing", "fedcaprivacy")
 DEFENDED = ("none", "dp_sgd", "ldp", "afc", "ckks", "bfv")
 _NO_SETTINGS = ("attacks", "engine", "out", "seeds", "silos", "deployment")  # say nothing about what leaks here
 
 
-def audit(experiment: Experiment, out: str | Path, *, quiet: bool = False) -> Audit:
-    """Runs what is needed (one seed, under `out/runs`) and fills the matrix; the caller writes it where it wants."""
+def audit(experiment: Experiment, out: str | Path, *, quiet: bool = False, watch: Callback | None = None) -> Audit:
+    """Runs what is needed (one seed, under `out/runs`) and fills the matrix; the caller writes it where it wants.
+
+    `watch` is called after every round, for a progress of the caller's own.
+    """
     for attack in experiment.attacks:  # the audit looks from everywhere, so that a misspelt place would go unnoticed
         check_vantage(attack.vantage, experiment.algorithm)
     once = replace(experiment, attacks=(), seeds=1, out="")
@@ -45,7 +48,7 @@ def audit(experiment: Experiment, out: str | Path, *, quiet: bool = False) -> Au
     runs: list[dict[str, Any]] = []
     accuracy, stand_in = None, ""
     for sitting in sittings(experiment):
-        for watches, result, report, problem in _results(once, experiment.attacks, sitting, Path(out), quiet):
+        for watches, result, report, problem in _results(once, experiment.attacks, sitting, Path(out), quiet, watch):
             failed |= dict.fromkeys(watches, problem) if problem else {}
             if result is None:
                 continue
@@ -80,15 +83,43 @@ def survey(
     algorithm refuses comes with its `problem` and without a matrix.
     """
     every = combinations(experiment, algorithms, protections)
-    for n, changed in enumerate(every, start=1):
-        if not quiet:
-            shield = changed.defence.name if changed.defence else "none"
-            words = f"defence {shield}, encryption {changed.encryption}, {len(sittings(changed))} runs"
-            print(f"[{n}/{len(every)}] {changed.algorithm.name}: {words}", file=sys.stderr, flush=True)
-        try:
-            yield audit(changed, out, quiet=quiet)
-        except CoveyError as problem:
-            yield Audit(**_heading(changed), stand_in="", accuracy=None, cells=(), runs=(), problem=str(problem))
+    counts = [len(sittings(changed)) for changed in every]
+    before = sum(_there_already(changed, Path(out)) for changed in every)
+    with Progress(sum(counts), "audit", unit="run", quiet=quiet, start=before) as progress:
+        for n, changed in enumerate(every):
+            done, where = sum(counts[:n]), _spoken(changed, n, len(every))
+            progress.update(done=done, note=where)
+            tell = _teller(progress, done, where, changed.training.rounds)
+            try:
+                yield audit(changed, out, quiet=True, watch=tell)
+            except CoveyError as problem:
+                yield Audit(**_heading(changed), stand_in="", accuracy=None, cells=(), runs=(), problem=str(problem))
+        progress.update(done=sum(counts))
+
+
+def _spoken(experiment: Experiment, n: int, total: int) -> str:
+    shield = experiment.defence.name if experiment.defence else "no defence"
+    sealed = "" if experiment.encryption == "none" else f" and {experiment.encryption}"
+    return f"{n + 1} of {total}: {experiment.algorithm.name}, {shield}{sealed}"
+
+
+def _teller(progress: Progress, before: int, where: str, rounds: int) -> Callback:
+    """Moves the bar of a survey on as the rounds of its runs pass."""
+    runs = 0
+
+    def tell(record: dict[str, Any], state: Any) -> None:
+        nonlocal runs
+        runs += record["round"] == 1
+        progress.update(done=before + max(runs - 1, 0), note=f"{where}, round {record['round']} of {rounds}")
+
+    return tell
+
+
+def _there_already(experiment: Experiment, out: Path) -> int:
+    """How many of an experiment's runs are there already."""
+    once = replace(experiment, attacks=(), seeds=1, out="")
+    folders = [out / "runs" / run_hash(_watched(once, experiment.attacks, s)) for s in sittings(experiment)]
+    return sum((folder / "result.json").is_file() for folder in folders)
 
 
 def combinations(experiment: Experiment, algorithms: Sequence[str], protections: Sequence[str]) -> list[Experiment]:
@@ -155,28 +186,38 @@ def _applicable(experiment: Experiment) -> list[Watch]:
 
 
 def _results(
-    experiment: Experiment, configured: Sequence[Any], sitting: tuple[Watch, ...], out: Path, quiet: bool
+    experiment: Experiment,
+    configured: Sequence[Any],
+    sitting: tuple[Watch, ...],
+    out: Path,
+    quiet: bool,
+    watch: Callback | None,
 ) -> Iterator[tuple[tuple[Watch, ...], dict[str, Any] | None, str, str]]:
     """(attacks, result.json, report, problem) of a sitting; where one attack spoils it, of every attack in a run of its own."""
-    watched = replace(experiment, attacks=tuple(_attack(w, experiment, configured) for w in sitting))
+    watched = _watched(experiment, configured, sitting)
     folder = out / "runs" / run_hash(watched)
     try:
-        yield sitting, _finished(watched, folder, quiet), f"runs/{folder.name}/report.html", ""
+        yield sitting, _finished(watched, folder, quiet, watch), f"runs/{folder.name}/report.html", ""
     except CoveyError as problem:
         if len(sitting) <= 1:
             if not sitting:
                 raise
             yield sitting, None, "", str(problem)
             return
-        for watch in sitting:
-            yield from _results(experiment, configured, (watch,), out, quiet)
+        for one in sitting:
+            yield from _results(experiment, configured, (one,), out, quiet, watch)
 
 
-def _finished(experiment: Experiment, folder: Path, quiet: bool) -> dict[str, Any]:
+def _watched(experiment: Experiment, configured: Sequence[Any], sitting: tuple[Watch, ...]) -> Experiment:
+    return replace(experiment, attacks=tuple(_attack(w, experiment, configured) for w in sitting))
+
+
+def _finished(experiment: Experiment, folder: Path, quiet: bool, watch: Callback | None) -> dict[str, Any]:
     """result.json of a run: read back, resumed or made."""
     if not (folder / "result.json").is_file():
         going_on = (folder / "checkpoint" / "state.bin").is_file()
-        run(experiment, out=folder, resume=going_on, quiet=quiet, command=f"covey run {folder}/config.toml")
+        command = f"covey run {folder}/config.toml"
+        run(experiment, out=folder, callbacks=[watch] if watch else [], resume=going_on, quiet=quiet, command=command)
     content: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     return content
 
