@@ -86,3 +86,8 @@ def steps(options: Options) -> tuple[float, ...]:
 
 def rounds_of(options: Options) -> int:
     return int((TRAINING[options.dataset] | (QUICK if options.quick else {}))["rounds"])
+
+
+def peak(dataset: str, name: str, among: Sequence[int]) -> int:
+    """Which of experiments 6 to 16 the paper prints the highest accuracy for."""
+    return max(among, key=lambda e: TABLE45[dataset][name][e - 6])
