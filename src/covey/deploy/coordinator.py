@@ -103,6 +103,7 @@ class Coordinator:
         self._greeted: dict[int, Sent] = {}
         self._hellos: dict[str, Sent] = {}
         self._said: set[tuple[str, str]] = set()
+        self._gathered = False  # since this process began
 
     # ------------------------------------------------------------ the run
 
@@ -184,14 +185,20 @@ class Coordinator:
     # ------------------------------------------------------------ silos
 
     def gather(self) -> None:
-        """Waits until enough silos, and every further server, are there."""
-        told = False
+        """Waits until enough silos, and every further server, are there.
+
+        Before the first round that is every silo, unless the experiment says fewer. A coordinator that was started again
+        waits for all of them, too, but not longer than for a round: one may have left for good.
+        """
+        told, until = False, time.monotonic() + self.deployment.round_seconds
         while True:
             self._look_around()
             silos = {role for role in self.at if role.startswith("client:")}
             absent = [r for r in self.further if r not in self.at]
-            expected = self.deployment.min_silos or (len(self.party.silos) if not self.records else 1)
+            patient = not self.records or (not self._gathered and time.monotonic() < until)
+            expected = self.deployment.min_silos or (len(self.party.silos) if patient else 1)
             if len(silos) >= expected and not absent:
+                self._gathered = True
                 return
             if not told:
                 names = [n for n, i in sorted(self.party.silos.items()) if f"client:{i}" not in silos]

@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -437,8 +438,12 @@ def free_or_refuse(host: str, port: int) -> None:
         ) from e
 
 
-def last_words(log: Path, lines: int = 3) -> str:
+def last_words(log: Path, lines: int = 2) -> str:
+    """What Flower said last, errors first, without the colours of a terminal."""
     try:
-        return " | ".join(log.read_text(errors="replace").strip().splitlines()[-lines:]) + f" (all of it in {log})"
+        text = re.sub(r"\x1b\[[0-9;]*m", "", log.read_text(errors="replace"))
     except OSError:
         return f"see {log}"
+    spoken = [" ".join(line.split()) for line in text.strip().splitlines()]
+    errors = [line for line in spoken if line.startswith("ERROR") or "Error" in line]
+    return " | ".join((errors or spoken)[-lines:]) + f" (all of it in {log})"

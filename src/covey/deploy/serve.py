@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,10 +14,10 @@ from rich.console import Console
 
 from covey.data.folder import read_folder
 from covey.deploy import flower
-from covey.deploy.agreed import experiment_of
+from covey.deploy.agreed import Agreed, experiment_of
 from covey.deploy.coordinator import Coordinator
 from covey.deploy.further import Further
-from covey.deploy.keys import load, node_keys
+from covey.deploy.keys import Party, admitting, load, node_keys
 from covey.deploy.silo import Silo
 from covey.errors import CoveyError
 from covey.experiment import Experiment
@@ -42,27 +43,34 @@ def serve(folder: Path, address: str, out: Path, *, insecure: bool = False, quie
     say(f"starting Flower's SuperLink at {address}")
     link = flower.Link(out / "flower", host, port, tls, node_keys(folder))
     try:
-        coordinator = Coordinator(
-            party,
-            agreed,
-            link,
-            out,
-            refresh=lambda: (load(folder)[0], node_keys(folder)),
-            say=say,
-            command=f"covey serve {folder}",
-        )
-        rounds = coordinator.experiment.training.rounds
-        title = f"{coordinator.algorithm.name}, {len(party.silos)} silos"
-        with Progress(rounds, title, quiet=quiet) as progress:
-            return coordinator.run(
-                lambda done, record: progress.update(
-                    done=done,
-                    accuracy=(record["accuracy"] or {}).get("client_mean"),
-                    rate=f"{record['participants']} silos",
-                )
-            )
+        with interruptible():
+            return _serve(link, folder, party, agreed, out, say, quiet)
     finally:
         link.close()
+
+
+def _serve(
+    link: flower.Link, folder: Path, party: Party, agreed: Agreed, out: Path, say: Callable[[str], None], quiet: bool
+) -> Result:
+    coordinator = Coordinator(
+        party,
+        agreed,
+        link,
+        out,
+        refresh=lambda: (admitting(party, folder), node_keys(folder)),
+        say=say,
+        command=f"covey serve --keys {folder}",
+    )
+    rounds = coordinator.experiment.training.rounds
+    title = f"{coordinator.algorithm.name}, {len(party.silos)} silos"
+    with Progress(rounds, title, quiet=quiet) as progress:
+        return coordinator.run(
+            lambda done, record: progress.update(
+                done=done,
+                accuracy=(record["accuracy"] or {}).get("client_mean"),
+                rate=f"{record['participants']} silos",
+            )
+        )
 
 
 def check_same(table: dict[str, Any], folder: Path) -> None:
@@ -131,7 +139,8 @@ def _live(
     def ended() -> bool:
         return party.finished is not None and time.monotonic() - party.finished > LINGER_SECONDS
 
-    flower.answer_calls(state / "flower", superlink, tls, party.handle, ended, say)
+    with interruptible():
+        flower.answer_calls(state / "flower", superlink, tls, party.handle, ended, say)
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -146,6 +155,15 @@ def _say(quiet: bool) -> Callable[[str], None]:
     if quiet:
         return lambda text: None
     return lambda text: console.print(text, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C ends a party with a sentence; what it must not forget is on disk."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise CoveyError("interrupted; start the same command again to go on") from None
 
 
 def _end_politely() -> None:

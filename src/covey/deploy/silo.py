@@ -118,7 +118,8 @@ class Silo:
         if round == self.state.round:
             self.say(f"round {round}: asked again, answered as before")
             return decode((self.folder / "reply.bin").read_bytes())
-        begin = time.perf_counter()
+        begin, rounds = time.perf_counter(), self.experiment.training.rounds
+        self.say(f"round {round} of {rounds}: at work")
         plan = self.experiment.training.plan(round)
         slowest = self.experiment.participation.slowest
         if slowest < 1:
@@ -135,7 +136,6 @@ class Silo:
         self._save(SiloState(opened.letter.run, round, asked, memory, self.state.seed, spends))
         self.transcript.add(round, opened.sender, self.role, opened.letter.body)
         self.transcript.add(round, self.role, opened.sender, told.reply)
-        rounds = self.experiment.training.rounds
         self.say(f"round {round} of {rounds}: answered after {time.perf_counter() - begin:.1f} s")
         return told
 
