@@ -22,6 +22,7 @@ def test_a_map_has_a_dot_for_each_point_and_the_rarer_kind_on_top() -> None:
     drawn = pictures_of({"pictures": [MAP]})
     dots = re.findall(r'<circle cx="([^"]+)" cy="([^"]+)" r="4" class="dot (\w+)"', drawn)
     assert dots == [("0%", "0", "c0"), ("25%", "0", "c0"), ("100%", "230", "c1")]
+    assert "<h3>t-SNE of updates</h3>" in drawn
     assert "property <b>1</b>" in drawn and "other <b>2</b>" in drawn
 
 
@@ -82,3 +83,18 @@ def test_a_table_and_the_words_of_a_finding_stand_on_the_page_and_records_do_not
 def test_labels_are_escaped() -> None:
     drawn = pictures_of({"pictures": [{**MAP, "title": "<script>", "label": ["<i>", "b", "b"]}]})
     assert "<script>" not in drawn and "<i> " not in drawn.replace('<i class="swatch', "")
+
+
+@pytest.mark.parametrize(
+    ("vantage", "place"),
+    [
+        ("client:1", "client 1"),
+        ("csp+client:3", "csp and client 3"),
+        ("client:4+client:5+client:6+client:7", "clients 4 to 7"),
+        ("client:4+client:5+client:6+client:9", "4 clients"),
+    ],
+)
+def test_a_large_coalition_is_not_named_one_by_one(vantage: str, place: str) -> None:
+    entry = {"vantage": vantage, "metric": "share", "value": 1.0, "chance": 0.5, "controls": {}, "details": {}}
+    (found,) = read_findings(Run("one", {"attacks": {"acquisition": entry}}, (), {}, {}, ""))
+    assert found.vantage == place

@@ -115,7 +115,8 @@ DRAWN: dict[str, Callable[[Mapping[str, Any]], Html | None]] = {
 
 
 def _title(given: Mapping[str, Any]) -> str:
-    return sentence_case(str(given.get("title") or "picture"))
+    said = str(given.get("title") or "picture")
+    return said if said[1:2] == "-" else sentence_case(said)  # t-SNE is a name
 
 
 def _numbers(given: Mapping[str, Any], name: str) -> list[float]:

@@ -120,7 +120,7 @@ def read_findings(run: Run) -> list[Finding]:
         read.append(
             Finding(
                 sentence_case(name),
-                str(entry.get("vantage") or "").replace("+", " and ").replace(":", " "),
+                _place(str(entry.get("vantage") or "")),
                 str(entry.get("metric") or "score").replace("_", " "),
                 value,
                 number(entry.get("chance")),
@@ -140,6 +140,16 @@ def read_findings(run: Run) -> list[Finding]:
 def _is_table(value: Any) -> bool:
     """Records are for programs that read result.json: as prose nobody could follow them."""
     return isinstance(value, list) and any(isinstance(item, Mapping) for item in value)
+
+
+def _place(vantage: str) -> str:
+    """'csp+client:3' -> 'csp and client 3'; a large coalition of clients is named by its ends or its size."""
+    parts = vantage.split("+")
+    numbers = [int(part.removeprefix("client:")) for part in parts if part.removeprefix("client:").isdigit()]
+    if len(parts) > 3 and len(numbers) == len(parts):
+        running = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        return f"clients {numbers[0]} to {numbers[-1]}" if running else f"{len(numbers)} clients"
+    return vantage.replace("+", " and ").replace(":", " ")
 
 
 def _brief(value: Any) -> str:
