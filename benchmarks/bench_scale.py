@@ -1,6 +1,6 @@
 """Memory and time of one FedAvg round as the clients grow: 1,000 and 10,000 clients of 50 samples, FCNN.
 
-    python benchmarks/bench_scale.py [--quick] [--json FILE]
+    python benchmarks/bench_scale.py [--quick] [--engine ray] [--json FILE]
 
 Every size runs in a fresh process, with one worker per core. Workers are forked and share pages with their parent, so
 resident sizes would count these several times: memory here is the proportional share (PSS: a page that three processes
@@ -13,6 +13,7 @@ of the smallest, data subtracted from both.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -28,10 +29,11 @@ SAMPLES, GOAL = 50, 1.3
 
 
 def proportional(root: int) -> float:
-    """MB of a process and its children, each shared page counted once."""
-    children = Path(f"/proc/{root}/task/{root}/children").read_text().split()
-    total = 0
-    for pid in (str(root), *children):
+    """MB of a process and its descendants, each shared page counted once."""
+    total, family = 0, [str(root)]
+    for pid in family:
+        with contextlib.suppress(OSError):
+            family += Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         try:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:
@@ -60,7 +62,7 @@ class Peak:
             self.highest = max(self.highest, proportional(os.getpid()))
 
 
-def one(clients: int, most: int) -> dict[str, float]:
+def one(clients: int, most: int, engine: str) -> dict[str, float]:
     """One round of so many clients, with the data of the most there will be."""
     from covey.data.federation import Dataset, Federation
     from covey.experiment import Experiment
@@ -79,7 +81,7 @@ def one(clients: int, most: int) -> dict[str, float]:
         clusters=1,
         training={"rounds": 2, "epochs": 1},
         evaluation={"every": 2},  # the second round, which does not come
-        engine={"device": "cpu"},
+        engine={"name": engine, "device": "cpu"},
     )
 
     def enough(record: dict[str, Any], state: Any) -> None:
@@ -102,11 +104,14 @@ def one(clients: int, most: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="500 and 5,000 clients")
+    parser.add_argument(
+        "--engine", default="simulate", help="simulate, or ray: its own processes and object store count"
+    )
     parser.add_argument("--json", help="write the figures to this file")
     parser.add_argument("--one", nargs=2, type=int, help=argparse.SUPPRESS)  # clients, most: what a fresh process does
     arguments = parser.parse_args()
     if arguments.one:
-        print(json.dumps(one(*arguments.one)))
+        print(json.dumps(one(*arguments.one, arguments.engine)))
         return
     if not Path(f"/proc/{os.getpid()}/smaps_rollup").exists():
         raise SystemExit("this benchmark reads /proc/PID/smaps_rollup: it needs Linux")
@@ -114,7 +119,7 @@ def main() -> None:
     found = []
     print(f"{'clients':>8}{'s':>8}{'ms/client':>11}{'before MB':>11}{'peak MB':>9}{'data MB':>9}{'peak − data':>13}")
     for clients in sizes:
-        command = [sys.executable, __file__, "--one", str(clients), str(sizes[-1])]
+        command = [sys.executable, __file__, "--one", str(clients), str(sizes[-1]), "--engine", arguments.engine]
         row = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
         found.append(row)
         print(

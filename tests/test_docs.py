@@ -13,6 +13,7 @@ from covey import config
 from covey.experiment import Experiment
 from covey.papers.harness import tables
 from covey.presets import DEFAULT, PRESETS
+from covey.sweep import axis, points
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "src" / "covey").rglob("*.py"))]
@@ -45,6 +46,7 @@ def test_runs_are_experiments(words: list[str]) -> None:
     for assignment in sets:
         table = config.assign(table, assignment)
     Experiment.of(table)
+    points(table, [axis(value) for option, value in pairwise(words) if option == "--sweep"])
 
 
 @pytest.mark.parametrize("words", [w for w in COMMANDS.values() if w[0] == "reproduce"], ids=" ".join)

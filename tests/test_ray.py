@@ -31,6 +31,7 @@ from covey.result import Result
 from covey.run import run
 from covey.sweep import sweep
 
+os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # else Ray warns
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'covey[ray]')")
 
 
@@ -52,10 +53,11 @@ class Odd(IFCA):
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.delenv("RAY_ADDRESS", raising=False)
+        connect(cpus=2)
+        yield
+        ray.shutdown()
 
 
 def small(engine_: str = "ray", **more: Any) -> Experiment:
@@ -223,12 +225,11 @@ def test_an_attacker_in_a_clients_place_and_keys_reach_the_workers(cluster: None
 
 
 def test_the_runs_of_a_sweep_are_spread_over_the_cluster(cluster: None, tmp_path: Path) -> None:
-    on_ray, here = (
-        sweep(small(e).table(), ["training.lr=0.1,0.02"], 1, tmp_path / e, quiet=True) for e in ("ray", "simulate")
-    )
-    assert not on_ray.failed and len(on_ray.settings) == 2
-    for a, b in zip(on_ray.settings, here.settings):
-        assert a.mean["accuracy.client_mean"] == b.mean["accuracy.client_mean"]
+    made = sweep(small().table(), ["training.lr=0.1,0.02"], 1, tmp_path, quiet=True)
+    assert not made.failed and len(made.settings) == 2
+    for one in made.settings:
+        alone = small("simulate", engine={"workers": 1}, training={"lr": float(one.values["training.lr"])})
+        assert one.mean["accuracy.client_mean"] == run(alone, quiet=True).accuracy["client_mean"]
 
 
 def test_a_host_is_given_the_keys_of_its_own_clients_only() -> None:
@@ -268,7 +269,7 @@ def test_without_ray_or_without_its_cluster_there_is_one_sentence(monkeypatch: p
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", nobody)
     monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:1")
-    with pytest.raises(CoveyError, match=r"no Ray cluster answers at RAY_ADDRESS = '192.0.2.1:1'"):
+    with pytest.raises(CoveyError, match=r"no Ray cluster lets us in at RAY_ADDRESS = '192.0.2.1:1'"):
         connect()
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(CoveyError, match=r"pip install 'covey\[ray\]'"):
@@ -276,10 +277,31 @@ def test_without_ray_or_without_its_cluster_there_is_one_sentence(monkeypatch: p
 
 
 @pytest.mark.slow
+def test_a_stranger_is_not_let_into_the_cluster_that_we_start() -> None:
+    """Ray listens on all interfaces, and whoever gets in can run code."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    start = "import os; from covey.engines.ray_crew import connect; ray = connect(1)\n"
+    start += "print(ray.get_runtime_context().gcs_address, os.environ['RAY_AUTH_TOKEN'], flush=True); input()"
+    ours = subprocess.Popen(
+        [sys.executable, "-c", start], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert ours.stdout
+    try:
+        address, right = ours.stdout.readline().split()
+        enter = f"import ray; ray.init(address='{address}', log_to_driver=False); print(ray.cluster_resources()['CPU'])"
+        for token in ("", "0" * 64, right):
+            key = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {}
+            done = subprocess.run([sys.executable, "-c", enter], env=env | key, capture_output=True, text=True)
+            assert (done.returncode == 0 and "1.0" in done.stdout) == (token == right), done.stderr
+    finally:
+        ours.communicate("\n", timeout=60)
+
+
+@pytest.mark.slow
 def test_a_cluster_that_is_there_is_used(tmp_path: Path) -> None:
     """`ray start`, then `covey run` with RAY_ADDRESS."""
     port = next(p for p in range(20_500, 21_000) if _free(p))  # beyond those that Ray gives its workers
-    env = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {"RAY_USAGE_STATS_ENABLED": "0"}
     start = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", f"--port={port}", "--num-cpus=2"]
     with (tmp_path / "log").open("wb") as log:
         head = subprocess.Popen([*start, "--include-dashboard=false"], env=env, stdout=log, stderr=log)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from covey import sweep_runs
+from covey.cli import main
 from covey.errors import CoveyError
 from covey.experiment import Experiment
 from covey.report.board import Board, Row
@@ -118,7 +119,9 @@ def test_a_sweep_is_the_runs_one_would_have_made(tmp_path: Path, monkeypatch: py
         sweep(other, ["training.lr=0.1"], 1, tmp_path)
 
 
-def test_a_run_that_fails_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_fails_costs_only_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     empty = tmp_path / "no data"
     empty.mkdir()
     monkeypatch.setenv("COVEY_DATA", str(empty))
@@ -126,6 +129,16 @@ def test_a_run_that_fails_costs_only_itself(tmp_path: Path, monkeypatch: pytest.
     assert list(made.failed) == ["dataset=mnist seed 0"] and "mnist" in made.failed["dataset=mnist seed 0"]
     assert [s.values for s in made.settings] == [{"dataset": "digits"}]
     assert any("1 run failed" in line for line in lines(made))
+    monkeypatch.setattr(
+        "sys.argv", ["covey", "run", str(tmp_path / "e.toml"), "--out", str(tmp_path / "out"), "--json"]
+    )
+    (tmp_path / "e.toml").write_text(Experiment.of(SMALL).toml())
+    sys.argv += ["--sweep", "dataset=mnist,digits"]
+    with pytest.raises(SystemExit) as ending:
+        main()
+    printed = capsys.readouterr()
+    assert ending.value.code == 2 and json.loads(printed.out)["failed"].keys() == made.failed.keys()
+    assert printed.err.startswith("covey: dataset=mnist seed 0 failed (") and printed.err.count("\n") == 1
 
 
 def test_a_killed_run_is_told_and_goes_on_when_the_sweep_is_started_again(

@@ -1,3 +1,3 @@
-"""What advances clients: hosts in this process or in workers on this machine. The same client coroutines run
-in all of them.
+"""What advances clients: hosts in this process, in processes of this machine (`simulate`) or in Ray workers (`ray`). The same
+client coroutines run in all of them.
 """

@@ -7,6 +7,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
+import sys
 import warnings
 from typing import Any
 
@@ -20,13 +22,18 @@ PATIENCE = 60.0  # seconds without a worker before a word is said
 _idle: list[tuple[str, int, Any]] = []  # where it is, the size of its crew, the actor
 
 
-def connect() -> Any:
+def connect(cpus: int = 0) -> Any:
     """The ray module, connected: as it is, else to the cluster at RAY_ADDRESS, else to one that is started here.
 
-    One that is started here stays until this process ends, so that several runs share it.
+    One that is started here has `cpus` processors (0: those that this process may use) and stays until this process ends, so that
+    several runs share it. Ray listens on every network interface, so it is given a token that nobody else has (Ray reads that
+    when it is imported: who has imported it before sees to that).
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anyone
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    address = os.environ.get("RAY_ADDRESS")
+    if not address and "RAY_AUTH_MODE" not in os.environ and "ray" not in sys.modules:
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     try:
         import ray
     except ImportError as e:
@@ -35,16 +42,15 @@ def connect() -> Any:
         ) from e
     if ray.is_initialized():
         return ray
-    address = os.environ.get("RAY_ADDRESS")
-    here: dict[str, Any] = {} if address else {"num_cpus": cores(), "include_dashboard": False}
+    here: dict[str, Any] = {} if address else {"num_cpus": cpus or cores(), "include_dashboard": False}
     try:
         ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
     except (ConnectionError, RuntimeError, ValueError) as e:
         if not address:
             raise
         raise CoveyError(
-            f"no Ray cluster answers at RAY_ADDRESS = {address!r}: start one with `ray start --head`, or unset it to "
-            "compute on this machine"
+            f"no Ray cluster lets us in at RAY_ADDRESS = {address!r}: start one with `ray start --head`, set its "
+            "RAY_AUTH_TOKEN if it has one, or unset RAY_ADDRESS to compute on this machine"
         ) from e
     return ray
 
