@@ -378,3 +378,12 @@ def test_an_interrupted_survey_goes_on_where_it_stopped_and_says_how_far_it_is(
     assert again[0] == first and made[runs:] == ["ldp"] * runs
     said = capsys.readouterr().err
     assert f"run {runs}/{2 * runs}" in said and "2 of 2: fedavg, ldp" in said and f"run {2 * runs}/{2 * runs}" in said
+
+
+def test_a_kept_audit_points_at_no_run(tmp_path: Path) -> None:
+    made = matrix(small(), {("a1", SERVER): finding(1.0, 0.9, 1.0)})
+    assert "runs/x/report.html" in write([made], tmp_path / "here")[1].read_text()
+    paths = auditing.store([made, made], tmp_path / "docs", "audit-x", "covey audit x")
+    assert paths[0] == tmp_path / "docs/results/audit-x/audit.json"
+    for path in paths:
+        assert "report.html" not in path.read_text() and "covey audit x" in path.read_text()

@@ -263,3 +263,16 @@ def write(audits: Sequence[Audit], out: str | Path, command: str = "") -> tuple[
     content = {"schema": 1, "command": command, "versions": versions(), "audits": [a.json() for a in audits]}
     checkpoint.write_json(folder / "audit.json", content)
     return folder / "audit.json", write_audit(audits, folder / "audit.html", command)
+
+
+def store(audits: Sequence[Audit], docs: str | Path, name: str, command: str) -> tuple[Path, Path]:
+    """Keeps audits among the documented results, without the runs behind them and so without links to their reports."""
+    alone = [
+        replace(
+            audit,
+            cells=tuple(replace(c, tried=tuple(replace(t, report="") for t in c.tried)) for c in audit.cells),
+            runs=tuple({**run, "report": ""} for run in audit.runs),
+        )
+        for audit in audits
+    ]
+    return write(alone, Path(docs) / "results" / name, command)

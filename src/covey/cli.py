@@ -129,6 +129,7 @@ def audit(
         str, typer.Option(help="With --matrix: e.g. `none,ldp,ckks,ldp+ckks`; none: six of them.")
     ] = "",
     out: Annotated[Path | None, typer.Option(help="Default `runs/audit-<algorithm or matrix>-<dataset>`.")] = None,
+    docs: Annotated[bool, typer.Option(help="Also keep the result in `docs/results`.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -140,7 +141,7 @@ def audit(
         covey audit runs/ifca-digits-1
         covey audit ifca-digits --matrix --algorithms ifca,mingledpie --defences none,ldp,ckks
     """
-    from covey.audit import DEFENDED, SURVEYED, survey, write
+    from covey.audit import DEFENDED, SURVEYED, store, survey, write
     from covey.audit import audit as audit_one
     from covey.experiment import Experiment
     from covey.report.audit_text import lines
@@ -161,6 +162,8 @@ def audit(
     ):
         made.append(one)
         paths = write(made, folder, command)  # after each: an interrupted comparison can be looked at
+    if docs:
+        store(made, Path("docs"), folder.name, command)
     print(paths[0].read_text(encoding="utf-8") if as_json else "\n".join([*lines(made), "", f"page  {paths[1]}"]))
 
 

@@ -209,9 +209,8 @@ def _finding(cell: Cell, tried: Tried, anchor: str) -> Html:
         f" ({tried.low:.3f} to {tried.high:.3f}); chance {tried.chance:.3f}{beside}",
         class_="numbers",
     )
-    foot = tag(
-        "p", f"{sentence_case(tried.metric)}: {tried.means}. Used: {tried.used.rstrip('.')}. ", _report(tried.report)
-    )
+    read = f"{sentence_case(tried.metric)}: {tried.means}. Used: {tried.used.rstrip('.')}. "
+    foot = tag("p", read, _report(tried.report) if tried.report else "")
     chip = tag("p", tried.verdict, class_=f"chip {kind}")
     rest = tag("div", picture, numbers, tag("div", foot, class_="soft small-text"))
     return tag("li", tag("div", head, chip), rest, id=anchor)
@@ -239,7 +238,7 @@ def _gaps(audit: Audit) -> Section | None:
 
 
 def _sittings(audit: Audit) -> Section | None:
-    if not audit.runs:
+    if not any(run["report"] for run in audit.runs):
         return None
     rows = [
         [tag("a", f"Run {n}", href=run["report"]), ", ".join(run["attacks"]) or "nobody watching: for the accuracy"]
