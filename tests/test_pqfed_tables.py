@@ -10,7 +10,7 @@ from covey.experiment import Experiment
 from covey.papers import pqfed_settings as settings
 from covey.papers.harness import Options, Outcome
 from covey.papers.pqfed_figures import RATES
-from covey.papers.pqfed_verdicts import above, megabytes, passes, rises_and_falls
+from covey.papers.pqfed_verdicts import above, megabytes, passes, rises_and_falls, until_the_drop
 
 
 @pytest.mark.parametrize("dataset", ["cifar10", "mnist"])
@@ -57,3 +57,10 @@ def test_costs_are_counted_from_the_records() -> None:
     assert megabytes(selected) == 66.0
     assert passes(selected, 0) == 30.0  # the selection trains nothing
     assert passes(Outcome({"algorithm": "ifca"}, records), 4) == 154.0
+
+
+def test_the_search_is_charged_up_to_the_first_drop() -> None:
+    judged = [None, 0.5, None, 0.5, None, 0.7, None, 0.6, None, 0.8]
+    records = [{"extra": {} if v is None else {"validation": v}} for v in judged]
+    assert len(until_the_drop(Outcome({}, records)).records) == 8  # 0.6 after 0.7; an equal score is no drop
+    assert until_the_drop(Outcome({}, records[:7])).records == records[:7]
