@@ -83,7 +83,9 @@ def main() -> None:
     print(f"  ot.emd2 takes {ratio:.1f} times as long for the distances, largest difference {apart:.1e}")
     print(f"  range of distances {spread.seen:.3g}, by chance {spread.by_chance:.3g}")
     if asked.json:
-        asked.json.write_text(json.dumps({"seconds": seconds, "total": total, "emd2 ratio": ratio, "apart": apart}))
+        setting = {"clients": asked.clients, "rows": asked.rows, "components": asked.components, "k": asked.k}
+        found = {"seconds": seconds, "total": total, "goal": GOAL, "emd2 ratio": ratio, "apart": apart}
+        asked.json.write_text(json.dumps(setting | {"cores": os.cpu_count()} | found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
