@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from covey.data.federation import Dataset
 from covey.experiment import Experiment
 from covey.papers import property_figures as printed
+from covey.papers import property_inference, property_notes
 from covey.papers.harness import Options, tables
 from covey.papers.property_grids import GRIDS
 from covey.papers.property_inference import _gain, interval
@@ -49,6 +51,31 @@ def test_all_grids_are_tables_and_the_quick_active_table_is_three_runs() -> None
     assert [w.column for w in quick] == ["CFL", "CFL γ=1", "CFL γ=5"]
     full = {w.column for w in GRIDS["table4"](Options(out=Path(), dataset="utkface"))}
     assert full >= {"FL", "CFL", "FL γ=1", "CFL γ=1", "CFL γ=5", "CFL γ=10"}
+
+
+def test_stand_ins_and_noisy_labels_are_named() -> None:
+    assert all("stand-in" in task.said for task in TASKS["yelp-like"].values())
+    assert all(task.said for tasks in TASKS.values() for task in tasks.values())
+
+
+def test_what_the_paper_leaves_open_is_shown_with_every_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(property_inference, "label_gaps", lambda options, beta: [f"gaps at {beta:g}"])
+    options = Options(out=Path(), dataset="utkface")
+    for table, beta in (("mild", 10.0), ("table9", 1.0)):
+        made = property_inference._made(options, table, "", [], [])
+        open_points = {"Dirichlet β", "clip C", "δ", "clusters", "simulated groups", "AUC covers", "cluster chosen on"}
+        assert open_points <= set(made.settings) and made.settings["Dirichlet β"] == beta
+        assert f"gaps at {beta:g}" in made.notes
+
+
+def test_a_gap_is_the_distance_of_the_victims_label_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The 40 rows with the property are those of label 1: the victim's property rows and its others share no label.
+    y = np.repeat([0, 1], [400, 40])
+    x = np.zeros((440, 2), np.float32)
+    faces = Dataset("faces", x, y, x, y, classes=("a", "b"), attributes={"black": (y == 1).astype(np.uint8)})
+    monkeypatch.setattr(property_notes, "load", lambda name: faces)
+    (said,) = property_notes.label_gaps(Options(out=Path(), dataset="utkface"), 10.0)
+    assert said.count("1.00") == property_notes.SHOWN
 
 
 def test_a_gain_holds_only_where_its_whole_interval_is_above_nothing() -> None:

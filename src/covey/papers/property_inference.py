@@ -13,12 +13,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from covey.data.sources import load
-from covey.experiment import Experiment
 from covey.papers import property_figures as printed
 from covey.papers.harness import Cell, Claim, Options, Outcome, Reproduction, Table, cell, claim
 from covey.papers.property_acquisition import appendix
 from covey.papers.property_grids import GRIDS, METHODS, partitions
+from covey.papers.property_notes import label_gaps, ledger
 from covey.papers.property_settings import (
     BETA,
     CLIP,
@@ -28,7 +27,6 @@ from covey.papers.property_settings import (
     TASKS,
     Wanted,
     auc,
-    experiment,
     finding,
     kept,
 )
@@ -272,37 +270,12 @@ def _list(values: Sequence[float]) -> str:
     return ", ".join(f"{v:.3f}" for v in values)
 
 
-def ledger(options: Options) -> list[str]:
-    """ε of one step and of the whole run, as the accountant composes them, beside what the paper prints."""
-    from covey.privacy.ledger import SubsampledGaussian, price
-
-    task = next(iter(TASKS[options.dataset].values()))
-    table = experiment(task, "FL", 5, quick=options.quick)
-    one = Experiment.of(table)
-    rows = [len(r) for r in one.partition.make(load(one.dataset), 5, 1, 0).clients]
-    said = []
-    for sigma, claimed in printed.EPSILON.items():
-        for q, whose in (
-            (0.185, "at the paper's q ≈ 0.185"),
-            (32 / min(rows), f"for our smallest client, q = 32/{min(rows)}"),
-        ):
-            event = SubsampledGaussian(sampling=q, noise=sigma, steps=1, uses=1, clip=CLIP, delta=DELTA)
-            rounds = one.training.rounds
-            entry = price([(r, 0, event) for r in range(rounds)])["dp_sgd"]
-            total, step = entry["total"]["epsilon"], entry["per_step"]["epsilon"]
-            old = entry["per_step"]["moments_accountant"]
-            said.append(
-                f"σ = {sigma}, {whose}, δ = {DELTA:g}: ε = {step:.2f} for one step ({old:.2f} by the older moments accountant) "
-                f"and {total:.4g} for {rounds} rounds; the paper prints {claimed}."
-            )
-    return said
-
-
 def _made(
     options: Options, table: str, title: str, cells: list[Cell], claims: list[Claim], notes: Sequence[str] = ()
 ) -> Reproduction:
     about = TASKS[options.dataset]
     first = GRIDS[table](options)[0].table
+    beta = MILD if table == "mild" else BETA
     return Reproduction(
         paper="property_inference",
         table=table,
@@ -314,17 +287,22 @@ def _made(
             "batch": 32,
             "local steps": 1,
             "clusters": CLUSTERS,
-            "Dirichlet β": MILD if table == "mild" else BETA,
+            "Dirichlet β": beta,
             "clip C": CLIP,
             "δ": DELTA,
             "partitions": partitions(options, table),
             "property batch": "every 5th round",
             "cluster chosen on": "the current batch",
             "AUC covers": "rounds of the victim's cluster after a tenth of all",
+            "simulated groups": "clients / clusters, one fewer where the own upload is subtracted",
         },
         cells=cells,
         claims=claims,
-        notes=[*(f"{name}: {task.words}; {task.said}." for name, task in about.items()), *notes],
+        notes=[
+            *(f"{name}: {task.words}; {task.said}." for name, task in about.items()),
+            *label_gaps(options, beta),
+            *notes,
+        ],
     )
 
 
