@@ -83,7 +83,8 @@ def matched(options: Options) -> Reproduction:
     for budget in data.matched:
         at = f"ε = {budget:g}: "
         ours = options.run(base(options, defence=afc(budget)), seeds)
-        clip, noise = (digits(mean(noted(ours, name))) for name in ("clip", "noise"))
+        exactly = [mean(noted(ours, name)) for name in ("clip", "noise")]
+        clip, noise = map(digits, exactly)
         same = digits(matched_budget(options.dataset, clip, noise))
         small = digits(matched_budget(options.dataset, SMALL_CLIP, noise))
         defences = {
@@ -98,7 +99,7 @@ def matched(options: Options) -> Reproduction:
             cells += attacked(at + row, found)
             cells += [cell(at + row, "C", noted(found, "clip"), unit="")]
             cells += [cell(at + row, "noise norm", noted(found, "noise"), unit="")]
-        alpha = noise / noise_norm(options.dataset, budget, clip)
+        alpha = exactly[1] / noise_norm(options.dataset, budget, exactly[0])
         claims += [replace(c, why=f"At {at}{c.why}") for c in _claims_matched(runs, alpha)]
         settings |= {
             f"{at}C matched": clip,
