@@ -51,7 +51,7 @@ def slow(self: Any, call: bytes) -> bytes:
     """Asleep in round 2."""
     if decode(call).round == 2 and decode(decode(call).payload).kind == "round":
         (Path(state) / "asleep").touch()
-        time.sleep(25)
+        time.sleep(50)
     return honest(self, call)
 
 

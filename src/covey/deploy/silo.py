@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +88,11 @@ class Silo:
         except CoveyError as e:
             self.say(f"refused: {e}")
             raise
+        except Exception as e:  # a mistake of ours: the party stays, and its owner can send us what happened
+            with (self.folder / "failures.log").open("a", encoding="utf-8") as file:
+                traceback.print_exc(file=file)
+            self.say(f"failed: {type(e).__name__}; see {self.folder / 'failures.log'}")
+            raise CoveyError("an error in covey") from e
 
     def _answer(self, opened: Opened) -> bytes:
         letter = opened.letter
