@@ -17,7 +17,10 @@ def targets(outcomes: Sequence[Outcome]) -> list[float]:
 
 def megabytes(outcome: Outcome) -> float:
     """Sent and received by all clients over all rounds."""
-    return float(sum((r["bytes"]["up"] + r["bytes"]["down"]) * r["participants"] for r in outcome.records)) / 1e6
+    sent = sum(
+        round((r["bytes"]["up"] + r["bytes"]["down"]) * r["participants"]) for r in outcome.records
+    )  # whole bytes
+    return sent / 1e6
 
 
 def passes(outcome: Outcome, models: int) -> float:
