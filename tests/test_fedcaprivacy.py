@@ -218,6 +218,7 @@ def test_one_round_by_hand() -> None:
         ("paillier", "sketch"),
         ("bfv", "none"),
         ("bfv", "rearrange"),
+        ("bfv", "sums"),
         pytest.param("paillier", "rearrange", marks=pytest.mark.slow),
         pytest.param("bfv", "sketch", marks=pytest.mark.slow),
     ],
@@ -320,6 +321,16 @@ def test_with_sketches_the_csp_sees_rows_only_when_it_clusters_and_never_whole()
     kept = np.zeros(64, bool)
     kept[sketches[0].kept] = True
     assert np.abs(seen[1:, kept]).max() < 2**30 < 2**50 < np.abs(seen[1:, ~kept]).min()  # else: numbers of 64 bits
+
+
+def test_with_sums_the_csp_sees_rows_only_when_it_clusters_and_models_are_the_same() -> None:
+    watch, training = Watch("csp"), {"rounds": 5}
+    summed = run(small({"mitigation": "sums", "every": 3}, training=training), attacks=[watch], quiet=True)
+    plain = run(small({"every": 3}, training=training), quiet=True)
+    assert [v.round for v in watch.views if isinstance(v.message, CoveredRound)] == [1, 4]
+    assert {v.round for v in watch.views if isinstance(v.message, two_servers.CoveredSums)} == {2, 3, 5}
+    assert summed.state.memberships == plain.state.memberships
+    assert [r["accuracy"] for r in summed.records] == [r["accuracy"] for r in plain.records]
 
 
 def test_memberships_stay_with_their_participants_between_clusterings() -> None:

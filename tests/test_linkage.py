@@ -127,8 +127,9 @@ def test_encrypted_rows_are_opened_with_the_csps_key() -> None:
 
 
 def test_one_round_leaves_nothing_to_link() -> None:
-    found = watched({"mitigation": "sketch", "every": 9})
-    assert found["linkage"]["value"] == found["linkage"]["chance"] and found["linkage"]["verdict"] == "no leak seen"
+    for mitigation in ("sketch", "sums"):
+        found = watched({"mitigation": mitigation, "every": 9})
+        assert found["linkage"]["value"] == found["linkage"]["chance"] and found["linkage"]["verdict"] == "no leak seen"
 
 
 def test_only_the_csp_of_this_algorithm_can_run_them() -> None:

@@ -1,8 +1,8 @@
 """What passes between FedCAPrivacy's two servers in one round, from sealed rows to memberships and uncovered models.
 
-`by_rows` is the paper's: the CSP opens every row, covered, in every round. `by_sketches` is ours and shows it far less: in
-rounds that cluster, a few numbers of every row; in every round, sums of whole clusters, each under a blind of its
-own, which it merely passes on under the participants' key. Participants then divide by the size that comes with the sum.
+`by_rows` is the paper's: the CSP opens every row, covered, in every round. Ours show it less. `by_sums` is for known
+memberships: sums of whole clusters, each under a blind of its own, which the CSP merely passes on under the participants'
+key; they divide by the size that comes with a sum. `by_sketches` asks for memberships and shows a few numbers of every row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from covey.algorithms.two_servers import (
     CoveredRound,
     CoveredSums,
     Matrix,
-    settled,
 )
 from covey.crypto import blinded
 from covey.errors import CoveyError
@@ -56,22 +55,24 @@ def by_sketches(
     server: Server,
     bs: BusinessServer,
     rows: list[bytes],
-    labels: Matrix | None,
     buckets: int,
     noise: float,
-    min_size: int,
     random: np.random.Generator | None,
+) -> Matrix:
+    """φ alone. `noise` is the distance that it puts between two equal rows, in expectation of its square."""
+    with server.phase("blind"):
+        plan = blinded.draw_sketch(bs.upload, bs.length, buckets, random)
+        noises = blinded.draw_noise((len(rows), len(plan.kept)), noise / (2 * plan.width) ** 0.5, random)
+        sketches = [bs.upload.sketch(row, plan, one) for row, one in zip(rows, noises)]
+        covered = bs.cover(sketches, blinded.draw_cover(bs.upload, plan.width, False, random))
+    reply: CoveredMeans = server.ask("csp", CoveredRound(covered, bs.clusters, None, plan.kept.tolist()))
+    return reply.memberships
+
+
+def by_sums(
+    server: Server, bs: BusinessServer, rows: list[bytes], phi: Matrix, random: np.random.Generator | None
 ) -> Averaged:
-    """`noise` is the distance that it puts between two equal rows, in expectation of its square."""
-    if labels is None:
-        with server.phase("blind"):
-            plan = blinded.draw_sketch(bs.upload, bs.length, buckets, random)
-            noises = blinded.draw_noise((len(rows), len(plan.kept)), noise / (2 * plan.width) ** 0.5, random)
-            sketches = [bs.upload.sketch(row, plan, one) for row, one in zip(rows, noises)]
-            covered = bs.cover(sketches, blinded.draw_cover(bs.upload, plan.width, False, random))
-        phi = server.ask("csp", CoveredRound(covered, bs.clusters, None, plan.kept.tolist())).memberships
-    else:
-        phi = settled(labels, min_size)
+    """Memberships are known: the CSP needs to see no row."""
     some = [int(k) for k in np.flatnonzero(phi.any(0))]
     with server.phase("blind"):
         covers = [blinded.draw_cover(bs.upload, bs.length, False, random) for _ in some]

@@ -7,8 +7,9 @@ round 1 and then with probability 1/(1 + αr). `envelopes.py` and `two_servers.p
 
 Ours where the paper is silent or slips: the blind itself is removed from a mean (not μ/|C|); memberships stay with their
 participants although rows are shuffled anew; the coin that decides on clustering is BS's, so that the CSP gets old
-memberships only when it needs them; clusters below `min_size` members give no model; `encryption = "bfv"`; two mitigations
-against linking rows of two rounds: moved and turned blocks of coordinates, and sketches in place of rows (`exchanges.py`).
+memberships only when it needs them; clusters below `min_size` members give no model; `encryption = "bfv"`; mitigations against
+linking rows of two rounds: moved and turned blocks of coordinates, rows only when they are clustered, sketches in their place
+(`exchanges.py`).
 
     covey reproduce fedcaprivacy --table table1
 """
@@ -25,15 +26,16 @@ from torch import Tensor
 
 from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
 from covey.algorithms.envelopes import Package, issue_keys, open_package, padded, seal_model
-from covey.algorithms.exchanges import Averaged, by_rows, by_sketches, provided
-from covey.algorithms.two_servers import BusinessServer, CloudProvider, CoveredMeans, CoveredSums, Desk, Matrix
+from covey.algorithms.exchanges import Averaged, by_rows, by_sketches, by_sums, provided
+from covey.algorithms.two_servers import BusinessServer, CloudProvider, CoveredMeans, CoveredSums, Desk, Matrix, settled
 from covey.crypto.blinded import permutation, sealer, terms_for
 from covey.errors import CoveyError, nearest
 from covey.learn.work import Compute, Train, Work
 
 MOST_BUCKETS = 32  # weights that a Paillier ciphertext holds at least
+SUMMING = ("sums", "sketch")  # mitigations under which the CSP sees sums of clusters where memberships are known
 CHOICES = {
-    "mitigation": ("none", "rearrange", "sketch"),
+    "mitigation": ("none", "rearrange", "sums", "sketch"),
     "alignment": ("kept", "scrambled"),
     "draw": ("keyed", "secret"),
 }
@@ -52,7 +54,8 @@ class FedCAPrivacy:
     gamma: float = 0.5  # γ: scale of the affinity …
     median: bool = False  # … in units of the median distance between two models
     min_size: int = 3  # members below which a cluster gives no model; with two each could compute the other's
-    mitigation: str = "none"  # "rearrange": BS moves and turns blocks of coordinates; "sketch": the CSP sees no rows
+    # "rearrange": BS moves and turns blocks of coordinates; "sums": the CSP sees rows only when it clusters; "sketch": never
+    mitigation: str = "none"
     buckets: int = 8  # numbers in a sketch, 32 at most
     noise: float = 0.0  # on sketches: the distance that it puts between two equal models
     shuffle: bool = True  # ablation: false shows the CSP the rows in the order of the participants
@@ -81,8 +84,9 @@ class FedCAPrivacy:
 
     def keys(self, setting: Setting) -> dict[str, dict[str, Any]]:
         terms = 1
-        if self.mitigation == "sketch":
-            terms = terms_for(setting.encryption, setting.clients, setting.start.shape[1])
+        if self.mitigation in SUMMING:
+            length = setting.start.shape[1] if self.mitigation == "sketch" else 0
+            terms = terms_for(setting.encryption, setting.clients, length)
         return issue_keys(setting.encryption, setting.clients, self.bits, terms)
 
     def start(self, setting: Setting) -> Desk:
@@ -127,8 +131,10 @@ class FedCAPrivacy:
 
     def _exchange(self, server: Server, bs: BusinessServer, rows: list[bytes], labels: Matrix | None) -> Averaged:
         random = self._random(server, "cover")
+        if self.mitigation in SUMMING and labels is not None:
+            return by_sums(server, bs, rows, settled(labels, self.min_size), random)
         if self.mitigation == "sketch":
-            return by_sketches(server, bs, rows, labels, self.buckets, self.noise, self.min_size, random)
+            return by_sums(server, bs, rows, by_sketches(server, bs, rows, self.buckets, self.noise, random), random)
         return by_rows(server, bs, rows, labels, self.mitigation == "rearrange", random)
 
     def use(self, me: Client, message: Package) -> Coroutine:

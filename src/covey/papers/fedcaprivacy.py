@@ -213,4 +213,5 @@ TABLES = {
     "fig5": Table(ablations.fig5, ("fashion_mnist", "mnist")),
     "alignment": Table(ablations.alignment, _BOTH),
     "linkage": Table(ablations.linkage, _BOTH),
+    "linkage_told": Table(ablations.linkage_told, _BOTH),
 }
