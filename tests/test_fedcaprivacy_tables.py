@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from covey.experiment import Experiment
-from covey.papers import fedcaprivacy, fedcaprivacy_ablations
+from covey.papers import fedcaprivacy, fedcaprivacy_linkage
 from covey.papers.fedcaprivacy_settings import experiment
 from covey.papers.harness import Options, Outcome, reproduce, tables
 
@@ -101,4 +101,4 @@ def test_the_paper_defaults_are_the_full_setting(tmp_path: Path) -> None:
         0.2,
     )
     assert fedcaprivacy.TABLES.keys() >= {"table1", "table2", "fig2", "fig3", "fig4", "fig5", "linkage"}
-    assert fedcaprivacy_ablations.MITIGATIONS["none"] == {}
+    assert fedcaprivacy_linkage.MITIGATIONS["none"] == {}

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from covey.papers import fedcaprivacy_ablations as ablations
+from covey.papers import fedcaprivacy_linkage as linkage
 from covey.papers.fedcaprivacy_settings import (
     LR,
     OPEN_NOTE,
@@ -212,6 +213,6 @@ TABLES = {
     "fig4": Table(fig4, _BOTH),
     "fig5": Table(ablations.fig5, ("fashion_mnist", "mnist")),
     "alignment": Table(ablations.alignment, _BOTH),
-    "linkage": Table(ablations.linkage, _BOTH),
-    "linkage_told": Table(ablations.linkage_told, _BOTH),
+    "linkage": Table(linkage.linkage, _BOTH),
+    "linkage_told": Table(linkage.linkage_told, _BOTH),
 }
