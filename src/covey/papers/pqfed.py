@@ -117,6 +117,7 @@ def table6(options: Options) -> Reproduction:
     ifca, strict, lenient = (runs[k] for k in ("IFCA, 4 models", "PQFed, strict", "PQFed, lenient"))
     everyone = targets(runs["FedAvg, all clients"])
     cost = [megabytes(a) / megabytes(b) for a, b in zip(ifca, lenient)]
+    work = [passes(a, 4) / passes(b, 0) for a, b in zip(ifca, lenient)]
     claims = [
         above("PQFed, strict, is at least as good as IFCA (less 1 point).", targets(strict), targets(ifca), -0.01),
         above("PQFed, lenient, is at least as good as IFCA (less 1 point).", targets(lenient), targets(ifca), -0.01),
@@ -124,8 +125,9 @@ def table6(options: Options) -> Reproduction:
         above("Choosing pays: PQFed, lenient, above FedAvg with all clients.", targets(lenient), everyone),
         claim(
             "PQFed needs less communication and computation than IFCA.",
-            min(cost) > 1,
-            f"IFCA moves {np.mean(cost):.1f} times the bytes of PQFed, lenient, its selection included.",
+            min(cost) > 1 and min(work) > 1,
+            f"IFCA moves {np.mean(cost):.1f} times the bytes of PQFed, lenient, its selection included, and takes "
+            f"{np.mean(work):.1f} times the passes over data.",
         ),
     ]
     notes = [

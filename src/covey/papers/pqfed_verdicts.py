@@ -20,7 +20,7 @@ def megabytes(outcome: Outcome) -> float:
     sent = sum(
         round((r["bytes"]["up"] + r["bytes"]["down"]) * r["participants"]) for r in outcome.records
     )  # whole bytes
-    return sent / 1e6
+    return float(sent) / 1e6
 
 
 def passes(outcome: Outcome, models: int) -> float:
