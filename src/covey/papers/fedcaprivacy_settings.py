@@ -19,8 +19,8 @@ OWN: dict[str, dict[str, Any]] = {"fedprox": {"mu": 0.01}}
 CLUSTERS = {"ifca": 3}  # Table I's caption; ours: 5
 LR = 0.01
 # SCAFFOLD's correction is derived for plain steps, so it takes the step that momentum adds up to, LR/(1 - .9) = .1. On
-# Fashion-MNIST that is too long: runs under Dir(.3) and Dir(.1) diverged before round 60, and half of it does not.
-SCAFFOLD_MOST = {"fashion_mnist": 0.05}
+# Fashion-MNIST under Dir(.3) and Dir(.1) that is too long: five of six runs on a GPU ended in values that are not finite.
+SCAFFOLD_MOST = {("fashion_mnist", 0.3): 0.05, ("fashion_mnist", 0.1): 0.05}
 # Of Table I (rounds) and Table II (final accuracy), by dataset and β.
 PAPER_ROUNDS = {
     ("mnist", 0.8): {"fedcaprivacy": 9, "fedavg": 17, "fedprox": 18, "ifca": 37, "scaffold": 16},
@@ -44,8 +44,8 @@ READING_NOTE = (
 OPEN_NOTE = (
     "Optimiser, momentum, participation share and the rounding of E_i are not in the paper: momentum as shown above, all clients "
     "in every round unless shown, E_i = max(1, round(d_i · 5)) with d_i ~ U[.2, 1]; momentum begins anew in every round. "
-    "SCAFFOLD's correction is for plain steps: it takes steps of .1 = .01/(1 - .9) without momentum, of .05 on Fashion-MNIST, "
-    "where .1 diverged under Dir(.3) and Dir(.1)."
+    "SCAFFOLD's correction is for plain steps: it takes steps of .1 = .01/(1 - .9) without momentum, and of .05 on Fashion-MNIST "
+    "under Dir(.3) and Dir(.1), where five of six runs with .1 diverged."
 )
 
 
@@ -60,7 +60,7 @@ def experiment(
 ) -> dict[str, Any]:
     """The paper's setting as a table; `fields` are the algorithm's own. A quick one is smaller in every way."""
     if algorithm == "scaffold":
-        lr, momentum = min(LR / (1 - momentum), SCAFFOLD_MOST.get(options.dataset, math.inf)), 0.0
+        lr, momentum = min(LR / (1 - momentum), SCAFFOLD_MOST.get((options.dataset, beta), math.inf)), 0.0
     small = {"equal": True, "samples": 300} if options.quick else {}
     return {
         "dataset": options.dataset,
