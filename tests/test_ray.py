@@ -18,21 +18,25 @@ import pytest
 import torch
 
 from covey import checkpoint
+from covey.algorithms import ALGORITHMS
 from covey.algorithms.ifca import IFCA
+from covey.attacks import ATTACKS
 from covey.attacks.contract import Finding, Knowledge, Truth, View
 from covey.engines import parcel
 from covey.engines.ray import RayWorkers
 from covey.engines.ray_crew import connect
 from covey.errors import CoveyError
 from covey.experiment import Experiment
-from covey.messages import decode
+from covey.messages import decode, encode
 from covey.prepare import prepare
+from covey.privacy import DEFENCES
 from covey.result import Result
 from covey.run import run
 from covey.sweep import sweep
 
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # else Ray warns
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'covey[ray]')")
+pytestmark = pytest.mark.xdist_group("ray")  # one process, so that Ray starts once
 
 
 @dataclass(frozen=True)
@@ -205,7 +209,8 @@ def test_a_worker_that_always_dies_ends_in_one_sentence(
         return really_send(self, number, request)
 
     monkeypatch.setattr(RayWorkers, "_send", send)
-    with pytest.raises(CoveyError, match=r"Ray worker 1 died 3 times in one round.*covey resume"):
+    monkeypatch.setattr("covey.engines.ray.DEATHS", 2)
+    with pytest.raises(CoveyError, match=r"Ray worker 1 died 2 times in one round.*covey resume"):
         run(small(), out=tmp_path, quiet=True)
     assert checkpoint.load(tmp_path / "checkpoint")[0]["round"] == 2
 
@@ -245,6 +250,12 @@ def test_a_federation_arrives_as_it_was() -> None:
     there = parcel.federation_of(parcel.arrays(federation))
     assert all(np.array_equal(a, b) for a, b in zip(federation.clients, there.clients, strict=True))
     assert np.array_equal(federation.histogram(), there.histogram()) and there.notes == federation.notes
+
+
+@pytest.mark.parametrize("registry", [ALGORITHMS, DEFENCES, ATTACKS])
+def test_all_that_is_registered_can_be_built_anew(registry: dict[str, type]) -> None:
+    for cls in registry.values():
+        assert parcel._built(decode(encode(parcel._named(cls())))) == cls()
 
 
 def test_what_workers_could_not_build_is_refused_in_one_sentence() -> None:

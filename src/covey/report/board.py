@@ -75,8 +75,10 @@ class Board:
             self._live = None
 
     def _words(self, row: Row) -> str:
-        since, had = self._began.setdefault(row.title, (self._clock(), row.done))
         parts = [f"round {row.done}/{row.rounds}"]
+        if row.done:  # before its first round a run prepares, which tells nothing about rounds
+            self._began.setdefault(row.title, (self._clock(), row.done))
+        since, had = self._began.get(row.title, (0.0, 0))
         if row.accuracy is not None:
             parts.append(f"accuracy {percent(row.accuracy)}")
         if row.done > had:
