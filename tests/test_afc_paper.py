@@ -57,6 +57,8 @@ def test_budget_nearest_in_score_and_the_larger_of_equals() -> None:
     assert nearest_budget(scores, 0.72) == 0.2
     assert nearest_budget(scores, 0.95) == 1.0
     assert nearest_budget(scores, 0.75) == 1.0  # .7 and .8 are equally far: the one that costs less accuracy
+    # No budget comes near: a hundredth does not decide for the one that ruins training.
+    assert nearest_budget({1.0: 0.671, 10.0: 0.650, 30.0: 0.667}, 0.814) == 30.0
 
 
 def test_intervals_over_seeds() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from covey.papers.afc_cfl_rows import attacked, framed
 from covey.papers.afc_cfl_settings import (
+    CLOSE,
     DATA,
     NAMES,
     SEEDS,
@@ -29,7 +30,6 @@ from covey.papers.afc_cfl_settings import (
 )
 from covey.papers.harness import Cell, Claim, Options, Outcome, Reproduction, cell, claim
 
-CLOSE = 0.02  # of accuracy or F1: what counts as equal
 CHOICES: dict[str, dict[str, Any]] = {"as everywhere": {}} | {
     **{f"subsets of {size}": {"subset_size": size} for size in (2, 4, 8, 10)},
     "groups of 2": {"group_size": 2},
