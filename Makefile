@@ -19,10 +19,10 @@ check: .venv/ready
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
+	$(BIN)/pytest -n auto -m "not slow"
 
 test-all: check
-	$(BIN)/pytest -n auto --dist loadgroup
+	$(BIN)/pytest -n auto
 
 format: .venv/ready
 	$(BIN)/ruff format .

@@ -36,7 +36,6 @@ from covey.sweep import sweep
 
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # else Ray warns
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'covey[ray]')")
-pytestmark = pytest.mark.xdist_group("ray")  # one process, so that Ray starts once
 
 
 @dataclass(frozen=True)
