@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.cli import _typed
 
 
 def covey(*arguments: str, data: Path | None = None, file_limit: int = 0) -> subprocess.CompletedProcess[str]:
@@ -99,3 +104,12 @@ def test_lists_have_a_line_each() -> None:
 
 def test_help_teaches() -> None:
     assert "covey run ifca-mnist" in covey("run", "--help").stdout
+
+
+@given(st.lists(st.text(alphabet="ab ['\"]$`\\\\!=,", max_size=8), max_size=4))
+def test_a_command_that_is_shown_reads_back_as_it_was(words: list[str]) -> None:
+    assert shlex.split(_typed(words)) == words
+
+
+def test_a_command_is_shown_as_one_would_type_it() -> None:
+    assert _typed(["ifca-digits", "--set=attacks=['a1']"]) == "ifca-digits \"--set=attacks=['a1']\""

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from covey.errors import CoveyError
 from covey.report import grids, marks, svg, words
+from covey.report.about import data, flat
 from covey.report.clusters import latest_memberships
-from covey.report.folder import read_run
+from covey.report.folder import Run, read_run
 from covey.report.markup import Html, tag
 from covey.report.page import write_comparison, write_report
 from covey.report.protection import Finding, read_findings
@@ -445,7 +446,7 @@ def test_first_screen_says_what_how_well_how_private_and_at_what_cost(mingled: P
     said = visible(page_of(mingled))
     assert "MingledPie trained 5 models for 120 clients on MNIST" in said
     assert f"After 100 rounds accuracy is {100 * found[0]:.1f} %" in said
-    assert "strongest of 3 attacks. Guessing: 20.0 %" in said
+    assert "Leaks, by the strongest of 3 attacks: intersection (server). Guessing: 20.0 %" in said
     assert "15.3 MB" in said and "2.54 MB up, 12.7 MB down" in said
     assert "2 min 19 s" in said and "60 % of it in “train”" in said
     assert read_findings(run)[0].name == "Intersection"
@@ -665,3 +666,32 @@ def test_comparison_tells_equal_algorithms_and_different_data_apart(tmp_path: Pa
     assert "the runs learned different data (MNIST, digits)" in said
     with pytest.raises(CoveyError, match="at least two"):
         write_comparison(small[:1], tmp_path / "d.html")
+
+
+def test_labels_of_a_narrow_axis_differ() -> None:
+    assert [label for _, label in svg.linear(11.84, 11.92).ticks] == ["11.84", "11.86", "11.88", "11.90", "11.92"]
+    labels = [label for _, label in svg.linear(0.98612, 0.98618, words.percent).ticks]
+    assert len(set(labels)) == len(labels) and labels[0] == "98.612\xa0%"
+    assert [label for _, label in svg.linear(0, 10).ticks] == ["0", "2", "4", "6", "8", "10"]  # as before
+
+
+def test_attacks_are_settings_by_name(tmp_path: Path) -> None:
+    config = {"attacks": [{"name": "a1", "vantage": "server", "memory": {}}, {"name": "a2"}], "none": []}
+    assert dict(flat(config)) == {"attacks.a1": "vantage = server", "attacks.a2": "as usual", "none": []}
+
+
+def test_an_attack_that_saw_nothing_is_undecided() -> None:
+    entry = {"value": 0.0, "chance": 0.0, "low": 0.0, "high": 1.0, "verdict": "no leak seen"}
+    (found,) = read_findings(Run("r", {"attacks": {"category": entry}}, (), {}, {}, ""))
+    assert (found.kind, found.verdict) == ("open", "undecided: it saw too little to tell")
+
+
+def test_bars_of_samples_count_every_client_once(tmp_path: Path) -> None:
+    for sizes, wanted in (([65, 66, 66, 68], ["65", "66", "67", "68"]), ([1, 100], ["1 to 13", "92 to 100"])):
+        folder = synthetic_run(tmp_path / str(len(sizes)), clients=len(sizes), rounds=2, attacks={})
+        (folder / "federation.json").write_text(json.dumps({"sizes": sizes}))
+        section = data(read_run(folder))
+        assert section is not None
+        bars = re.findall(r"<span>([^<]*) samples</span><b>(\d+)</b>", section.body)
+        assert (bars[0][0], bars[-1][0]) == (wanted[0], wanted[-1])
+        assert sum(int(count) for _, count in bars) == len(sizes) and len(bars) <= 8

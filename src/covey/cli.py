@@ -78,7 +78,7 @@ def run_command(
         return
     experiment = Experiment.of(table)
     folder = out or (Path(experiment.out) if experiment.out else _free_folder(experiment))
-    command = "covey run " + shlex.join([*([source] if source else []), *(f"--set={s}" for s in set_ or [])])
+    command = "covey run " + _typed([*([source] if source else []), *(f"--set={s}" for s in set_ or [])])
     watching = loggers.named(log or [], folder)
     result = run(experiment, out=folder, callbacks=watching, quiet=quiet or as_json, command=command.strip())
     _show(result, as_json)
@@ -154,7 +154,7 @@ def audit(
     folder = out or Path("runs") / f"audit-{subject}-{experiment.dataset.replace(':', '-')}"
     asked = [source] * bool(source) + [f"--set={s}" for s in set_ or []] + ["--matrix"] * matrix
     asked += [f"--algorithms={algorithms}"] * bool(algorithms) + [f"--defences={defences}"] * bool(defences)
-    command = f"covey audit {shlex.join(asked)}".strip()
+    command = f"covey audit {_typed(asked)}".strip()
     wanted = (algorithms.split(",") if algorithms else SURVEYED, defences.split(",") if defences else DEFENDED)
     silent, made = quiet or as_json, []
     for one in (
@@ -304,7 +304,7 @@ def reproduce(
                 print(f"  {label:<8} {one.about} [{', '.join(d for d in one.datasets if d) or 'no data'}]")
     elif table:
         asked = [paper, "--table", table, *(["--dataset", dataset] if dataset else []), *(["--quick"] if quick else [])]
-        command = "covey reproduce " + shlex.join([*asked, *(["--seeds", str(seeds)] if seeds else [])])
+        command = "covey reproduce " + _typed([*asked, *(["--seeds", str(seeds)] if seeds else [])])
         folder = out or Path("runs") / f"reproduce-{paper}"
         options = Options(folder, dataset, quick, seeds, device, workers, quiet or as_json)
         made = reproduce(paper, table, options, command)
@@ -417,7 +417,7 @@ def _sweep(
     from covey.report.sweep_text import lines
     from covey.sweep import sweep
 
-    command = f"covey run {shlex.join(asked)}"
+    command = f"covey run {_typed(asked)}"
     try:
         made = sweep(table, sweeps, seeds, out, quiet=quiet or as_json, yes=yes, command=command)
     except KeyboardInterrupt:
@@ -428,6 +428,13 @@ def _sweep(
         title, why = next(iter(made.failed.items()))
         more = f" and {len(made.failed) - 1} more" if len(made.failed) > 1 else ""
         raise CoveyError(f"{title}{more} failed ({why}); the others are kept, and the same command tries again")
+
+
+def _typed(words: list[str]) -> str:
+    """A command as one would type it: double quotes around what holds single ones, where the shell leaves it alone."""
+    return " ".join(
+        f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else shlex.quote(word) for word in words
+    )
 
 
 def _table(source: str, assignments: list[str]) -> dict[str, Any]:

@@ -8,7 +8,10 @@ from pathlib import Path
 
 from covey.checkpoint import write_atomically, write_json
 from covey.errors import CoveyError
-from covey.papers.harness import Cell, Reproduction
+from covey.papers.harness import Cell, Claim, Reproduction
+from covey.report.layout import Section, rows_table
+from covey.report.markup import Html, join, tag
+from covey.report.words import counted, duration
 
 HEAD = (
     "# Results\n\n"
@@ -76,18 +79,35 @@ def shown(value: float | None, unit: str, bare: bool = False) -> str:
 
 def page(made: Reproduction) -> str:
     """The table on a page of its own, in the report's dress."""
-    from covey.report.layout import Section, rows_table
-    from covey.report.markup import Html, join, tag
     from covey.report.page import Page, render
 
     head, rows = grid(made)
-    verdicts = rows_table(["verdict", "claim", "what we see"], [[c.verdict, c.text, c.why] for c in made.claims])
-    settings = rows_table(["setting", "value"], [[k, str(v)] for k, v in made.settings.items()])
-    notes = tag("ul", *(tag("li", note) for note in made.notes)) if made.notes else Html("")
+    paired = [
+        [row[0], *(_theirs(text) if name.endswith(" paper") else text for name, text in zip(head[1:], row[1:]))]
+        for row in rows
+    ]
+    facts = [tag("div", tag("dt", name), tag("dd", str(value))) for name, value in made.settings.items()]
+    notes = tag("ul", *(tag("li", note) for note in made.notes), class_="notes") if made.notes else Html("")
+    setting = join([tag("pre", made.command), notes, tag("dl", *facts, class_="settings")])
     sections = [
-        Section("table", "Ours beside the paper's", "Mean ± standard deviation over seeds.", rows_table(head, rows)),
-        Section("claims", "Claims", "What the paper says, and what our figures say to it.", verdicts),
-        Section("setting", "Setting", f"By `{made.command}` in {made.seconds:.0f} s.", join([notes, settings])),
+        Section(
+            "table",
+            "Ours beside the paper's",
+            "Mean ± standard deviation; in brackets, over how many seeds.",
+            rows_table(head, paired, "paired"),
+        ),
+        Section(
+            "claims",
+            "Claims",
+            "What the paper says, and what our figures say to it.",
+            tag("ol", *map(_claim, made.claims), class_="claims"),
+        ),
+        Section(
+            "setting",
+            "Setting",
+            f"The command that makes this table, in {duration(made.seconds)} of this machine.",
+            setting,
+        ),
     ]
     quick = [("warn", Html("quick variant: shorter than the paper's"))] if made.quick else []
     return render(
@@ -95,13 +115,29 @@ def page(made: Reproduction) -> str:
             title=f"{made.paper} {made.table} · covey",
             kicker=f"Reproduction · {made.paper} {made.table}",
             headline=made.title,
-            lede=[_where(made)],
+            lede=[_tally(made), _where(made)] if made.claims else [_where(made)],
             badges=quick,
             flock=None,
             tiles=[],
             sections=sections,
         )
     )
+
+
+def _theirs(text: str) -> Html:
+    return tag("span", text or "–", class_="theirs")
+
+
+def _claim(claim: Claim) -> Html:
+    kind = {"holds": "none", "partly": "part", "does not hold": "leak", "not tested": "open"}[claim.verdict]
+    verdict = tag("p", claim.verdict, class_=f"chip {kind}")
+    return tag("li", verdict, tag("p", claim.text), tag("p", claim.why, class_="why"))
+
+
+def _tally(made: Reproduction) -> str:
+    """'3 of 4 claims hold.'"""
+    held = sum(claim.verdict == "holds" for claim in made.claims)
+    return f"{held} of {counted(len(made.claims), 'claim')} hold{'s' if held == 1 else ''}."
 
 
 def store(made: Reproduction, docs: Path) -> Path:

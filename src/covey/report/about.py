@@ -70,16 +70,12 @@ def _sizes(run: Run) -> Html | None:
     sizes = numbers(run.federation.get("sizes"))
     if sizes is None or min(sizes) == max(sizes):
         return None
-    low, high = min(sizes), max(sizes)
-    bins = min(8, int(high - low) + 1)
-    width = (high - low) / bins
-    counts = [0] * bins
-    for value in sizes:
-        counts[min(bins - 1, int((value - low) / width))] += 1
-    rows = [
-        (f"{plain(low + i * width)} to {plain(low + (i + 1) * width)} samples", float(count), "c0")
-        for i, count in enumerate(counts)
-    ]
+    low, high = int(min(sizes)), int(max(sizes))
+    width = -(-(high - low + 1) // 8)  # whole samples, at most eight bars
+    starts = range(low, high + 1, width)
+    counts = [sum(start <= value < start + width for value in sizes) for start in starts]
+    named = [f"{start:,}" if width == 1 else f"{start:,} to {min(start + width - 1, high):,}" for start in starts]
+    rows = [(f"{name} samples", float(count), "c0") for name, count in zip(named, counts)]
     words = f"Number of clients by their number of samples, {plain(low)} to {plain(high)}."
     return figure("Samples per client", bars("Samples per client", words, rows), words)
 
@@ -89,6 +85,10 @@ def flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
         if isinstance(value, dict):
             yield from flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and value and all(isinstance(item, dict) and "name" in item for item in value):
+            for item in value:  # attacks: each is a setting of its own; what it remembers is none
+                rest = [f"{k} = {written(v)}" for k, v in item.items() if k not in ("name", "memory")]
+                yield f"{prefix}{key}.{item['name']}", ", ".join(rest) or "as usual"
         else:
             yield f"{prefix}{key}", value
 

@@ -180,9 +180,13 @@ def _scores(audit: Audit) -> Section | None:
 
 
 def _findings(audit: Audit, prefix: str) -> Iterator[Html]:
+    """The worst of every cell; the other attacks there are folded away beneath it."""
     for cell in audit.cells:
-        for tried in cell.tried if not cell.carried else ():
-            yield _finding(cell, tried, _anchor(prefix, cell, tried))
+        shown = [_finding(cell, tried, _anchor(prefix, cell, tried)) for tried in cell.tried if not cell.carried]
+        yield from shown[:1]
+        if rest := shown[1:]:
+            words = f"{counted(len(rest), 'other attack')} on {cell.row} by the {cell.column}"
+            yield tag("li", tag("details", tag("summary", words), tag("ol", *rest, class_="findings")), class_="folded")
 
 
 def _finding(cell: Cell, tried: Tried, anchor: str) -> Html:
@@ -288,7 +292,7 @@ def _protection(audit: Audit) -> str:
 
 def _combination(i: int, audit: Audit) -> Section:
     found = tag("ol", *_findings(audit, f"{i}-"), class_="findings")
-    parts = [_table(audit, f"{i}-"), tag("details", tag("summary", "Every score"), found, open="")]
+    parts = [_table(audit, f"{i}-"), tag("details", tag("summary", "Every score"), found)]
     more = [section for section in (_gaps(audit), _sittings(audit)) if section]
     parts += [tag("details", tag("summary", s.title), s.body, id=f"{i}-{s.anchor}") for s in more]
-    return Section(f"combination-{i}", title(audit), " ".join(_lede(audit)), join(parts))
+    return Section(f"combination-{i}", title(audit), " ".join(_lede(audit)), join(parts), listed=False)

@@ -16,6 +16,7 @@ class Section:
     title: str
     lead: str  # one or two sentences: what the reader is about to see, and what to make of it
     body: Html
+    listed: bool = True  # among the links at the top
 
 
 @dataclass(frozen=True)

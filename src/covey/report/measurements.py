@@ -15,6 +15,7 @@ from covey.report.svg import Series, drawable, hue, line_chart
 from covey.report.training import thinned
 from covey.report.words import number, plain, pretty, sentence_case
 
+FOR_SCORING = ("order",)  # whose row is whose: attacks are scored against it, and a chart of it says nothing
 NOISE = ("clip", "noise", "noise_multiplier", "sigma", "epsilon")
 KNOWN = {
     "condition": (
@@ -48,7 +49,7 @@ def keys_of(run: Run) -> list[str]:
 
 def algorithm(run: Run) -> Section | None:
     """Everything under `extra` except noise, which stands with the privacy ledger."""
-    keys = [key for key in keys_of(run) if key not in (*NOISE, *similarity.KEYS)]
+    keys = [key for key in keys_of(run) if key not in (*NOISE, *FOR_SCORING, *similarity.KEYS)]
     body = figures(*similarity.selection(run), *(measured(run, key) for key in keys))
     name = run.word("algorithm", "algorithm") or "the algorithm"
     lead = "Measurements that the algorithm takes of itself while it runs."

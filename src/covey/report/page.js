@@ -104,6 +104,17 @@
   }
   addEventListener("scroll", hide, { passive: true });
 
+  // A link into something folded away unfolds it.
+  const unfold = () => {
+    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    let opened = false;
+    for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS" && !at.open) opened = at.open = true;
+    if (opened) target.scrollIntoView();
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
+
   const theme = document.getElementById("theme");
   const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
   const name = () => { theme.textContent = dark() ? "Light" : "Dark"; };

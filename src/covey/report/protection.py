@@ -71,9 +71,14 @@ class Finding:
         return score > bar if self.upwards else score < bar
 
     @property
+    def blind(self) -> bool:
+        """Whether the interval spans all there is: the attack saw too little to say anything."""
+        return self.low is not None and self.high is not None and self.low <= 0 and self.high >= 1
+
+    @property
     def kind(self) -> str:
         """'leak' only where the whole interval lies beyond chance and every control; 'open' where that cannot be told."""
-        if self.baseline is None or self.nearest_end is None:
+        if self.baseline is None or self.nearest_end is None or self.blind:
             return "open"
         return "leak" if self.leaks_at(self.nearest_end, self.baseline) else "none"
 
@@ -84,6 +89,8 @@ class Finding:
         side = "above" if self.upwards else "below"
         if base is None:
             return "nothing to compare with"
+        if self.blind:
+            return "it saw too little to tell"
         if end is None:
             leaks = self.leaks_at(self.value, base)
             return f"{side} chance and controls, but without an interval" if leaks else f"not {side} chance"
@@ -97,7 +104,7 @@ class Finding:
     @property
     def verdict(self) -> str:
         """The attack's own word where it gave one, and the reason."""
-        return f"{self.said or WORDS[self.kind]}: {self.reason}"
+        return f"{WORDS['open'] if self.blind else self.said or WORDS[self.kind]}: {self.reason}"
 
     def form(self, value: float) -> str:
         return percent(value) if self.is_share else plain(value)
@@ -160,7 +167,9 @@ def _brief(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(_brief(item) for item in value)
     if isinstance(value, Mapping):
-        return "; ".join(f"{key}: {_brief(item)}" for key, item in value.items())
+        return "; ".join(f"{str(key).replace('_', ' ')}: {_brief(item)}" for key, item in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return str(value)
 
 

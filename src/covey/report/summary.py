@@ -128,7 +128,10 @@ def _privacy(run: Run) -> Tile:
         worst = found[0]
         against = f" Guessing: {worst.form(worst.chance)}." if worst.chance is not None else ""
         seen_from = f" ({worst.vantage})" if worst.vantage else ""
-        words = f"{worst.name}{seen_from}: the strongest of {counted(len(found), 'attack')}.{against}"
+        verdict = sentence_case(worst.verdict.split(":")[0])
+        words = (
+            f"{verdict}, by the strongest of {counted(len(found), 'attack')}: {worst.name.lower()}{seen_from}.{against}"
+        )
         colour = {"leak": "bad", "none": "good", "open": "ink"}[worst.kind]
         picture = track(
             finding_axis(worst), worst.value, interval_of(worst), worst.chance, (), worst.form, colour, ticks=False

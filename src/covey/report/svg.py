@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from covey.report.markup import Html, join, percent_of, short, tag
-from covey.report.words import NBSP, plain
+from covey.report.words import NBSP, percent, plain
 
 HUES = 8  # the style sheet's colours c0 … c7 stay distinct for colour-blind readers; there is no honest ninth
 WIDTH = 1000  # units of the stretched viewBox
@@ -50,8 +50,18 @@ def linear(low: float, high: float, form: Callable[[float], str] = plain, count:
     first = math.ceil(low / step - 1e-9) if tight else math.floor(low / step + 1e-9)
     last = math.floor(high / step + 1e-9) if tight else math.ceil(high / step - 1e-9)
     places = [i * step for i in range(first, last + 1)]
-    ticks = tuple(zip(places, trimmed([form(place) for place in places])))
+    ticks = tuple(zip(places, trimmed(_labels(places, step, form))))
     return Axis(low, high, ticks) if tight else Axis(first * step, last * step, ticks)
+
+
+def _labels(places: Sequence[float], step: float, form: Callable[[float], str]) -> list[str]:
+    """Labels that differ: on a narrow range the usual digits may not be enough."""
+    labels = [form(place) for place in places]
+    if len(set(labels)) == len(labels) or form not in (plain, percent):
+        return labels
+    factor, unit = (100.0, f"{NBSP}%") if form is percent else (1.0, "")
+    digits = max(0, -math.floor(math.log10(step * factor) + 1e-9))
+    return [f"{factor * place:,.{digits}f}{unit}" for place in places] if digits <= 6 else labels
 
 
 def trimmed(labels: Sequence[str]) -> list[str]:
