@@ -147,11 +147,11 @@ class Experiment:
     seed: int = 0
     seeds: int = 1  # > 1: repeat with seed, seed + 1, …; mean and standard deviation
     engine: EngineConfig = field(default_factory=EngineConfig)
+    silos: Silos = field(default_factory=Silos)
+    deployment: Deployment = field(default_factory=Deployment)
     out: str = ""  # folder of the run; empty: runs/<algorithm>-<dataset>-<number>
 
     def __post_init__(self) -> None:
-    silos: Silos = field(default_factory=Silos)
-    deployment: Deployment = field(default_factory=Deployment)
         if self.clients < 1 or self.clusters < 1:
             raise CoveyError(f"clients is {self.clients} and clusters is {self.clusters}: both must be at least 1")
         if self.clusters > self.clients:
@@ -169,13 +169,13 @@ class Experiment:
             raise CoveyError(
                 f"{self.algorithm.name} cannot run with encryption = '{self.encryption}'; it can with: {able}"
             )
-
-    @classmethod
-    def of(cls, table: Mapping[str, Any] | None = None, /, **more: Any) -> Experiment:
         if self.dataset == SILOS:
             self.silos.check()
         if self.deployment.min_silos > self.clients:
             raise CoveyError(f"deployment.min_silos is {self.deployment.min_silos}, of {self.clients} clients")
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any] | None = None, /, **more: Any) -> Experiment:
         """From a table of plain values (a TOML file's content, or keyword arguments)."""
         values = config.merge(table or {}, more)
         defence = values.get("defence")

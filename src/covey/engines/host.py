@@ -134,10 +134,6 @@ class Host:
         turns = [self.algorithm.use(me, m) for me, (_, m, _) in zip(clients, calls)]
         return self.advance(clients, turns, [m for _, m, _ in calls])
 
-    def changed(self, clients: Sequence[int]) -> dict[int, dict[str, Any]]:
-        """The memories of these clients that the round under way has changed."""
-        return {i: self._staged[i] for i in clients if i in self._staged}
-
     def score(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Score]:
         """Accuracy of the model each of these clients would use, on its own distribution and everywhere."""
         uses = self.uses(round, calls)
@@ -210,8 +206,13 @@ class Host:
             setting=self.setting,
             memory=dict(self._staged.get(i) or self.memories.get(i, {})),
             keys=own_keys(self.keys, i),
-            data=lambda: (self.machine.samples.inputs(rows), self.machine.samples.labels(rows)),
+            data=lambda: self._data(rows),
         )
+
+    def _data(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Samples and labels for code that looks at them itself: on the CPU, wherever the machine keeps them."""
+        samples, here = self.machine.samples, rows.to(self.machine.device)
+        return samples.inputs(here).cpu(), samples.labels(here).cpu()
 
     def _own_rows(self, i: int) -> Tensor:
         if i not in self._rows:

@@ -17,9 +17,13 @@ def closing_lines(result: Result) -> list[str]:
     spread = "" if deviation is None else f" ± {percent(deviation)} over {(result.seeds or {})['n']} seeds"
     where = f"{result.dataset} ({result.stand_in})" if result.stand_in else result.dataset
     if result.accuracy:
-        lines = [f"accuracy    {percent(result.accuracy['average_cluster'])}{spread}, average over clusters, on {where}"]
+        lines = [
+            f"accuracy    {percent(result.accuracy['average_cluster'])}{spread}, average over clusters, on {where}"
+        ]
     else:
-        lines = ["accuracy    not known here: silos keep theirs, unless the experiment asks and they agree to report it"]
+        lines = [
+            "accuracy    not known here: silos keep theirs, unless the experiment asks and they agree to report it"
+        ]
     if result.clustering and "accuracy" in result.clustering:
         lines.append(f"clustering  {percent(result.clustering['accuracy'])} of the clients in their true cluster")
     for name, found in result.attacks.items():
