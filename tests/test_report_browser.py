@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from chromium import SPILLED, Browser, centre, needs_browser
+from covey.attacks.applies import CLIENT, SERVER
+from covey.papers.harness import VERDICTS, Cell, Claim, Reproduction
+from covey.papers.present import page as page_of_table
+from covey.report.audit_page import write_audit
 from covey.report.page import write_comparison, write_report
+from test_audit import finding, matrix, small
 from test_report import HOSTILE, synthetic_run
 
 pytestmark = needs_browser
@@ -28,10 +34,33 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     bare.mkdir()
     (bare / "result.json").write_text('{"schema": 1, "accuracy": {"global": 0.5}}')
     runs = {run.name: write_report(run) for run in (mingled, noisy, many, hostile, bare)}
-    return runs | {"comparison": write_comparison([mingled, noisy, hostile], room / "comparison.html")}
+    several = {"comparison": write_comparison([mingled, noisy, hostile], room / "comparison.html")}
+    return runs | several | {"audit": audit(room, 1), "matrix": audit(room, 3), "table": reproduction(room)}
 
 
-NAMES = ("mingled", "noisy", "many", "hostile", "bare", "comparison")
+def audit(room: Path, count: int) -> Path:
+    """A made-up audit with every kind of cell, or several of them side by side."""
+    found = {
+        ("a1", SERVER): finding(1.0, 0.9, 1.0),
+        ("a1_bayes", SERVER): finding(0.7, 0.6, 0.8, used=HOSTILE),
+        ("category", CLIENT): finding(0.4, 0.3, 0.6, controls={HOSTILE: 0.45}),
+    }
+    made = replace(matrix(small(), found, a2=HOSTILE), algorithm="ifca", dataset=HOSTILE, notes=(HOSTILE,))
+    refused = replace(made, cells=(), problem=HOSTILE)
+    return write_audit([made, refused, made][:count], room / f"audit-{count}.html", "covey audit " + "x" * 200)
+
+
+def reproduction(room: Path) -> Path:
+    cells = [
+        Cell(row, column, 0.98, 0.01, 3, 0.97) for row in ("ours", HOSTILE) for column in ("a long name", "b", "c", "d")
+    ]
+    claims = [Claim(HOSTILE, verdict, "because " * 30) for verdict in VERDICTS]
+    made = Reproduction("paper", "table1", HOSTILE, "mnist", {"rate": 0.1, HOSTILE: HOSTILE}, cells, claims, [HOSTILE])
+    (room / "table.html").write_text(page_of_table(made))
+    return room / "table.html"
+
+
+NAMES = ("mingled", "noisy", "many", "hostile", "bare", "comparison", "audit", "matrix", "table")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -91,6 +120,22 @@ def test_a_legend_key_hides_its_series_and_brings_it_back(browser: Browser, page
     assert browser.js(shown) == 0 and browser.js(f"{key}.getAttribute('aria-pressed')") == "false"
     browser.js(f"{key}.click()")
     assert browser.js(shown) == 1
+
+
+def test_a_cell_of_the_comparison_leads_to_its_score_though_that_is_folded_away(
+    browser: Browser, pages: dict[str, Path]
+) -> None:
+    browser.open(pages["matrix"])
+    cell = "document.querySelectorAll('.worst tr')[3].querySelector('td.leak a')"
+    target = f"document.getElementById(decodeURIComponent({cell}.hash.slice(1)))"
+    assert browser.js(f"{target}.checkVisibility()") is False
+    browser.js(f"{cell}.click()")
+    browser.js("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+    assert browser.js(f"{target}.checkVisibility()") is True
+    browser.js("location.hash = 'combination-0'")
+    browser.js("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+    assert browser.js("document.querySelector('#combination-0 > details').open")
+    assert not browser.complaints()
 
 
 def test_the_switch_turns_dark_to_light_and_back(browser: Browser, pages: dict[str, Path]) -> None:

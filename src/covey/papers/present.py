@@ -105,7 +105,7 @@ def page(made: Reproduction) -> str:
         Section(
             "setting",
             "Setting",
-            f"The command that makes this table, in {duration(made.seconds)} of this machine.",
+            f"The command that makes this table. With what was run before, it took {duration(made.seconds)}.",
             setting,
         ),
     ]

@@ -295,4 +295,5 @@ def _combination(i: int, audit: Audit) -> Section:
     parts = [_table(audit, f"{i}-"), tag("details", tag("summary", "Every score"), found)]
     more = [section for section in (_gaps(audit), _sittings(audit)) if section]
     parts += [tag("details", tag("summary", s.title), s.body, id=f"{i}-{s.anchor}") for s in more]
-    return Section(f"combination-{i}", title(audit), " ".join(_lede(audit)), join(parts), listed=False)
+    body = tag("details", tag("summary", "Matrix and scores"), *parts)
+    return Section(f"combination-{i}", title(audit), " ".join(_lede(audit)), body, listed=False)

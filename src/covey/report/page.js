@@ -109,6 +109,8 @@
     const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!target) return;
     let opened = false;
+    const inside = target.querySelector(":scope > details");
+    if (inside) inside.open = true;
     for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS" && !at.open) opened = at.open = true;
     if (opened) target.scrollIntoView();
   };
