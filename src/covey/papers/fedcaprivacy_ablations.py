@@ -31,7 +31,7 @@ def fig2(options: Options) -> Reproduction:
             f"Clustering less often lowers the final accuracy ({word} test).",
             mean(runs[1], metric) > mean(runs[10], metric) > mean(runs[50], metric),
             ", ".join(f"every {e}: {mean(o, metric):.2%}" for e, o in runs.items()),
-            partly=mean(runs[1], metric) > mean(runs[50], metric),
+            partly=mean(runs[1], metric) > mean(runs[50], metric) + 0.002,
         )
         for word, metric in READINGS.items()
     ]
