@@ -37,7 +37,7 @@ def experiment(resnet: bool, rounds: int) -> Experiment:
             "clusters": 2,
             "partition": {"name": "label_sets", "public": 20},
             "start": {"pretrain_epochs": 0},
-            "algorithm": "mingledpie",
+            "algorithm": {"name": "mingledpie", "threshold": 1},  # of two clusters
             "encryption": "ckks",
             "training": {"rounds": rounds, "steps": 1, "epochs": 0} if resnet else {"rounds": rounds, "epochs": 1},
             "deployment": {"rehearsal": True, "round_seconds": 900.0},

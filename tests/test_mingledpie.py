@@ -364,3 +364,10 @@ def test_the_server_is_never_handed_what_clients_hold() -> None:
     }
     run(Experiment.of(table, algorithm=Watched(), encryption="ckks", engine={"workers": 1}), quiet=True)
     assert [set(keys) for keys in held] == [{"sealing", "identities"}] and b"secret" not in held[0]["sealing"]
+
+
+@pytest.mark.parametrize(("fields", "clusters"), [({"threshold": 2}, 2), ({"threshold": 2, "reading": "false"}, 3)])
+def test_a_threshold_that_shows_every_cluster_is_refused(fields: dict[str, Any], clusters: int) -> None:
+    made = Setting(0, 4, clusters, 1, Plan(), torch.zeros(clusters, 3), torch.ones(3, dtype=torch.bool), "none")
+    with pytest.raises(CoveyError, match="no model could be rebuilt"):
+        make_keys(MingledPie(**fields), made)

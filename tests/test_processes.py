@@ -263,7 +263,7 @@ def test_a_silo_with_keys_of_its_own(deploy: Any) -> None:
 def test_silos_come_and_go(deploy: Any) -> None:
     """One dawdles and is missed, one is killed in mid-round and comes back with its memory, one joins later."""
     experiment = rehearsal(
-        {"name": "mingledpie"},
+        "mingledpie",
         encryption="ckks",
         clients=4,
         training={"rounds": 14},

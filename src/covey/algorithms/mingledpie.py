@@ -100,6 +100,12 @@ class MingledPie:
         seal = sealing.generate_keys(setting.encryption, self.bound, setting.clients)
         made = fmd.generate_keys(setting.clusters, self.rate, generator(setting.seed, "cluster keys").bytes)
         fmd.check_threshold(made, self.threshold, _reading(self.reading))
+        shown = self.threshold + (self.reading == "false")
+        if self.rebuild == "counts" and shown >= setting.clusters > 1:
+            raise CoveyError(
+                f"every client would show all {setting.clusters} clusters (algorithm.threshold is {self.threshold}), so the sums "
+                "would all be equal and no model could be rebuilt: lower algorithm.threshold or take more clusters"
+            )
         public = {
             "rate": made.rate,
             "addresses": made.addresses,
