@@ -10,7 +10,7 @@ from covey.experiment import Experiment
 from covey.papers import pqfed_settings as settings
 from covey.papers.harness import Options, Outcome
 from covey.papers.pqfed_figures import RATES
-from covey.papers.pqfed_verdicts import above, megabytes, passes, rises_and_falls, until_the_drop
+from covey.papers.pqfed_verdicts import above, megabytes, passes, rises_and_falls, steps_kept, until_the_drop
 
 
 @pytest.mark.parametrize("dataset", ["cifar10", "mnist"])
@@ -49,6 +49,7 @@ def test_the_peak_is_the_papers_not_our_luckiest() -> None:
     # Gaps .10 and .11: 10.5 ± 12.7 · .00707 / √2 = 10.5 ± 6.35 points.
     assert rise.verdict == "holds" and "+10.50 ± 6.35" in rise.why
     assert fall.verdict == "does not hold" and fall.why.endswith("Our best is 12.")
+    assert {c.verdict for c in rises_and_falls("FedDyn", {6: [], 9: [], 16: []}, 9)} == {"not tested"}
 
 
 def test_costs_are_counted_from_the_records() -> None:
@@ -64,3 +65,4 @@ def test_the_search_is_charged_up_to_the_first_drop() -> None:
     records = [{"extra": {} if v is None else {"validation": v}} for v in judged]
     assert len(until_the_drop(Outcome({}, records)).records) == 8  # 0.6 after 0.7; an equal score is no drop
     assert until_the_drop(Outcome({}, records[:7])).records == records[:7]
+    assert [steps_kept(Outcome({}, records[:n])) for n in (2, 7, 8, 10)] == [1, 3, 3, 3]

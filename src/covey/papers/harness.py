@@ -206,7 +206,8 @@ def cell(row: str, column: str, values: Sequence[float], paper: float | None = N
     """Our values beside the paper's; without values: not run."""
     known = [float(v) for v in values]
     mean = float(np.mean(known)) if known else None
-    std = float(np.std(known, ddof=1)) if len(known) > 1 else None
+    spread = float(np.std(known, ddof=1)) if len(set(known)) > 1 else 0.0  # of equal values numpy's is rounding
+    std = spread if len(known) > 1 else None
     return Cell(row, column, mean, std, len(known), paper, unit)
 
 

@@ -40,16 +40,27 @@ def until_the_drop(outcome: Outcome) -> Outcome:
     return outcome
 
 
+def steps_kept(outcome: Outcome) -> int:
+    """Clients that the incremental strategy trained with before the first drop."""
+    tried = until_the_drop(outcome)
+    judged = [r["extra"]["validation"] for r in tried.records if "validation" in r["extra"]]
+    return len(judged) - (len(judged) > 1 and judged[-1] < judged[-2])
+
+
 def rises_and_falls(name: str, found: Mapping[int, list[float]], peak: int) -> list[Claim]:
     """Whether accuracy rises from the first experiment to the paper's best, `peak`, and falls to the last.
 
     Our own best of eleven would be picked by its luck: the paper's is fixed beforehand, so that intervals mean what they say.
     """
-    best = max(found, key=lambda e: float(np.mean(found[e])))
     made = []
     for text, other in (("similar clients help", min(found)), ("too many dissimilar clients harm", max(found))):
-        compared = above(f"{name}: {text} ({peak}, the paper's best, above {other}).", found[peak], found[other])
-        made.append(Claim(compared.text, compared.verdict, f"{compared.why} Our best is {best}."))
+        text = f"{name}: {text} ({peak}, the paper's best, above {other})."
+        if not all(found.values()):
+            made.append(claim(text, None, "Not run."))
+            continue
+        compared = above(text, found[peak], found[other])
+        best = max(found, key=lambda e: float(np.mean(found[e])))
+        made.append(Claim(text, compared.verdict, f"{compared.why} Our best is {best}."))
     return made
 
 
