@@ -385,5 +385,9 @@ def test_a_kept_audit_points_at_no_run(tmp_path: Path) -> None:
     assert "runs/x/report.html" in write([made], tmp_path / "here")[1].read_text()
     paths = auditing.store([made, made], tmp_path / "docs", "audit-x", "covey audit x")
     assert paths[0] == tmp_path / "docs/results/audit-x/audit.json"
-    for path in paths:
+    page = tmp_path / "docs/results/audit-x/README.md"
+    for path in (*paths, page):
         assert "report.html" not in path.read_text() and "covey audit x" in path.read_text()
+    lines_ = page.read_text().splitlines()
+    assert lines_[4].startswith("|  | accuracy | cluster identity | label preference |")
+    assert lines_[6].startswith("| , + | 50.0 % | broken 1.00 S,S+C")

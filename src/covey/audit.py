@@ -275,4 +275,8 @@ def store(audits: Sequence[Audit], docs: str | Path, name: str, command: str) ->
         )
         for audit in audits
     ]
-    return write(alone, Path(docs) / "results" / name, command)
+    from covey.report.audit_text import markdown
+
+    folder = Path(docs) / "results" / name
+    checkpoint.write_atomically(folder / "README.md", markdown(alone, command).encode())
+    return write(alone, folder, command)

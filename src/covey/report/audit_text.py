@@ -16,6 +16,8 @@ LEGEND = (
     "no leak seen: these attacks found nothing, which proves nothing. * : carried over from a party that sees less."
 )
 
+WHO = "The worst that any party learns, and who: " + ", ".join(f"{short} {name}" for name, short in LETTERS.items())
+
 
 def lines(audits: Sequence[Audit]) -> list[str]:
     """One audit in full; several as a table of the worst that anyone learns."""
@@ -67,18 +69,45 @@ def _one(audit: Audit) -> list[str]:
 
 
 def _many(audits: Sequence[Audit]) -> list[str]:
+    rows, body = _comparison(audits)
+    refused = [w for a in audits if a.problem for w in _wrapped(f"{title(a)}: {a.problem}")]
+    left = [row for row in ROWS if row not in rows]
+    notes = [w for note in _notes(audits) for w in _wrapped(f"note: {note}")]
+    out = [f"Left out, as it applies to none: {', '.join(left)}."] if left else []
+    return [*_table(["", "accuracy", *rows], body), "", *_wrapped(f"{WHO}. {LEGEND}"), *out, *notes, *refused]
+
+
+def markdown(audits: Sequence[Audit], command: str) -> str:
+    """The comparison for a page of the documentation: generated, never typed."""
+    rows, body = _comparison(audits)
+    head = ["", "accuracy", *rows]
+    facts = dict.fromkeys(
+        f"{a.dataset}, {a.clients} clients, {a.clusters} clusters, {a.rounds} rounds, seed {a.seed}" for a in audits
+    )
+    parts = [
+        f"# Audit: {'; '.join(facts)}",
+        f"By `{command}`; do not edit. `audit.html` beside this page has every score, `audit.json` every number.",
+        "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body)),
+        f"{WHO}. {LEGEND}",
+        *(f"{title(a)}: {a.problem}" for a in audits if a.problem),
+        *_notes(audits),
+    ]
+    return "\n\n".join(part.replace("\u00a0", " ") for part in parts) + "\n"
+
+
+def _comparison(audits: Sequence[Audit]) -> tuple[list[str], list[list[str]]]:
+    """The rows of the matrix that mean something here, and a line per audit: its name, accuracy and worst of each."""
     rows = [row for row in ROWS if any(a.says(row) for a in audits if not a.problem)]
     body = []
     for audit in audits:
         accuracy = "–" if audit.accuracy is None else percent(audit.accuracy)
         worst = ["refused" if audit.problem else _worst(audit, row) for row in rows]
         body.append([f"{pretty(audit.algorithm)}, {audit.protection}", accuracy, *worst])
-    refused = [w for a in audits if a.problem for w in _wrapped(f"{title(a)}: {a.problem}")]
-    who = "The worst that any party learns, and who: " + ", ".join(f"{short} {name}" for name, short in LETTERS.items())
-    left = [row for row in ROWS if row not in rows]
-    notes = [w for note in dict.fromkeys(n for a in audits for n in a.notes) for w in _wrapped(f"note: {note}")]
-    out = [f"Left out, as it applies to none: {', '.join(left)}."] if left else []
-    return [*_table(["", "accuracy", *rows], body), "", *_wrapped(f"{who}. {LEGEND}"), *out, *notes, *refused]
+    return rows, body
+
+
+def _notes(audits: Sequence[Audit]) -> list[str]:
+    return list(dict.fromkeys(note for audit in audits for note in audit.notes))
 
 
 def _worst(audit: Audit, row: str) -> str:
