@@ -246,7 +246,7 @@ def test_ifca_from_run_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_hidden_identities_fall_to_one_client(tmp_path: Path) -> None:
-    made = audit(small(algorithm="mingledpie", encryption="ckks"), tmp_path, quiet=True)
+    made = audit(small(algorithm="mingledpie", encryption="ckks", clients=12, clusters=4), tmp_path, quiet=True)
     assert made.cell(IDENTITY, COALITION).verdict == "broken"
     sealed = made.cell(PREFERENCE, SERVER)
     assert sealed.verdict == NOTHING_SEEN and "no plain model" in sealed.why
