@@ -136,7 +136,9 @@ def _privacy(run: Run) -> Tile:
         picture = track(
             finding_axis(worst), worst.value, interval_of(worst), worst.chance, (), worst.form, colour, ticks=False
         )
-        return Tile("Privacy", worst.form(worst.value), " ".join([words, *(f"{s}." for s in spends)]), picture)
+        return Tile(
+            "Privacy: strongest attack", worst.form(worst.value), " ".join([words, *(f"{s}." for s in spends)]), picture
+        )
     if spends:
         largest = max(n for _, e in ledger if (n := number(e.get("epsilon"))) is not None)
         return Tile("Privacy", f"ε = {plain(largest)}", " ".join(f"{s}." for s in spends) + " No attack was run.")
