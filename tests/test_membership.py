@@ -193,9 +193,11 @@ def test_the_loss_betrays_samples_under_every_algorithm(algorithm: Any, vantage:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "encryption"), [("mingledpie", "ckks"), ("routing", "ckks"), ("fedcaprivacy", "bfv")]
+    ("algorithm", "encryption"),
+    [({"name": "mingledpie", "threshold": 1}, "ckks"), ("routing", "ckks"), ("fedcaprivacy", "bfv")],
+    ids=["mingledpie", "routing", "fedcaprivacy"],
 )
-def test_a_sealed_model_is_read_by_who_has_the_key(algorithm: str, encryption: str) -> None:
+def test_a_sealed_model_is_read_by_who_has_the_key(algorithm: Any, encryption: str) -> None:
     plan = {"rounds": 4, "epochs": 20, "batch_size": 10, "lr": 0.2}
     server = "bs" if algorithm == "fedcaprivacy" else "server"
     for vantage, seen in (("client:1", True), (server, False)):

@@ -99,7 +99,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "pqfed-mnist": {
         "dataset": "mnist",
         "algorithm": {"name": "pqfed", "strategy": "strict", "epsilon": 10.0},
-        "attacks": ["membership", "membership_l1"],
+        "attacks": ["membership", "membership_l1", "membership_ratio"],
         "clients": 12,
         "clusters": 1,
         "partition": {"name": "feature_clusters"},
