@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import click
 import typer
 
+from covey.cli_deploy import csp, join, serve
 from covey.cli_keys import data_export, keys_app
 from covey.errors import CoveyError, nearest
 
@@ -25,6 +26,8 @@ app = typer.Typer(
 data_app = typer.Typer(no_args_is_help=True, help="Datasets: what is there, download, verify.")
 app.add_typer(data_app, name="data")
 app.add_typer(keys_app, name="keys")
+for party in (serve, join, csp):
+    app.command()(party)
 
 Source = Annotated[str, typer.Argument(help="A TOML file or the name of a preset (`covey list presets`).")]
 Sets = Annotated[
@@ -67,6 +70,7 @@ def run_command(
     """
     from covey import loggers
     from covey.experiment import Experiment
+    from covey.report.closing import show
     from covey.run import run
 
     table = _table(source, set_ or [])
@@ -81,7 +85,7 @@ def run_command(
     command = "covey run " + _typed([*([source] if source else []), *(f"--set={s}" for s in set_ or [])])
     watching = loggers.named(log or [], folder)
     result = run(experiment, out=folder, callbacks=watching, quiet=quiet or as_json, command=command.strip())
-    _show(result, as_json)
+    show(result, as_json)
 
 
 @app.command()
@@ -94,6 +98,7 @@ def resume(
     """Go on after an interruption, to the same result."""
     from covey import loggers
     from covey.experiment import Experiment
+    from covey.report.closing import show
     from covey.run import run
 
     config = folder / "config.toml"
@@ -102,7 +107,7 @@ def resume(
     experiment = Experiment.read(config)
     command, watching = f"covey resume {folder}", loggers.named(log or [], folder)
     result = run(experiment, out=folder, callbacks=watching, resume=True, quiet=quiet or as_json, command=command)
-    _show(result, as_json)
+    show(result, as_json)
 
 
 @app.command()
@@ -316,94 +321,6 @@ def reproduce(
         print(present.write_document(Path("docs")), file=sys.stderr)
 
 
-Superlink = Annotated[str, typer.Option("--superlink", metavar="HOST:PORT", help="Where the coordinator listens.")]
-Insecure = Annotated[
-    bool, typer.Option("--insecure", help="No TLS and no node authentication: for a trial on one machine.")
-]
-PartyFolder = Annotated[Path, typer.Argument(help="This party's folder, as `covey keys make` made it.")]
-
-
-@app.command()
-def serve(
-    experiment: Annotated[
-        str, typer.Argument(help="The experiment that the keys were made for; may be left out.")
-    ] = "",
-    keys: Annotated[Path, typer.Option("--keys", help="The server's folder, as `covey keys make` made it.")] = Path(
-        "keys/server"
-    ),
-    address: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where silos find this coordinator.")
-    ] = "0.0.0.0:9092",
-    out: Annotated[Path, typer.Option(help="Folder of the run; a run that is in it already goes on.")] = Path(
-        "runs/deployed"
-    ),
-    insecure: Insecure = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Coordinate real silos: start the server and wait for them.
-
-    TLS and node authentication are on. Killed and started again, it goes on after the last finished round. Example:
-
-        covey serve --keys keys/server --address 0.0.0.0:9092 --out runs/first
-    """
-    from covey.deploy.serve import check_same, serve
-
-    if experiment:
-        check_same(_table(experiment, []), keys)
-    _show(serve(keys, address, out, insecure=insecure, quiet=quiet or as_json), as_json)
-
-
-@app.command()
-def join(
-    folder: PartyFolder,
-    data: Annotated[Path, typer.Option("--data", help="Folder with this silo's samples: .npz, .csv or images.")],
-    superlink: Superlink = "127.0.0.1:9092",
-    state: Annotated[Path | None, typer.Option(help="What this silo remembers; default `FOLDER/state`.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    share_accuracy: Annotated[
-        bool, typer.Option("--share-accuracy", help="Tell the coordinator the accuracy on this silo's test samples.")
-    ] = False,
-    insecure: Insecure = False,
-    quiet: Quiet = False,
-) -> None:
-    """Take part as a silo, with data that never leaves this machine.
-
-    Ends when the run is over, with the silo's model in the state folder. Killed and started again, it goes on. Example:
-
-        covey join keys/silos/north --data /srv/north --superlink fed.example.org:9092
-    """
-    from covey.deploy.serve import join
-
-    join(
-        folder,
-        data,
-        superlink,
-        state or folder / "state",
-        device=device,
-        share_accuracy=share_accuracy,
-        insecure=insecure,
-        quiet=quiet,
-    )
-
-
-@app.command()
-def csp(
-    folder: PartyFolder,
-    superlink: Superlink = "127.0.0.1:9092",
-    state: Annotated[Path | None, typer.Option(help="What this party remembers; default `FOLDER/state`.")] = None,
-    insecure: Insecure = False,
-    quiet: Quiet = False,
-) -> None:
-    """Be FedCAPrivacy's second server, which must not collude with the first. Example:
-
-    covey csp keys/csp --superlink fed.example.org:9092
-    """
-    from covey.deploy.serve import csp
-
-    csp(folder, superlink, state or folder / "state", insecure=insecure, quiet=quiet)
-
-
 def _sweep(
     table: dict[str, Any],
     sweeps: list[str],
@@ -449,16 +366,6 @@ def _free_folder(experiment: Any) -> Path:
     while (Path("runs") / f"{stem}-{number}").exists():
         number += 1
     return Path("runs") / f"{stem}-{number}"
-
-
-def _show(result: Any, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(result.json(), indent=1))
-        return
-    from covey.report.closing import closing_lines
-
-    for line in closing_lines(result):
-        print(line)
 
 
 def _first_line(thing: Any) -> str:

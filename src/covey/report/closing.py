@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,11 @@ from covey.report.words import duration, percent, size
 
 if TYPE_CHECKING:
     from covey.result import Result
+
+
+def show(result: Result, as_json: bool) -> None:
+    """Prints how a run ended: these lines, or result.json."""
+    print(json.dumps(result.json(), indent=1) if as_json else "\n".join(closing_lines(result)))
 
 
 def closing_lines(result: Result) -> list[str]:

@@ -1,0 +1,85 @@
+"""A silo's or a further server's end of the line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from covey.deploy.flower.payload import content, record
+from covey.deploy.flower.process import RETRY_SECONDS, FlowerEnded, Process, Tls, free_port, quiet
+from covey.errors import CoveyError
+
+
+def answer_calls(
+    home: Path,
+    superlink: str,
+    tls: Tls | None,
+    handle: Callable[[bytes], bytes],
+    ended: Callable[[], bool],
+    say: Callable[[str], None] = print,
+) -> None:
+    """A node's life: a SuperNode of its own, whose messages `handle` answers, until `ended` says so.
+
+    A SuperNode that ends is started again: the coordinator may be away, or may not have noticed yet that this node was
+    (Flower refuses a second connection under one key until the first is forgotten, which takes up to a minute).
+    """
+    quiet()
+    told = False
+    while not ended():
+        try:
+            _answer_calls(home, superlink, tls, handle, ended)
+        except FlowerEnded as e:
+            if not told:
+                say(f"no connection to {superlink} yet, trying again: {e}")
+            told = True
+            time.sleep(5 * RETRY_SECONDS)
+
+
+def _answer_calls(
+    home: Path, superlink: str, tls: Tls | None, handle: Callable[[bytes], bytes], ended: Callable[[], bool]
+) -> None:
+    port = free_port()
+    command = ["flower-supernode", "--superlink", superlink, "--host", "127.0.0.1", "--port", str(port)]
+    if tls is None:
+        command += ["--insecure"]
+    else:
+        command += ["--root-certificates", str(tls.ca), "--auth-supernode-private-key", str(tls.node_key)]
+    process = Process.start(command, home, port, None)
+    try:
+        for token in process.tasks("flwr-clientapp"):
+            if token is not None:
+                _answer(process, token, handle)
+            elif ended():
+                return
+            else:
+                time.sleep(RETRY_SECONDS)
+    finally:
+        process.stop()
+
+
+def _answer(process: Process, token: str, handle: Callable[[bytes], bytes]) -> None:
+    from flwr.app import Message
+    from flwr.app.error import Error
+    from flwr.common.constant import ErrorCode, SubStatus
+    from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
+    from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
+    from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+
+    client = process.client([RuntimeTokenHttpInterceptor(token)])
+    heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
+    heartbeat.start()
+    try:
+        message, context, _, _ = pull_task_input(client)
+        data = content(message)
+        try:
+            if data is None:
+                raise CoveyError("a message without bytes")
+            reply = Message(record(handle(data)), reply_to=message)
+        except CoveyError:  # said to the user by `handle`; the other side learns only that there is no answer
+            reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "refused"), reply_to=message)
+        push_message(client, reply, context)
+        push_task_output(client, context, SubStatus.COMPLETED, "")
+    finally:
+        heartbeat.stop()
+        client.close()
