@@ -157,6 +157,9 @@ def test_a_run_from_its_first_second_to_its_end(tmp_path: Path) -> None:
     (run / "metrics.jsonl").unlink()  # resumed from the checkpoint of round 1: the file is written anew
     write(record(1, 0.4))
     assert (now().done, now().status) == (1, "running")
+    write("".join(record(t, 0.5) for t in range(2, 11)))
+    assert now(599).status == "running" and now().done == 10  # attacks may take their time after the last round
+    assert now(2).status == "stopped"
     (run / "result.json").write_text(json.dumps({"schema": 1, "rounds": 10, "accuracy": {"average_cluster": 0.9}}))
     done = now()
     assert (done.status, done.done, done.accuracy, done.left) == ("finished", 10, "90.0\xa0%", "")

@@ -54,7 +54,7 @@
     const facts = make("p", { className: "facts" },
       make("span", {}, "Round ", make("b", {}, String(entry.done)), entry.total ? ` of ${entry.total}` : ""),
       entry.accuracy ? make("span", {}, "accuracy ", make("b", {}, entry.accuracy)) : "",
-      make("span", {}, entry.status === "starting" ? "preparing" : entry.left ? `${entry.left} left` : ""));
+      make("span", {}, entry.status === "starting" ? "preparing" : entry.left ? `${entry.left} left` : entry.total && entry.done >= entry.total ? "finishing" : ""));
     return make("li", {}, name(entry), where(entry, entry.path), curve(entry.curve, 74), bar, facts);
   };
 

@@ -22,7 +22,7 @@ from covey.ui.tail import KINDS, Tail
 
 T = TypeVar("T")
 POINTS = 40  # of a curve in the list
-STARTING = 600.0  # seconds that a run may take before its first round until it counts as stopped …
+PATIENCE = 600.0  # seconds that a run may take before its first round and after its last until it counts as stopped …
 QUIET = 30.0  # … and between two rounds, where rounds are short
 
 
@@ -89,7 +89,7 @@ class Shelf:
         rounds, seeds = number(dig(config, "training", "rounds")), number(config.get("seeds")) or 1
         total = int((rounds or 0) * (seeds if place.parts else 1))
         pace = self._pace(folder, changed, done, last)
-        status = _status(bool(result), done, self._clock() - changed, pace)
+        status = _status(bool(result), done, total, self._clock() - changed, pace)
         score = next((a for key in KINDS if (a := number(dig(result, "accuracy", key))) is not None), None)
         score = score if score is not None else (last.curve[-1] if last.curve else None)
         left = max(0.0, pace * (total - done) - (self._clock() - changed))
@@ -179,11 +179,13 @@ def _stamp(path: Path) -> tuple[float, int]:
     return (state.st_mtime, state.st_size) if stat.S_ISREG(state.st_mode) else (0.0, 0)
 
 
-def _status(finished: bool, done: int, quiet: float, pace: float) -> str:
+def _status(finished: bool, done: int, total: int, quiet: float, pace: float) -> str:
     if finished:
         return "finished"
     if not done:
-        return "starting" if quiet < STARTING else "stopped"
+        return "starting" if quiet < PATIENCE else "stopped"
+    if done >= total:  # attacks are being scored
+        return "running" if quiet < PATIENCE else "stopped"
     return "running" if quiet < max(QUIET, 8 * pace) else "stopped"
 
 
