@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.crypto import blinded
+from covey.crypto.blinded_integers import Sketch, moved, moved_back, to_floats
 from covey.errors import CoveyError
 
 UNIT = 2.0**-24
@@ -95,7 +96,7 @@ def test_a_sketch_is_some_of_the_signed_sum_of_blocks_and_nothing_else(keys: dic
     under, opener = blinded.sealer(keys["sealing"]), blinded.opener(keys["opening"])
     rows = models(3, 5 * under.block - 7)
     signs, kept = np.array([1, -1, -1, 1, 1]), np.array([1, 4, under.block - 1 if last_kept else 7])
-    plan = blinded.Sketch(signs, kept, under.block)
+    plan = Sketch(signs, kept, under.block)
     noise = np.zeros((3, 3))
     noise[2, 1] = 0.25
     cover = blinded.draw_cover(under, under.block, False, None)
@@ -109,7 +110,7 @@ def test_a_sketch_is_some_of_the_signed_sum_of_blocks_and_nothing_else(keys: dic
     others = np.setdiff1d(np.arange(under.block), kept)
     seen, width = opener.open_sketches(covered, others)
     assert width == under.block  # and what is not kept is far from what it was
-    assert np.median(np.abs(blinded.to_floats(seen[1:]) - (expected - expected[0])[1:, others])) > 1e3
+    assert np.median(np.abs(to_floats(seen[1:]) - (expected - expected[0])[1:, others])) > 1e3
 
 
 def test_a_sketch_of_a_row_shorter_than_a_block(keys: dict[str, bytes]) -> None:
@@ -121,7 +122,7 @@ def test_a_sketch_of_a_row_shorter_than_a_block(keys: dict[str, bytes]) -> None:
     covered = under.cover([under.sketch(under.seal(row), plan, np.zeros(11)) for row in rows], cover)
     seen = blinded.sketch_points(opener, covered, plan.kept)
     assert np.allclose(seen * plan.signs[0], rows - rows[0], atol=4 * UNIT)
-    few = blinded.Sketch(np.array([1]), np.array([2, 5]), 11)
+    few = Sketch(np.array([1]), np.array([2, 5]), 11)
     covered = under.cover([under.sketch(under.seal(row), few, np.zeros(2)) for row in rows], cover)
     seen = blinded.sketch_points(opener, covered, few.kept) / (11 / 2) ** 0.5
     assert np.allclose(seen, (rows - rows[0])[:, [2, 5]], atol=4 * UNIT)
@@ -147,8 +148,8 @@ def test_moving_blocks_back_undoes_moving_them(length: int, seed: int) -> None:
     random = np.random.default_rng(seed)
     row = random.integers(-(2**30), 2**30, (1, length))
     cover = blinded.draw_cover(blinded.sealer(b"none\n"), length, True, random)
-    away = blinded.moved(row, 64, cover)
-    assert np.array_equal(blinded.moved_back(away[0], 64, cover, length), row[0])
+    away = moved(row, 64, cover)
+    assert np.array_equal(moved_back(away[0], 64, cover, length), row[0])
     assert np.array_equal(
         np.sort(np.abs(away[0]))[-length:], np.sort(np.abs(np.pad(row[0], (0, away.shape[1] - length))))[-length:]
     )

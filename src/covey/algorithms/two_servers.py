@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from covey.algorithms.envelopes import UPLOAD, Envelope, Package, accept, purpose_of, sign, verifier_of
 from covey.clustering.spectral import exposed, soft_spectral
 from covey.crypto import blinded
-from covey.crypto.blinded import Points
+from covey.crypto.blinded_integers import Cover, Points
 from covey.errors import CoveyError
 from covey.messages import message
 
@@ -115,10 +115,10 @@ class BusinessServer:
             row[desk.memberships.get(participant, [])] = 1
         return known
 
-    def cover(self, rows: list[bytes], cover: blinded.Cover) -> list[bytes]:
+    def cover(self, rows: list[bytes], cover: Cover) -> list[bytes]:
         return self.upload.cover(rows, cover)
 
-    def uncover(self, model: bytes, cover: blinded.Cover) -> bytes:
+    def uncover(self, model: bytes, cover: Cover) -> bytes:
         return blinded.sealer(self.keys["participants"]).uncover(model, cover, self.length)
 
     def adopt(

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from seal import BatchEncoder
 
 from covey.crypto.bfv import bfv_ring
-from covey.crypto.blinded import (
+from covey.crypto.blinded_integers import (
     BOUND,
     Cover,
     Integers,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from covey.crypto.blinded import (
+from covey.crypto.blinded_integers import (
     Cover,
     Integers,
     ModularRows,

@@ -13,7 +13,7 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import ArrayLike, NDArray
 
-from covey.crypto.blinded import BOUND, PRECISION, Cover, Integers, Sketch, to_floats, to_integers
+from covey.crypto.blinded_integers import BOUND, PRECISION, Cover, Integers, Sketch, to_floats, to_integers
 from covey.crypto.packing import Packing
 from covey.crypto.paillier import Integer, PrivateKey, PublicKey, generate
 from covey.crypto.paillier_vectors import BlindedRows, SealedVector, VectorOpener, VectorSealer
