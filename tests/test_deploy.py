@@ -14,8 +14,7 @@ import torch
 from covey import run
 from covey.algorithms.ifca import ClusterUpdate
 from covey.attacks.contract import Finding
-from covey.deploy import coordinator as coordinating
-from covey.deploy import load_model
+from covey.deploy import correspondence, load_model
 from covey.deploy.letters import Letter, Told
 from covey.deploy.transcript import line
 from covey.errors import CoveyError
@@ -171,7 +170,9 @@ def test_two_questions_in_one_round_are_refused(tmp_path: Path) -> None:
     north = deployment.parties["north"]
 
     def ask(round: int, body: Any) -> bytes:
-        return bytes(north.handle(coordinator.post.write(coordinator.run_id, "round", "client:0", round, body)[0]))
+        return bytes(
+            north.handle(coordinator.office.post.write(coordinator.office.run, "round", "client:0", round, body)[0])
+        )
 
     first = ask(1, coordinator.algorithm.broadcast(state, 0))
     again = ask(1, coordinator.algorithm.broadcast(state, 0))
@@ -190,17 +191,17 @@ def test_a_silo_follows_its_own_coordinator_and_run_only(tmp_path: Path) -> None
     state, _ = coordinator._begin()
     north, south = deployment.parties["north"], deployment.parties["south"]
     with pytest.raises(CoveyError, match="unknown sender"):
-        north.handle(south.post.write(coordinator.run_id, "round", "client:0", 1, state)[0])
-    call = coordinator.post.write(coordinator.run_id, "round", "client:1", 1, state)[0]
+        north.handle(south.post.write(coordinator.office.run, "round", "client:0", 1, state)[0])
+    call = coordinator.office.post.write(coordinator.office.run, "round", "client:1", 1, state)[0]
     with pytest.raises(CoveyError, match="for 'client:1' came to 'client:0'"):
         north.handle(call)
     with pytest.raises(CoveyError, match="replay"):
         north.handle(call)
-    north.handle(coordinator.post.write(coordinator.run_id, "round", "client:0", 1, state)[0])
+    north.handle(coordinator.office.post.write(coordinator.office.run, "round", "client:0", 1, state)[0])
     with pytest.raises(CoveyError, match="takes part in run"):
-        north.handle(coordinator.post.write("another", "round", "client:0", 2, state)[0])
+        north.handle(coordinator.office.post.write("another", "round", "client:0", 2, state)[0])
     with pytest.raises(CoveyError, match="hello, round and finish"):
-        north.handle(coordinator.post.write(coordinator.run_id, "exec", "client:0", 2, "rm -rf /")[0])
+        north.handle(coordinator.office.post.write(coordinator.office.run, "exec", "client:0", 2, "rm -rf /")[0])
 
 
 def tampered(deployment: Deployment, change: Any) -> None:
@@ -287,13 +288,13 @@ def test_a_ciphertext_under_another_key_is_refused(tmp_path: Path) -> None:
 def test_a_letter_that_is_too_long_is_not_read(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path, rehearsal("ifca", training={"rounds": 1}))
     coordinator = deployment.coordinator()
-    tampered(deployment, lambda letter, r: bytes(coordinator.post.max_bytes + 1))
+    tampered(deployment, lambda letter, r: bytes(coordinator.office.post.max_bytes + 1))
     coordinator.run()
     assert "MB are allowed" in transcript(tmp_path / "run" / "events.jsonl")[0]["why"]
 
 
 def test_a_silo_that_is_gone_is_missed_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinating, "GONE_SECONDS", 0.2)
+    monkeypatch.setattr(correspondence, "GONE_SECONDS", 0.2)
     deployment = Deployment(tmp_path, rehearsal("ifca"))
 
     def change(done: int, record: Any) -> None:
@@ -304,7 +305,7 @@ def test_a_silo_that_is_gone_is_missed_and_comes_back(tmp_path: Path, monkeypatc
 
 
 def test_waiting_for_all_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinating, "GONE_SECONDS", 0.2)
+    monkeypatch.setattr(correspondence, "GONE_SECONDS", 0.2)
     deployment = Deployment(tmp_path, rehearsal("ifca", deployment={"missing": "wait", "rehearsal": True}))
     coordinator, office = deployment.coordinator(), deployment.office
 
@@ -319,6 +320,7 @@ def test_waiting_for_all_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             office.away = set()  # … and comes back when it is missed
 
     office.tamper, coordinator.say = tamper, say
+    coordinator.office.say = say
     result = coordinator.run()
     assert [r["participants"] for r in result.records] == [4, 4, 4]
 

@@ -6,10 +6,11 @@
     holdings.py       `covey keys inspect`: who holds what, without showing it
 
     letters.py        what parties send each other: signed, addressed, good for one answer
+    correspondence.py who is there, and the letters to and from them
     coordinator.py    the algorithm's server over silos that come, go, dawdle and err
     silo.py           one client with its own data, memory and randomness; model.py: what it takes home
     further.py        a second server, such as FedCAPrivacy's CSP
-    flower.py         all that touches Flower: it carries letters, and no code
+    flower/           all that touches Flower: it carries letters, and no code
     serve.py          the three commands
 
 Nothing here knows an algorithm, and no algorithm knows that it is deployed.

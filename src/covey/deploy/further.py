@@ -17,7 +17,9 @@ from covey.deploy.letters import Hello, Opened, Post, Told, largest_message
 from covey.deploy.transcript import Transcript
 from covey.errors import CoveyError
 
-QUESTIONS = 2  # that an honest coordinator asks in one round, at most
+QUESTIONS = (
+    8  # in one round: an honest coordinator asks two, and those again each time that it was restarted in mid-round
+)
 
 
 class Further:
