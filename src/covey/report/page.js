@@ -1,7 +1,6 @@
 "use strict";
-// The page reads well without this. Here: hovering reads values, legends hide series, a theme switch, a copy button.
+// The page reads well without this. Here: hovering reads values, legends hide series, a copy button.
 (() => {
-  const root = document.documentElement;
   const tip = document.getElementById("tip");
   const svgName = "http://www.w3.org/2000/svg";
 
@@ -116,14 +115,6 @@
   };
   addEventListener("hashchange", unfold);
   unfold();
-
-  const theme = document.getElementById("theme");
-  const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
-  const name = () => { theme.textContent = dark() ? "Light" : "Dark"; };
-  theme.hidden = false;
-  name();
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", name);
-  theme.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; name(); });
 
   for (const button of document.querySelectorAll(".copy")) {
     button.addEventListener("click", async () => {

@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from urllib.parse import quote
 
 from covey.checkpoint import write_atomically
 from covey.errors import CoveyError
-from covey.report import about, clusters, comparison, measurements, protection, summary, training
+from covey.report import about, clusters, comparison, dress, measurements, protection, summary, training
 from covey.report.folder import Run, read_run
 from covey.report.layout import Section, Tile
-from covey.report.markup import Html, tag
-
-_DOTS = ((6, 6), (14.5, 8), (8, 14.5))  # three clients of a covey
-MARK = tag(
-    "svg",
-    *(tag("circle", cx=x, cy=y, r=3.4, class_=f"fill c{i}") for i, (x, y) in enumerate(_DOTS)),
-    class_="mark",
-    viewBox="0 0 20 20",
-    aria_hidden="true",
-)
-ICON = quote(  # the same as a data address: a page without an icon makes a browser ask its server for one
-    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 20 20">'
-    + "".join(
-        f'<circle cx="{x}" cy="{y}" r="3.4" fill="{c}"/>' for (x, y), c in zip(_DOTS, ("#2d48c5", "#fe8b0f", "#39c7ab"))
-    )
-    + "</svg>"
-)
+from covey.report.markup import Html
 
 
 @dataclass(frozen=True)
@@ -105,14 +86,12 @@ def comparison_page(runs: Sequence[Run]) -> Page:
 
 def render(page: Page) -> str:
     """The page as HTML. The content policy allows our script by its hash alone, so that nothing injected could ever run."""
-    from jinja2 import Environment, StrictUndefined
-
-    room = files("covey.report")
-    style, script = (Html(room.joinpath(name).read_text("utf-8")) for name in ("page.css", "page.js"))
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(room.joinpath("page.html").read_text("utf-8"))
-    return template.render(page=page, style=style, script=script, script_digest=digest, mark=MARK, icon=ICON)
+    text = files("covey.report").joinpath("page.html").read_text("utf-8")
+    dressed = {"style": dress.style(), "script": dress.script(), "mark": dress.MARK, "icon": dress.ICON}
+    written: str = dress.template(text).render(
+        page=page, script_digest=dress.digest(dressed["script"]), **{name: Html(part) for name, part in dressed.items()}
+    )
+    return written
 
 
 def _write(path: Path, page: str) -> Path:

@@ -181,12 +181,5 @@
     tally();
   });
 
-  const root = document.documentElement, theme = at("theme");
-  const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
-  const label = () => { theme.textContent = dark() ? "Light" : "Dark"; };
-  theme.hidden = false;
-  label();
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", label);
-  theme.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; label(); });
   follow();
 })();

@@ -6,7 +6,6 @@ name that it points at 127.0.0.1 (DNS rebinding) by the check of Host; frames an
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import hashlib
 import json
@@ -23,8 +22,8 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from covey.errors import CoveyError
+from covey.report import dress
 from covey.report.markup import Html
-from covey.report.page import ICON, MARK
 from covey.ui.shelf import Shelf
 
 LOOPBACK = "127.0.0.1"
@@ -98,25 +97,23 @@ class Site:
 
     @cached_property
     def _list(self) -> bytes:
-        from jinja2 import Environment, StrictUndefined
-
-        room = files("covey.ui")
-        template = Environment(autoescape=True, undefined=StrictUndefined).from_string(_text(room, "list.html"))
-        shown = {"style": self._style, "script": self._script, "icon": ICON, "mark": MARK}
-        return template.render(folder=self.root.resolve().name, **{k: Html(v) for k, v in shown.items()}).encode()
+        shown = {"style": self._style, "script": self._script, "icon": dress.ICON, "mark": dress.MARK}
+        page = dress.template(_text("list.html"))
+        made: str = page.render(folder=self.root.resolve().name, **{name: Html(part) for name, part in shown.items()})
+        return made.encode()
 
     @cached_property
     def _style(self) -> str:
-        return _text(files("covey.report"), "page.css") + _text(files("covey.ui"), "list.css")
+        return dress.style() + _text("list.css")
 
     @cached_property
     def _script(self) -> str:
-        return _text(files("covey.ui"), "list.js")
+        return dress.theme() + _text("list.js")
 
     @cached_property
     def _list_policy(self) -> str:
         return (
-            f"style-src '{_digest(self._style)}'; script-src '{_digest(self._script)}'; connect-src 'self'; "
+            f"style-src '{dress.digest(self._style)}'; script-src '{dress.digest(self._script)}'; connect-src 'self'; "
             "img-src data:; form-action 'self'"
         )
 
@@ -206,10 +203,9 @@ def _port(server: BaseServer) -> int:
 
 def _page(html: str) -> Answer:
     """A rendered report: its own script and nothing else runs."""
-    script = _text(files("covey.report"), "page.js")
     return Answer(
         html.encode("utf-8", "replace"),
-        policy=f"style-src 'unsafe-inline'; script-src '{_digest(script)}'; img-src data:; form-action 'none'",
+        policy=f"style-src 'unsafe-inline'; script-src '{dress.digest(dress.script())}'; img-src data:; form-action 'none'",
     )
 
 
@@ -217,10 +213,5 @@ def _problem(status: HTTPStatus, words: str) -> Answer:
     return Answer(f"covey: {words}\n".encode(), "text/plain; charset=utf-8", status)
 
 
-def _text(room: object, name: str) -> str:
-    text: str = room.joinpath(name).read_text("utf-8")  # type: ignore[attr-defined]
-    return text
-
-
-def _digest(content: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}"
+def _text(name: str) -> str:
+    return files("covey.ui").joinpath(name).read_text("utf-8")
