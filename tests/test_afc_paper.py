@@ -121,6 +121,14 @@ def test_equal_accuracy_at_equal_noise_is_no_advantage() -> None:
     assert verdicts(0.80, 0.80, 0.79, 0.80, 0.66, 0.7) == ["does not hold", "holds", "holds"]
     assert verdicts(0.80, 0.79, 0.79, 0.84, 0.79, 0.7) == ["partly", "partly", "does not hold"]
     assert verdicts(0.80, 0.70, 0.70, 0.70, 0.66, 0.7) == ["holds", "does not hold", "partly"]
+    assert verdicts(0.80, 0.80, 0.88, 0.88, 0.50, 0.7) == ["does not hold", "does not hold", "holds"]
+
+
+def test_a_control_that_stored_runs_are_older_than_is_not_run() -> None:
+    old = outcome(0.9, 0.8)
+    del old.attack("category")["controls"]["single samples"]
+    cells = {c.column: c for c in afc_cfl_rows.attacked("row", [old, outcome(0.9, 0.8)])}
+    assert cells["single samples"].ours is None and cells["null query"].n == 2
 
 
 @pytest.mark.parametrize("dataset", DATA)

@@ -11,7 +11,7 @@ import torch
 from covey.algorithms.ifca import ClusterModels
 from covey.attacks import ATTACKS
 from covey.attacks.category import CategoryInference
-from covey.attacks.category_rows import Features, Simulated, Subsets, draw_subsets, group, simulate
+from covey.attacks.category_rows import Features, Simulated, Subsets, draw_subsets, filed_alone, group, simulate
 from covey.attacks.category_scores import (
     by_round_and_cluster,
     coin,
@@ -81,7 +81,7 @@ def test_updates_of_subsets_are_means_of_updates_of_samples(prepared: Any, kind:
     rows = federation.public[0]
     machine = Machine(network, federation.dataset.x_train[rows], federation.dataset.y_train[rows])
     read, model = features(kind, network), common.start[0]
-    simulated = answered(simulate(model, torch.arange(len(rows)), STEP, read), machine)
+    simulated = answered(simulate(model, torch.arange(len(rows)), STEP, read, True), machine)
     for subset in ([3], [0, 5, 7, 40], [2, 2, 9]):
         job = Job(torch.arange(len(rows)), 0, Train(model, STEP, on=torch.tensor(subset)))
         direct = read.of(machine.compute([job])[0][None] - model)[0]
@@ -96,11 +96,11 @@ def test_no_full_set_of_updates_is_held(prepared: Any, monkeypatch: pytest.Monke
     rows = federation.public[0]
     machine = Machine(network, federation.dataset.x_train[rows], federation.dataset.y_train[rows])
     read, at = features("update", network), torch.arange(len(rows))
-    whole = answered(simulate(common.start[1], at, STEP, read), machine)
+    whole = answered(simulate(common.start[1], at, STEP, read, True), machine)
     monkeypatch.setitem(category_rows.AT_ONCE, "cpu", 4.0 * network.d * 7)
-    sizes = [len(request) for request in iterate(simulate(common.start[1], at, STEP, read), machine)]
+    sizes = [len(request) for request in iterate(simulate(common.start[1], at, STEP, read, True), machine)]
     assert max(sizes) == 7 and sum(sizes) == len(rows)
-    again = answered(simulate(common.start[1], at, STEP, read), machine)
+    again = answered(simulate(common.start[1], at, STEP, read, True), machine)
     torch.testing.assert_close(whole.features, again.features, rtol=1e-4, atol=1e-6)
 
 
@@ -142,6 +142,16 @@ def test_subsets_carry_the_categories_of_their_samples() -> None:
     assert subsets.members.shape == (200, 2)
     for members, label in zip(subsets.members, subsets.labels):
         assert set(np.flatnonzero(label)) == set(y[members])
+
+
+def test_single_samples_are_filed_by_category() -> None:
+    """Cluster 0 fits all of category 0, cluster 1 all of category 1, category 2 is 1 to 4; nobody knows category 3."""
+    y = np.array([0, 0, 1, 2, 2, 2, 2, 2])
+    first = np.array([0, 0, 9, 9, 9, 9, 9, 0.0])
+    losses = np.stack([first, 5 - first])  # the lower wins
+    assert filed_alone(losses, y, 4).tolist() == [[True, False, False, False], [False, True, True, False]]
+    first[6] = 0  # two of five: above half of a fair share, which is a quarter
+    assert filed_alone(np.stack([first, 5 - first]), y, 4)[0].tolist() == [True, False, True, False]
 
 
 def test_groups_average_updates_and_or_labels() -> None:
@@ -236,7 +246,7 @@ def test_controls_never_read_the_update(prepared: Any) -> None:
     start = prepared[2].start
     one = observed(start + 0.01, prepared).memory["inferred"][1]
     other = observed(start + 5 * normals([4, 5], start.shape[1]), prepared).memory["inferred"][1]
-    for name in ("label frequency", "null query", "null query, pairs"):
+    for name in ("label frequency", "null query", "null query, pairs", "single samples"):
         assert np.array_equal(one[name], other[name])
     assert not np.array_equal(one["attack"], other["attack"])
 
@@ -265,7 +275,9 @@ def test_noise_is_measured_where_no_signal_is(prepared: Any) -> None:
     federation, network, common = prepared
     rows = federation.public[0]
     machine = Machine(network, federation.dataset.x_train[rows], federation.dataset.y_train[rows])
-    simulated = answered(simulate(common.start[0], torch.arange(len(rows)), STEP, features("bias", network)), machine)
+    simulated = answered(
+        simulate(common.start[0], torch.arange(len(rows)), STEP, features("bias", network), True), machine
+    )
     job = Job(torch.arange(len(rows)), 0, Train(common.start[0], STEP))
     update = machine.compute([job])[0] - common.start[0]
     for true in (1e-3, 0.1):
@@ -315,7 +327,13 @@ def test_truth_is_any_presence_or_a_share(prepared: Any) -> None:
 def test_a_run_ends_with_controls_beside_the_score() -> None:
     result = run(setting(attacks=[{"name": "category", **QUICK}]), quiet=True)
     found = result.attacks["category"]
-    assert set(found["controls"]) == {"all present", "label frequency", "null query", "null query, pairs"}
+    assert set(found["controls"]) == {
+        "all present",
+        "label frequency",
+        "null query",
+        "null query, pairs",
+        "single samples",
+    }
     assert {p["round"] for p in found["details"]["pairs"]} == {2, 4}  # the result of round 6 is sent to nobody
     assert found["details"]["leak"] == pytest.approx(found["value"] - max(found["controls"].values()))
     assert found["details"]["noise_aware"] == found["value"]  # no defence, no noise

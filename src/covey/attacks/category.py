@@ -5,12 +5,12 @@ whose model fits them best, simulates their one-step updates, averages groups of
 cluster on those. Applied to Δw_j = w_j^{t+1} − w_j^t it says which categories the cluster's clients hold in round t.
 
 Controls that ignore the update stand beside every score: everything present; the categories in most simulated rows; the trained
-model asked about the *mean* simulated row (null query); and the null query of a model trained on subsets of two, because the
-size of subsets is the attacker's choice and small ones tell more of how the filing went. The leak of the update is the score
-less the best of them. Beside it a
-noise-aware attacker against defended runs, who adds the noise that it measures in the update (on the coordinates that its
-own samples move least) to its rows; it reads the update, so it is a stronger attacker and not a bar to clear, and has its own
-null query. The last round has no successor that a client sees.
+model asked about the *mean* simulated row (null query); the null query of a model trained on subsets of two, because the size
+of subsets is the attacker's choice and small ones tell more of how the filing went; and the filing of single samples, which
+needs no model at all and works for any number of categories. The leak of the update is the score less the best of them.
+Beside it a noise-aware attacker against defended runs, who adds the noise that it measures in the update (on the coordinates
+that its own samples move least) to its rows; it reads the update, so it is a stronger attacker and not a bar to clear, and has
+its own null query. The last round has no successor that a client sees.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covey.attacks.category_rows import Features, Rows, Simulated, draw_subsets, group, simulate
+from covey.attacks.category_rows import Features, Rows, Simulated, draw_subsets, filed_alone, group, simulate
 from covey.attacks.category_scores import Sets, by_round_and_cluster, coin, describe, in_words, leak, resamples, score
 from covey.attacks.contract import Finding, Knowledge, Thinking, Truth, View, parties
 from covey.attacks.multilabel import MultiLabel, fit, fit_noisy
@@ -34,7 +34,7 @@ from covey.randomness import generator, key, normals
 
 FEATURES = ("output", "update", "bias")
 MODELS = {"logistic": 0, "mlp": 64}  # hidden units
-CONTROLS = ("label frequency", "null query", "null query, pairs")  # beside "all present"
+CONTROLS = ("label frequency", "null query", "null query, pairs", "single samples")  # beside "all present"
 PER_CATEGORY = 0.6  # samples in a subset: measured on MNIST, see docs/attacks/category.md
 PAIR = 2  # samples in the subsets of that control
 RESAMPLES = 2000
@@ -112,6 +112,7 @@ class CategoryInference:
         subsets = draw_subsets(y, known.network.classes, self.subsets, size, random)
         pairs = draw_subsets(y, known.network.classes, self.subsets, PAIR, random)
         filed, pairs_filed = subsets.filed(losses), pairs.filed(losses)
+        alone = filed_alone(losses, y, known.network.classes)
         plan = Plan(lr=known.setting.plan.lr, epochs=0, steps=1, batch_size=0)
         said: dict[str, list[NDArray[np.bool_]]] = {}
         for j in range(len(before)):
@@ -119,7 +120,7 @@ class CategoryInference:
             if len(mine) == 0:  # nothing to learn from: this cluster is given up
                 answers = dict.fromkeys(("attack", *CONTROLS, "noise-aware", "noise-aware null"), self._nothing())
             else:
-                simulated = yield from simulate(before[j], aux, plan, self._features())
+                simulated = yield from simulate(before[j], aux, plan, self._features(), known.defence is not None)
                 together = self.group_size or max(1, known.setting.clients // known.setting.clusters)
                 rows = group(simulated, subsets, mine, self.rows, together, random)
                 update = after[j].to(rows.x.device) - before[j].to(rows.x.device)
@@ -128,6 +129,7 @@ class CategoryInference:
                 there = np.flatnonzero(pairs_filed == j)
                 small = group(simulated, pairs, there, self.rows, together, random) if len(there) else rows
                 answers[CONTROLS[2]] = _null(fit(small.x, small.labels, MODELS[self.model], stream), small.x)
+            answers[CONTROLS[3]] = alone[j]
             for name, answer in answers.items():
                 said.setdefault(name, []).append(answer)
         self.memory["inferred"][round] = {name: np.stack(answers) for name, answers in said.items()}  # [k, classes]

@@ -42,13 +42,22 @@ class Features:
     size: int
     key: int
 
+    @property
+    def reads(self) -> slice:
+        """The coordinates of an update that any feature depends on: the last of them, or all."""
+        return slice(self.d - {"bias": self.classes, "output": self.head}.get(self.kind, self.d), self.d)
+
     def of(self, updates: Tensor) -> Tensor:
         """[n, d] -> [n, features]."""
-        if self.kind == "update":
-            signs = torch.where(uniforms([self.key], self.d, updates.device)[0] < 0.5, -1.0, 1.0)
-            padded = torch.nn.functional.pad(updates * signs, (0, self._block * self._blocks - self.d))
-            return padded.view(len(updates), self._blocks, self._block).sum(2)
-        return updates[:, -(self.classes if self.kind == "bias" else self.head) :]
+        return self.project(updates[:, self.reads])
+
+    def project(self, part: Tensor) -> Tensor:
+        """As `of`, from the coordinates that it reads."""
+        if self.kind != "update":
+            return part
+        signs = torch.where(uniforms([self.key], self.d, part.device)[0] < 0.5, -1.0, 1.0)
+        padded = F.pad(part * signs, (0, self._block * self._blocks - self.d))
+        return padded.view(len(part), self._blocks, self._block).sum(2)
 
     def spread(self, device: torch.device) -> Tensor:
         """Standard deviation of each feature when every coordinate of the update has independent unit noise."""
@@ -72,24 +81,30 @@ class Simulated:
     """One-step updates of every auxiliary sample from one cluster's model."""
 
     features: Tensor  # [n, features]
-    quiet: Tensor  # coordinates of the update that the auxiliary samples move least
+    quiet: Tensor  # coordinates of the update that the auxiliary samples move least; none where no noise is expected
 
     def noise(self, update: Tensor) -> float:
         """Standard deviation of the noise on an observed update [d]: what moves where no signal is."""
         return float(update[self.quiet].square().mean().sqrt())
 
 
-def simulate(model: Tensor, samples: Tensor, plan: Plan, features: Features) -> Generator[list[Work], Any, Simulated]:
-    """Asks for one step from `model` on each of the samples (positions [n]) alone, in parts that fit the memory."""
+def simulate(
+    model: Tensor, samples: Tensor, plan: Plan, features: Features, noisy: bool
+) -> Generator[list[Work], Any, Simulated]:
+    """Asks for one step from `model` on each of the samples (positions [n]) alone, in parts that fit the memory.
+
+    Only where noise is to be measured (`noisy`) are whole updates gone through: memory is what this costs.
+    """
     parts: list[Tensor] = []
-    energy: Tensor | float = 0.0
+    energy = torch.zeros(0)
     at_once = max(1, int(AT_ONCE.get(model.device.type, 16e6) / (4 * len(model))))
     for part in torch.split(samples, at_once):
-        updates = torch.stack((yield [Train(model, plan, on=one) for one in torch.split(part, 1)]))
-        updates -= model.to(updates.device)
-        energy = energy + updates.square().sum(0)
-        parts.append(features.of(updates))
-    assert isinstance(energy, Tensor)
+        trained: list[Tensor] = yield [Train(model, plan, on=one) for one in torch.split(part, 1)]
+        start = model.to(trained[0].device)
+        parts.append(features.project(torch.stack([one[features.reads] for one in trained]) - start[features.reads]))
+        if noisy:
+            moved = (torch.stack(trained) - start).square().sum(0)
+            energy = energy + moved if len(energy) else moved
     return Simulated(torch.cat(parts), energy.argsort(stable=True)[: max(1, int(QUIET * len(model)))])
 
 
@@ -108,6 +123,17 @@ class Subsets:
 def draw_subsets(y: NDArray[np.int64], classes: int, count: int, size: int, random: np.random.Generator) -> Subsets:
     members = random.integers(0, len(y), (count, size))
     return Subsets(members, (y[members][..., None] == np.arange(classes)).any(1))
+
+
+def filed_alone(losses: NDArray[np.float64], y: NDArray[np.int64], classes: int) -> NDArray[np.bool_]:
+    """[k, classes] from the losses [k, n] of single samples: where at least half of a fair share of a category is filed.
+
+    Nothing is simulated and no update is read: what the published models give away by themselves.
+    """
+    k = len(losses)
+    counts = np.zeros((k, classes))
+    np.add.at(counts, (losses.argmin(0), y), 1)
+    return np.asarray((counts > 0) & (counts * 2 * k >= counts.sum(0)))
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from covey.papers.afc_cfl_settings import (
     DATA,
     NAMES,
     SEEDS,
+    SETTINGS,
     SMALL_CLIP,
     Tuned,
     adp,
@@ -78,7 +79,6 @@ TABLE2 = {  # dataset -> method -> precision, recall, F1, accuracy
         "AFC-CFL": (0.631, 0.821, 0.722, 0.712),
     },
 }
-SETTINGS = ((2, 10), (2, 15), (2, 20), (3, 15), (3, 20))
 
 
 def table1(options: Options) -> Reproduction:
@@ -86,16 +86,15 @@ def table1(options: Options) -> Reproduction:
     seeds = options.count(SEEDS)
     runs = {
         (k, n): options.run(base(options, clusters=k, clients=n), seeds)
-        for k, n in (SETTINGS[:1] if options.quick else SETTINGS)
+        for k, n in (SETTINGS[:1] if options.quick else DATA[options.dataset].settings)
     }
     cells: list[Cell] = []
     for place, found in runs.items():
         printed = TABLE1.get(options.dataset, {}).get(place)
         accuracy = TABLE2.get(options.dataset, {}).get("none", UNPRINTED)[3] if place == (2, 10) else None
         cells += attacked(f"P={place[0]}, N={place[1]}", found, (*(printed or (None,) * 3), accuracy))
-    return framed(
-        options, "table1", f"Category inference on {NAMES[options.dataset]}", cells, _claims_table1(runs), seeds
-    )
+    title, run = f"Category inference on {NAMES[options.dataset]}", f"{len(runs)} of {len(SETTINGS)}"
+    return framed(options, "table1", title, cells, _claims_table1(runs), seeds, {"settings of the paper run": run})
 
 
 def _claims_table1(runs: dict[tuple[int, int], list[Outcome]]) -> list[Claim]:
