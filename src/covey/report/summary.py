@@ -129,9 +129,8 @@ def _privacy(run: Run) -> Tile:
         against = f" Guessing: {worst.form(worst.chance)}." if worst.chance is not None else ""
         seen_from = f" ({worst.vantage})" if worst.vantage else ""
         verdict = sentence_case(worst.verdict.split(":")[0])
-        words = (
-            f"{verdict}, by the strongest of {counted(len(found), 'attack')}: {worst.name.lower()}{seen_from}.{against}"
-        )
+        among = f", by the strongest of {len(found)} attacks" if len(found) > 1 else ""
+        words = f"{verdict}{among}: {worst.name.lower()}{seen_from}.{against}"
         colour = {"leak": "bad", "none": "good", "open": "ink"}[worst.kind]
         picture = track(
             finding_axis(worst), worst.value, interval_of(worst), worst.chance, (), worst.form, colour, ticks=False

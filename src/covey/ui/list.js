@@ -138,7 +138,7 @@
   const tally = () => {
     at("compare").hidden = !ticked.size;
     at("go").disabled = ticked.size < 2 || ticked.size > MOST;
-    at("ticked").textContent = counted(ticked.size, "run") + (ticked.size < 2 ? ": tick another to compare" : ticked.size > MOST ? `: at most ${MOST} compare` : "");
+    at("ticked").textContent = counted(ticked.size, "run") + (ticked.size < 2 ? ": tick another to compare" : ticked.size > MOST ? `: at most ${MOST} compare` : " ticked");
   };
 
   const poll = async () => {
