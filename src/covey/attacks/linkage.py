@@ -234,7 +234,7 @@ class GraphLinkage(ProfileLinkage):
         return matched | {"apart": self.memory["last"].astype(np.float32)}
 
     def more(self, seen: list[tuple[Any, list[int]]]) -> dict[str, Any]:
-        """How far one gets who is told, for each row, where all the others belong: what no matching can pass by much."""
+        """How far one gets who is told, for each row, where all the others belong: what there is to gain by matching better."""
         right = list[float]()
         for (a, before), (b, now) in pairwise(seen):
             true = np.array([before.index(i) if i in before else -1 for i in now], np.int64)
