@@ -61,7 +61,7 @@ def test_stand_ins_and_noisy_labels_are_named() -> None:
 def test_what_the_paper_leaves_open_is_shown_with_every_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(property_inference, "label_gaps", lambda options, beta: [f"gaps at {beta:g}"])
     options = Options(out=Path(), dataset="utkface")
-    for table, beta in (("mild", 10.0), ("table9", 1.0)):
+    for table, beta in (("mild", 10.0), ("undefended", 10.0), ("table9", 1.0)):
         made = property_inference._made(options, table, "", [], [])
         open_points = {"Dirichlet β", "clip C", "δ", "clusters", "simulated groups", "AUC covers", "cluster chosen on"}
         assert open_points <= set(made.settings) and made.settings["Dirichlet β"] == beta
