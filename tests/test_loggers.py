@@ -181,3 +181,24 @@ def test_mlflow_goes_on_where_a_run_broke_off(store: str, tmp_path: Path) -> Non
     assert [m.step for m in client.get_metric_history(found.info.run_id, "bytes/up")] == [1, 2, 3]
     run(Experiment.of(SMALL), out=tmp_path / "again", callbacks=[MLflow(store)], quiet=True)
     assert len(client.search_runs(place)) == 2  # a run that begins anew is another one
+
+
+def test_a_server_that_goes_away_costs_the_log_and_not_the_run(
+    store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    real = MlflowClient.log_batch
+
+    def failing(self: Any, run_id: str, metrics: Any = (), params: Any = ()) -> None:
+        if metrics and metrics[0].step == 2:
+            raise MlflowException("the server is\ngone")
+        real(self, run_id, metrics=metrics, params=params)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", failing)
+    result = run(Experiment.of(SMALL), callbacks=[MLflow(store)], quiet=True)
+    assert result.rounds == 3
+    assert capsys.readouterr().err.count("covey: MLflow is no longer written to: the server is") == 1
+    with pytest.raises(CoveyError, match="MLflow at nowhere://x cannot be used"):
+        MLflow("nowhere://x").begin(Experiment.of(SMALL), 0)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -109,7 +110,8 @@ class MLflow:
     """A run of the MLflow experiment `name`, with the configuration as parameters and the report as an artifact.
 
     `uri` is the tracking server's or store's; without one MLFLOW_TRACKING_URI counts, else MLflow's own choice. A resumed run goes
-    on in the MLflow run that its beginning left unfinished.
+    on in the MLflow run that its beginning left unfinished. A server that cannot be reached at the beginning is an error; one that
+    goes away later costs the log, never the run.
     """
 
     uri: str = ""
@@ -117,14 +119,26 @@ class MLflow:
     _client: Any = field(default=None, init=False, repr=False)
     _run: str = field(default="", init=False, repr=False)
     _last: int = field(default=0, init=False, repr=False)
+    _lost: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # what covey adds must not report on its user
-        self._client = _needs("mlflow", "mlflow").MlflowClient(tracking_uri=self.uri or None)
+        _needs("mlflow", "mlflow")
 
     def begin(self, experiment: Experiment, done: int) -> None:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self._open(experiment, done)
+        except MlflowException as e:
+            where = self.uri or os.environ.get("MLFLOW_TRACKING_URI", "its usual place")
+            raise CoveyError(f"MLflow at {where} cannot be used: {str(e).splitlines()[0][:200]}") from e
+
+    def _open(self, experiment: Experiment, done: int) -> None:
+        from mlflow import MlflowClient
         from mlflow.entities import Param, RunStatus
 
+        self._client, self._lost = MlflowClient(tracking_uri=self.uri or None), False
         known = self._client.get_experiment_by_name(self.name)
         place = known.experiment_id if known else self._client.create_experiment(self.name)
         digest = hashlib.sha256(experiment.toml().encode()).hexdigest()[:16]
@@ -146,11 +160,12 @@ class MLflow:
     def end(self, result: Result | None) -> None:
         if result is not None:
             self._add(verdicts(result))
-            self._client.log_dict(self._run, result.json(), "result.json")
+            self._try(lambda: self._client.log_dict(self._run, result.json(), "result.json"))
             report = result.folder / "report.html" if result.folder else None
             if report is not None and report.is_file():
-                self._client.log_artifact(self._run, str(report))
-        self._client.set_terminated(self._run, status="FINISHED" if result is not None else "KILLED")
+                self._try(lambda: self._client.log_artifact(self._run, str(report)))
+        status = "FINISHED" if result is not None else "KILLED"
+        self._try(lambda: self._client.set_terminated(self._run, status=status))
 
     def _add(self, values: Mapping[str, float]) -> None:
         from mlflow.entities import Metric
@@ -158,7 +173,19 @@ class MLflow:
         now = int(1000 * time.time())
         metrics = [Metric(name, value, now, self._last) for name, value in values.items()]
         for i in range(0, len(metrics), 1000):  # as many as a server takes at once
-            self._client.log_batch(self._run, metrics=metrics[i : i + 1000])
+            some = metrics[i : i + 1000]
+            self._try(lambda some=some: self._client.log_batch(self._run, metrics=some))  # type: ignore[misc]
+
+    def _try(self, send: Callable[[], Any]) -> None:
+        from mlflow.exceptions import MlflowException
+
+        if self._lost:
+            return
+        try:
+            send()
+        except (MlflowException, OSError) as e:
+            self._lost = True
+            print(f"covey: MLflow is no longer written to: {str(e).splitlines()[0][:200]}", file=sys.stderr)
 
     def _unfinished(self, place: str, digest: str) -> str:
         wanted = f"tags.`covey.configuration` = '{digest}' and attributes.status != 'FINISHED'"
