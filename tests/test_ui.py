@@ -23,7 +23,7 @@ from covey.ui.find import places
 from covey.ui.pages import confined
 from covey.ui.server import open_server
 from covey.ui.shelf import Shelf
-from covey.ui.tail import Tail
+from covey.ui.tail import Tail, glance
 from test_report import HOSTILE, synthetic_run
 
 SECRET = "a key that must not leave"
@@ -119,6 +119,7 @@ def test_audits_tables_and_seeds_are_seen_for_what_they_are(tmp_path: Path) -> N
     assert entries["p-table3.json"].facts == "mingledpie table3 · 2 claims"
     # One run over seeds: five rounds of the first and one of the second, of fifteen.
     assert (entries["seeds"].done, entries["seeds"].total, entries["seeds"].status) == (6, 15, "running")
+    assert entries["seeds"].page == "at/seeds/seed-1/report.html"  # the one that is at work
 
 
 def test_a_run_from_its_first_second_to_its_end(tmp_path: Path) -> None:
@@ -177,6 +178,15 @@ def test_only_new_lines_are_read(tmp_path: Path) -> None:
         file.write(record(3, 0.3).encode())
     tail.update()
     assert (tail.rounds, tail.curve) == (3, [0.1, 0.2, 0.3])
+
+
+def test_a_finished_run_is_glanced_at(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    rounds = ['{"round":1,"accuracy":null}\n', *(record(t, t / 1000) for t in range(1, 501)), '{"round": 5']
+    path.write_text("".join(rounds))
+    curve = glance(path, 40)
+    assert 38 <= len(curve) <= 40 and curve == sorted(curve) and curve[0] < 0.02 and curve[-1] > 0.48
+    assert glance(tmp_path / "nothing", 40) == []
 
 
 def test_the_list_as_the_page_reads_it(port: int) -> None:

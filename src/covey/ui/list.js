@@ -163,8 +163,10 @@
   const wait = (ms) => new Promise((done) => setTimeout(done, ms));
   const follow = async () => {
     for (;;) {
+      const begun = performance.now();
       if (!document.hidden) await poll();
-      await wait(entries.some(underWay) ? 1000 : 2500);
+      const took = performance.now() - begun; // a folder with thousands of runs is looked at less often
+      await wait(Math.max(entries.some(underWay) ? 1000 : 2500, 8 * took));
     }
   };
 

@@ -7,7 +7,7 @@ import stat
 import threading
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from covey.report.grids import chosen
 from covey.report.protection import WORDS, read_findings
 from covey.report.words import counted, duration, number, percent, pretty, sentence_case, size
 from covey.ui.find import OF_A_RUN, Place, places
-from covey.ui.tail import KINDS, Tail
+from covey.ui.tail import KINDS, Tail, glance
 
 T = TypeVar("T")
 POINTS = 40  # of a curve in the list
@@ -78,41 +78,54 @@ class Shelf:
         return known[1]
 
     def _read_run(self, place: Place) -> Entry:
-        folder = place.folder
-        config = fields(self._parsed(folder / "config.toml", tomllib.loads))
+        folder, config = place.folder, fields(self._parsed(place.folder / "config.toml", tomllib.loads))
         result = fields(self._parsed(folder / "result.json", json.loads))
-        tails = [self._tail(part / "metrics.jsonl") for part in place.parts or (folder,)]
         run = Run(folder.name, result, (), {}, config, "")
-        done, last = sum(tail.rounds for tail in tails), max(tails, key=lambda tail: tail.changed)
-        begun = _stamp(folder / "config.toml")[0]
-        changed = max(last.changed, _stamp(folder / "result.json")[0], begun)
-        rounds, seeds = number(dig(config, "training", "rounds")), number(config.get("seeds")) or 1
-        total = int((rounds or 0) * (seeds if place.parts else 1))
-        pace = self._pace(folder, changed, done, last)
-        status = _status(bool(result), done, total, self._clock() - changed, pace)
-        score = next((a for key in KINDS if (a := number(dig(result, "accuracy", key))) is not None), None)
-        score = score if score is not None else (last.curve[-1] if last.curve else None)
-        left = max(0.0, pace * (total - done) - (self._clock() - changed))
+        rounds, seeds = number(dig(config, "training", "rounds")) or 0, number(config.get("seeds")) or 1
         worst = next(iter(read_findings(run)), None)
-        path = self._path(folder)
+        common: dict[str, Any] = {
+            "kind": "run",
+            "path": self._path(folder),
+            "title": _title(run),
+            "facts": _facts(run),
+            "total": int(rounds * (seeds if place.parts else 1)),
+            "verdict": f"{worst.name}: {worst.said or WORDS[worst.kind]}" if worst else "",
+            "verdict_kind": worst.kind if worst else "",
+            "cost": _cost(run),
+        }
+        return self._finished(run, folder, common) if result else self._under_way(place, common)
+
+    def _finished(self, run: Run, folder: Path, common: dict[str, Any]) -> Entry:
+        score = next((a for key in KINDS if (a := number(dig(run.result, "accuracy", key))) is not None), None)
+        seeds = int(number(dig(run.result, "seeds", "n")) or 1)
         return Entry(
-            kind="run",
-            path=path,
-            page=_address(path, "report.html") if result or done else "",
-            title=_title(run),
-            facts=_facts(run),
+            **common,
+            page=_address(common["path"], "report.html"),
+            status="finished",
+            changed=_stamp(folder / "result.json")[0],
+            done=int(number(run.result.get("rounds")) or 0) * seeds,
+            accuracy="" if score is None else percent(score),
+            curve=_rounded(glance(folder / "metrics.jsonl", POINTS)),
+        )
+
+    def _under_way(self, place: Place, common: dict[str, Any]) -> Entry:
+        """A run without a result: somebody works on it, or did."""
+        tails = {part: self._tail(part / "metrics.jsonl") for part in place.parts or (place.folder,)}
+        where, last = max(tails.items(), key=lambda item: item[1].changed)
+        done, total = sum(tail.rounds for tail in tails.values()), common["total"]
+        changed = max(last.changed, _stamp(place.folder / "config.toml")[0])
+        pace, quiet = self._pace(place.folder, changed, done, last), self._clock() - changed
+        status = _status(done, total, quiet, pace)
+        left = round(max(1.0, pace * (total - done) - quiet))
+        return Entry(
+            **common,
+            page=_address(self._path(where), "report.html") if last.rounds else "",
             status=status,
             changed=changed,
-            done=int(number(result.get("rounds")) or 0) * int(seeds) if result else done,
-            total=total,
-            accuracy="" if score is None else percent(score),
-            curve=tuple(round(last.curve[i], 4) for i in chosen(len(last.curve), POINTS)),
-            left=duration(max(1, round(left))).replace(".0", "")
-            if status == "running" and pace and total > done
-            else "",
-            verdict=f"{worst.name}: {worst.said or WORDS[worst.kind]}" if worst else "",
-            verdict_kind=worst.kind if worst else "",
-            cost=_cost(run),
+            done=done,
+            accuracy=percent(last.curve[-1]) if last.curve else "",
+            curve=_rounded([last.curve[i] for i in chosen(len(last.curve), POINTS)]),
+            left=duration(left).replace(".0", "") if status == "running" and pace and total > done else "",
         )
 
     def _pace(self, folder: Path, changed: float, done: int, tail: Tail) -> float:
@@ -179,9 +192,12 @@ def _stamp(path: Path) -> tuple[float, int]:
     return (state.st_mtime, state.st_size) if stat.S_ISREG(state.st_mode) else (0.0, 0)
 
 
-def _status(finished: bool, done: int, total: int, quiet: float, pace: float) -> str:
-    if finished:
-        return "finished"
+def _rounded(curve: Sequence[float]) -> tuple[float, ...]:
+    return tuple(round(value, 4) for value in curve)
+
+
+def _status(done: int, total: int, quiet: float, pace: float) -> str:
+    """Of a run without a result."""
     if not done:
         return "starting" if quiet < PATIENCE else "stopped"
     if done >= total:  # attacks are being scored

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections import deque
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from covey.report.folder import dig
+from covey.report.grids import chosen
 from covey.report.words import number
 
 KINDS = ("average_cluster", "client_mean", "global")  # the accuracy that leads, as in the report
@@ -56,12 +58,31 @@ class Tail:
         if round_number is None:
             return
         self.rounds = int(round_number)
-        accuracy = next((a for key in KINDS if (a := number(dig(record, "accuracy", key))) is not None), None)
-        if accuracy is not None:
+        if (accuracy := leading(record)) is not None:
             self.curve.append(accuracy)
         phases = dig(record, "seconds")
         if isinstance(phases, dict):
             self.seconds.append(sum(s for v in phases.values() if (s := number(v)) is not None))
+
+
+def leading(record: object) -> float | None:
+    """The accuracy of a round that leads, where it was evaluated."""
+    return next((a for key in KINDS if (a := number(dig(record, "accuracy", key))) is not None), None)
+
+
+def glance(path: Path, points: int) -> list[float]:
+    """So many points of a finished run's curve. Most lines of a long file are not even parsed."""
+    try:
+        with open(path, "rb", opener=_no_link) as file:
+            lines = [line for line in file if b'"accuracy":null' not in line]
+    except OSError:
+        return []
+    found = []
+    for i in chosen(len(lines), points):
+        with contextlib.suppress(ValueError):
+            if (accuracy := leading(json.loads(lines[i]))) is not None:
+                found.append(accuracy)
+    return found
 
 
 def _no_link(path: str, flags: int) -> int:
