@@ -34,8 +34,10 @@ SERVERS = ("check", "blind", "open", "cluster", "average", "unblind", "sign")
 CASES = (("paillier", "none"), ("paillier", "rearrange"), ("paillier", "sketch"), ("bfv", "none"), ("bfv", "sketch"))
 
 
-def measure(scheme: str, mitigation: str, participants: int, weights: int, bits: int, threads: int) -> dict[str, Any]:
-    algorithm = FedCAPrivacy(mitigation=mitigation, bits=bits, threads=threads)
+def measure(
+    scheme: str, mitigation: str, participants: int, weights: int, bits: int, threads: int, fast: bool
+) -> dict[str, Any]:
+    algorithm = FedCAPrivacy(mitigation=mitigation, bits=bits, threads=threads, fast_opening=fast)
     start = torch.zeros(5, weights)
     setting = Setting(0, participants, 5, 1, Plan(), start, torch.ones(weights, dtype=torch.bool), scheme)
     spent: dict[str, Spent] = defaultdict(lambda: np.zeros(2))
@@ -79,7 +81,7 @@ def measure(scheme: str, mitigation: str, participants: int, weights: int, bits:
         everybody[name][1] for name in ("seal and sign", "open", "average", "open and verify") if name in everybody
     )
     return {
-        "case": f"{scheme}, {mitigation}",
+        "case": f"{scheme}, {mitigation}" + (", fast opening" if fast else ""),
         "columns": ["wall_s", "cpu_s"],
         "participant": {
             "seal and sign": (spent["seal and sign"] / participants).tolist(),
@@ -110,6 +112,7 @@ def main() -> None:
     parser.add_argument("--weights", type=int, default=178_110)
     parser.add_argument("--bits", type=int, default=2048)
     parser.add_argument("--threads", type=int, default=2, help="of the cloud provider when it opens rows")
+    parser.add_argument("--fast-opening", action="store_true", help="Paillier keys with a hidden subgroup")
     parser.add_argument("--cases", nargs="+", default=[f"{s},{m}" for s, m in CASES], help="scheme,mitigation ...")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
@@ -117,7 +120,8 @@ def main() -> None:
     print(f"{options.participants} participants, {options.weights:,} weights, Paillier of {options.bits} bits")
     for case in options.cases:
         scheme, mitigation = case.split(",")
-        result = measure(scheme, mitigation, options.participants, options.weights, options.bits, options.threads)
+        sizes = (options.participants, options.weights, options.bits, options.threads)
+        result = measure(scheme, mitigation, *sizes, options.fast_opening)
         results.append(result)
         own = result["participant"]
         first = results[0]["round_cpu_s"]

@@ -8,14 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from covey.algorithms import envelopes
+from covey.algorithms.contract import Setting
 from covey.algorithms.envelopes import Envelope, issue_keys, open_package, purpose_of, seal_model, sign
 from covey.algorithms.fedcaprivacy import FedCAPrivacy
 from covey.algorithms.two_servers import BusinessServer, CloudProvider, CoveredRound, continued, renumbered, settled
 from covey.crypto import blinded
+from covey.crypto.paillier import PrivateKey
 from covey.crypto.signatures import Signer
 from covey.errors import CoveyError
+from covey.learn.work import Plan
 
 
 def bits(values: list[list[int]]) -> np.ndarray:
@@ -165,6 +169,19 @@ def test_each_party_holds_its_own_keys_only(keys: dict[str, dict[str, Any]]) -> 
     row = blinded.sealer(keys["clients"]["csp"]).seal(np.zeros(5))
     with pytest.raises(CoveyError):  # participants cannot open what another sealed for the CSP
         blinded.opener(keys["clients"]["opening"]).open(row)
+
+
+def test_keys_that_open_faster_open_the_same() -> None:
+    setting = Setting(0, 2, 1, 1, Plan(), torch.zeros(1, 70), torch.ones(70, dtype=torch.bool), "paillier")
+    row = np.linspace(-3, 3, 70)
+    short = []
+    for choice in (False, True):
+        keys = FedCAPrivacy(fast_opening=choice).keys(setting)
+        sealed = blinded.sealer(keys["bs"]["participants"]).seal(row)
+        assert np.allclose(blinded.opener(keys["clients"]["opening"]).open(sealed), row, atol=1e-7)
+        private = PrivateKey.from_bytes(keys["csp"]["opening"].split(b"\n", 1)[1][4:])
+        short.append(int(private.order_p).bit_length() < 400)  # the exponent of an opening, else p - 1
+    assert short == [False, True]
 
 
 def test_one_round_by_hand() -> None:

@@ -52,10 +52,10 @@ def purpose_of(cluster: int, size: int) -> str:
     return f"{CLUSTER} {cluster}/{size}"
 
 
-def issue_keys(scheme: str, clients: int, bits: int, terms: int = 1) -> dict[str, dict[str, Any]]:
+def issue_keys(scheme: str, clients: int, bits: int, terms: int = 1, fast: bool = False) -> dict[str, dict[str, Any]]:
     """Key material by party; `own` holds what each participant has for itself alone. Nothing is signed in the clear."""
-    csp_opening, csp_sealing = blinded.issue(scheme, bits, terms)
-    opening, sealing = blinded.issue(scheme, bits, terms)
+    csp_opening, csp_sealing = blinded.issue(scheme, bits, terms, fast)
+    opening, sealing = blinded.issue(scheme, bits, terms, fast)
     common: dict[str, Any] = {"csp": csp_sealing, "opening": opening}
     bs: dict[str, Any] = {"csp": csp_sealing, "participants": sealing}
     if scheme != "none":

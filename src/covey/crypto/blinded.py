@@ -5,9 +5,9 @@ all rows of a round alike: it adds one blind, the same for all, so that only dif
 turns blocks of coordinates first. The key holder opens covered rows, compares them, and seals means of them, still covered,
 under a second key; the relay uncovers these without reading them. `SCHEMES` names what does this; each module offers
 
-    issue(bits, terms) -> (opening, sealing)   a key pair as bytes: for its holder, for everybody else; `terms` rows
-                                               (or blocks of one row) may be added under it
-    sealer(sealing), opener(opening)           the two sides; both keys of a protocol share one format
+    issue(bits, terms, fast) -> (opening, sealing)   a key pair as bytes: for its holder, for everybody else; `terms`
+                                                     rows (or blocks of one row) may be added under it
+    sealer(sealing), opener(opening)                 the two sides; both keys of a protocol share one format
 
 All schemes compute on the same whole numbers, so that they give the same models bit for bit. `none` is the same protocol
 in the clear: the relay could read what it relays, and covered rows are what the key holder would see (the blind is
@@ -97,9 +97,11 @@ def terms_for(scheme: str, rows: int, length: int) -> int:
     return max(rows, -(-length // int(_module(scheme).LEAST_BLOCK)))
 
 
-def issue(scheme: str, bits: int, terms: int = 1) -> tuple[bytes, bytes]:
-    """A fresh key pair (opening, sealing) from the operating system; the clear scheme's are empty names."""
-    opening, sealing = _module(scheme).issue(bits, terms)
+def issue(scheme: str, bits: int, terms: int = 1, fast: bool = False) -> tuple[bytes, bytes]:
+    """A fresh key pair (opening, sealing) from the operating system; the clear scheme's are empty names. `fast`: see
+    `fast_decryption` in `paillier.py`; other schemes are fast enough.
+    """
+    opening, sealing = _module(scheme).issue(bits, terms, fast)
     return _named(scheme, opening), _named(scheme, sealing)
 
 

@@ -35,7 +35,7 @@ LEAST_BLOCK = 4096
 _PLAIN_BITS = 40
 
 
-def issue(bits: int, terms: int) -> tuple[bytes, bytes]:
+def issue(bits: int, terms: int, fast: bool) -> tuple[bytes, bytes]:
     """`bits` is Paillier's; the ring has 128-bit security by itself. A blind and noise are two more ciphertexts."""
     keys = Keys.generate(bfv_ring(BOUND, terms=terms + 2, plain_bits=_PLAIN_BITS))
     return keys.to_bytes(), keys.sealing_only().to_bytes()

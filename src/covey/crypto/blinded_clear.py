@@ -30,7 +30,7 @@ LEAST_BLOCK = 64
 _WIDTHS = {b"4": "<i4", b"8": "<i8"}
 
 
-def issue(bits: int, terms: int) -> tuple[bytes, bytes]:
+def issue(bits: int, terms: int, fast: bool) -> tuple[bytes, bytes]:
     return b"", b""
 
 

@@ -22,8 +22,8 @@ from covey.errors import CoveyError
 LEAST_BLOCK = 32  # weights in a ciphertext, at the shortest key and the widest slots that a sketch asks for
 
 
-def issue(bits: int, terms: int) -> tuple[bytes, bytes]:
-    key = generate(bits)
+def issue(bits: int, terms: int, fast: bool) -> tuple[bytes, bytes]:
+    key = generate(bits, fast_decryption=fast)
     head = terms.to_bytes(4, "big")
     return head + key.to_bytes(), head + key.public.to_bytes()
 
