@@ -339,6 +339,8 @@ def test_the_report_reads_an_error_as_the_attack_does() -> None:
 def test_a_place_that_the_protocol_lacks_is_refused(vantage: str, said: str, tmp_path: Path) -> None:
     experiment = small(attacks=[{"name": "a1", "vantage": vantage}])
     with pytest.raises(CoveyError, match=re.escape(said)):
+        next(survey(experiment, tmp_path, ["fedcaprivacy"], ["none"], quiet=True))  # said of the experiment as it is
+    with pytest.raises(CoveyError, match=re.escape(said)):
         audit(experiment, tmp_path, quiet=True)
     with pytest.raises(CoveyError, match=re.escape(said)):
         run_once(experiment, quiet=True)
@@ -391,3 +393,21 @@ def test_a_kept_audit_points_at_no_run(tmp_path: Path) -> None:
     lines_ = page.read_text().splitlines()
     assert lines_[4].startswith("|  | accuracy | cluster identity | label preference |")
     assert lines_[6].startswith("| , + | 50.0 % | broken 1.00 S,S+C")
+
+
+def test_a_comparison_says_who_breaks_it_and_who_only_learns_something() -> None:
+    found = {
+        ("coalition", COALITION): finding(1.0, 0.9, 1.0),
+        ("a1", SERVER): finding(0.7, 0.6, 0.8),
+        ("a1", EAVESDROPPER): finding(0.5, 0.4, 0.6),
+    }
+    made = matrix(small(algorithm="mingledpie", clusters=4), found)
+    assert made.leaks(IDENTITY) == [("broken", [COALITION]), ("leaks", [SERVER])]
+    (line,) = [one for one in lines([made, made]) if "broken" in one and one.startswith(", ")][:1]
+    assert "broken 1.00 S+C; leaks S " in line
+
+
+def test_the_usual_place_of_an_attack_is_no_mistake_where_an_algorithm_lacks_it(tmp_path: Path) -> None:
+    """FedCAPrivacy's servers have other names; A1 looks from "server" unless told otherwise."""
+    quick = small(algorithm="fedcaprivacy", attacks=["a1"], training={"rounds": 2})
+    assert audit(quick, tmp_path, quiet=True).problem == ""

@@ -40,8 +40,18 @@ def audit(experiment: Experiment, out: str | Path, *, quiet: bool = False, watch
 
     `watch` is called after every round, for a progress of the caller's own.
     """
-    for attack in experiment.attacks:  # the audit looks from everywhere, so that a misspelt place would go unnoticed
-        check_vantage(attack.vantage, experiment.algorithm)
+    _check_places(experiment)
+    return _audit(experiment, out, quiet, watch)
+
+
+def _check_places(experiment: Experiment) -> None:
+    """The audit looks from everywhere, whatever its attacks are configured for: a misspelt place would go unnoticed."""
+    for attack in experiment.attacks:
+        if attack.vantage != ATTACKS[attack.name]().vantage:  # nobody wrote the usual one
+            check_vantage(attack.vantage, experiment.algorithm)
+
+
+def _audit(experiment: Experiment, out: str | Path, quiet: bool, watch: Callback | None) -> Audit:
     once = replace(experiment, attacks=(), seeds=1, out="")
     done: dict[Watch, tuple[dict[str, Any], str]] = {}
     failed: dict[Watch, str] = {}
@@ -82,6 +92,7 @@ def survey(
     A combination that does not exist, such as an encryption that an algorithm cannot run under, is left out; one that its
     algorithm refuses comes with its `problem` and without a matrix.
     """
+    _check_places(experiment)
     every = combinations(experiment, algorithms, protections)
     counts = [len(sittings(changed)) for changed in every]
     before = sum(_there_already(changed, Path(out)) for changed in every)
@@ -91,7 +102,7 @@ def survey(
             progress.update(done=done, note=where)
             tell = _teller(progress, done, where, changed.training.rounds)
             try:
-                yield audit(changed, out, quiet=True, watch=tell)
+                yield _audit(changed, out, True, tell)
             except CoveyError as problem:
                 yield Audit(**_heading(changed), stand_in="", accuracy=None, cells=(), runs=(), problem=str(problem))
         progress.update(done=sum(counts))

@@ -109,6 +109,10 @@ class Audit:
         """The parties with one of these verdicts on it."""
         return [c.column for c in self.cells if c.row == row and c.verdict in verdicts]
 
+    def leaks(self, row: str) -> list[tuple[str, list[str]]]:
+        """(verdict, the parties with it) of those who learn something, the worst first."""
+        return [(verdict, who) for verdict in LEAKING if (who := self.learners(row, verdict))]
+
     def says(self, row: str) -> bool:
         """Whether the row has a meaning in this experiment."""
         return any(c.row == row and c.verdict not in (INAPPLICABLE, NOBODY) for c in self.cells)

@@ -282,8 +282,10 @@ def _worst(audits: Sequence[Audit]) -> Section:
 
 def _who(audit: Audit, row: str) -> str:
     """Who learns it, and who was looked at and did not."""
-    learn, not_seen = audit.learners(row, *LEAKING), audit.learners(row, NOTHING_SEEN)
-    return ". ".join(f"{words} {', '.join(who)}" for words, who in (("To:", learn), ("None seen to:", not_seen)) if who)
+    learn, not_seen = audit.leaks(row), audit.learners(row, NOTHING_SEEN)
+    said = [(f"{sentence_case(verdict)}:" if len(learn) > 1 else "To:", who) for verdict, who in learn]
+    said += [("None seen to:", not_seen)] if not_seen else []
+    return ". ".join(f"{words} {', '.join(who)}" for words, who in said)
 
 
 def _protection(audit: Audit) -> str:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from covey.attacks.applies import CLIENT, COALITION, COLUMNS, EAVESDROPPER, ROWS, SECOND, SERVER
-from covey.audit_matrix import FAILED, LEAKING, Audit, Cell, Tried
+from covey.audit_matrix import FAILED, Audit, Cell, Tried
 from covey.report.words import percent, pretty
 
 WIDTH = 118
@@ -111,8 +111,12 @@ def _notes(audits: Sequence[Audit]) -> list[str]:
 
 
 def _worst(audit: Audit, row: str) -> str:
-    leaking = ",".join(LETTERS[column] for column in audit.learners(row, *LEAKING))
-    return f"{_short(audit.worst(row))} {leaking}".strip()
+    """The worst verdict with its score and whom it concerns, then milder ones: "broken 1.00 S+C; leaks S,E"."""
+    said: list[str] = []
+    for verdict, who in audit.leaks(row):
+        letters = ",".join(LETTERS[column] for column in who)
+        said.append(f"{verdict if said else _short(audit.worst(row))} {letters}")
+    return "; ".join(said) or _short(audit.worst(row))
 
 
 def _short(cell: Cell) -> str:
