@@ -105,12 +105,26 @@ def test_who_watches_together() -> None:
     assert ("a1", SERVER) in first and ("a1", EAVESDROPPER) in second and ("coalition", COALITION) in first
     assert {("category", CLIENT), ("loss_membership", CLIENT), ("a2", SERVER)} <= set(first)
     join = {"initial": 6, "join": 2, "join_every": 1}
-    assert sittings(small(algorithm="sattler", participation=join)) == [(), (("acquisition", CLIENT),)]
-    assert sittings(small(algorithm="sattler")) == [
-        ()
-    ]  # nobody joins: nothing to acquire; still a run, for the accuracy
-    cloud = sittings(small(algorithm="fedcaprivacy"))
-    assert [c for _, c in cloud[0]] == [SECOND] * 6 and len(cloud) == 1
+    loss = ("loss_membership", CLIENT)
+    assert sittings(small(algorithm="sattler", participation=join)) == [(loss,), (("acquisition", CLIENT),)]
+    assert sittings(small(algorithm="sattler")) == [(loss,)]  # nobody joins: nothing to acquire
+    assert sittings(small(algorithm="local")) == [()]  # no attack has anything to read; still a run, for the accuracy
+    (cloud,) = sittings(small(algorithm="fedcaprivacy"))
+    assert [c for name, c in cloud if name != "loss_membership"] == [SECOND] * 6 and loss in cloud
+
+
+def test_who_sees_the_models_in_the_clear_learns_what_a_client_learns_of_them() -> None:
+    leak = {("loss_membership", CLIENT): finding(0.8, 0.7, 0.9)}
+    for algorithm, encryption, plain in (
+        ("scaffold", "none", True),
+        ("mingledpie", "none", True),
+        ("mingledpie", "ckks", False),
+        ("fedcaprivacy", "none", False),
+    ):
+        made = matrix(small(algorithm=algorithm, encryption=encryption, clusters=4), leak)
+        assert made.cell(MEMBERSHIP, COALITION).carried == CLIENT  # the client is one of them
+        for column in (SERVER, EAVESDROPPER):
+            assert (made.cell(MEMBERSHIP, column).carried == CLIENT) == plain
 
 
 @sampled(st.sampled_from(sorted(ALGORITHMS)), st.sampled_from(["label_sets", "iid"]), st.integers(1, 3), st.booleans())
