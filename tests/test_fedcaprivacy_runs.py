@@ -144,7 +144,8 @@ def test_with_sketches_the_csp_sees_rows_only_when_it_clusters_and_never_whole()
     seen = opener.open_covered(sketches[0].rows).offsets.astype(float)
     kept = np.zeros(64, bool)
     kept[sketches[0].kept] = True
-    assert np.abs(seen[1:, kept]).max() < 2**30 < 2**50 < np.abs(seen[1:, ~kept]).min()  # else: numbers of 64 bits
+    assert np.abs(seen[1:, kept]).max() < 2**30  # weights, and else numbers of 64 bits
+    assert np.median(np.abs(seen[1:, ~kept])) > 2**60
 
 
 def test_with_sums_the_csp_sees_rows_only_when_it_clusters_and_models_are_the_same() -> None:
