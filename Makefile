@@ -7,13 +7,18 @@ export OMP_WAIT_POLICY ?= passive
 
 .venv/ready: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	@touch $@
+
+# For the tests: tools, and the extras that they cover.
+.venv/ready-dev: .venv/ready
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,deploy,ray,tensorboard]'
 	@touch $@
 
 run: .venv/ready
 	$(BIN)/covey run
 
-check: .venv/ready
+check: .venv/ready-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -24,7 +29,7 @@ test: check
 test-all: check
 	$(BIN)/pytest -n auto
 
-format: .venv/ready
+format: .venv/ready-dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
