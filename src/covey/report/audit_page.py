@@ -26,7 +26,7 @@ from covey.report.marks import track
 from covey.report.markup import Html, join, tag
 from covey.report.page import Page, render
 from covey.report.protection import Finding, finding_axis, interval_of
-from covey.report.words import counted, percent, plain, pretty, sentence_case
+from covey.report.words import counted, percent, plain, sentence_case
 
 LEGEND = (
     "▲ broken: a score of 0.95 or more; leaks: the whole 95 % interval lies above chance and above every attacker that ignores "
@@ -42,43 +42,27 @@ def write_audit(audits: Sequence[Audit], path: Path, command: str = "") -> Path:
 
 
 def audit_page(audits: Sequence[Audit], command: str = "") -> Page:
-    return _single(audits[0], command) if len(audits) == 1 else _several(audits, command)
+    from covey.report.audit_comparison import several  # which is made of the parts here
+
+    return _single(audits[0], command) if len(audits) == 1 else several(audits, command)
 
 
 def _single(audit: Audit, command: str) -> Page:
     headline = f"What leaks from {title(audit)}"
-    built = [_matrix(audit), _scores(audit), _gaps(audit), _sittings(audit), _made(command)]
+    built = [_matrix(audit), _scores(audit), gaps(audit), sittings(audit), made(command)]
     return Page(
         title=f"{headline} · covey",
         kicker="Audit",
         headline=headline,
-        lede=_lede(audit),
-        badges=_badges([audit]),
+        lede=lede(audit),
+        badges=badges([audit]),
         flock=None,
         tiles=_tiles(audit),
         sections=[section for section in built if section],
     )
 
 
-def _several(audits: Sequence[Audit], command: str) -> Page:
-    data = " and ".join(dict.fromkeys(pretty(a.dataset) for a in audits))
-    headline = f"What leaks: {counted(len(audits), 'combination')} of algorithm and defence on {data}"
-    lede = [
-        "Each line is one combination, each column the worst that any party learns of it. Follow a cell to the scores."
-    ]
-    return Page(
-        title=f"{headline} · covey",
-        kicker="Audit",
-        headline=headline,
-        lede=lede,
-        badges=_badges(audits),
-        flock=None,
-        tiles=[],
-        sections=[_worst(audits), *(_combination(i, a) for i, a in enumerate(audits) if not a.problem), _made(command)],
-    )
-
-
-def _lede(audit: Audit) -> list[str]:
+def lede(audit: Audit) -> list[str]:
     if audit.problem:
         return [audit.problem]
     leaking = [c for c in audit.cells if c.verdict in LEAKING]
@@ -94,7 +78,7 @@ def _lede(audit: Audit) -> list[str]:
     ]
 
 
-def _badges(audits: Sequence[Audit]) -> list[tuple[str, Html]]:
+def badges(audits: Sequence[Audit]) -> list[tuple[str, Html]]:
     generated = dict.fromkeys(a.stand_in for a in audits if a.stand_in)
     left_out = dict.fromkeys(note for a in audits for note in a.notes)
     marks = [("warn", tag("span", words)) for words in (*generated, *left_out)]
@@ -120,15 +104,18 @@ def _tiles(audit: Audit) -> list[Tile]:
 def _matrix(audit: Audit, prefix: str = "") -> Section | None:
     if audit.problem:
         return None
-    style = tag("style", Html(files("covey.report").joinpath("audit.css").read_text("utf-8")))
-    return Section("matrix", "Who learns what", LEGEND, join([style, _table(audit, prefix)]))
+    return Section("matrix", "Who learns what", LEGEND, join([own_style(), table(audit, prefix)]))
 
 
-def _table(audit: Audit, prefix: str) -> Html:
+def own_style() -> Html:
+    return tag("style", Html(files("covey.report").joinpath("audit.css").read_text("utf-8")))
+
+
+def table(audit: Audit, prefix: str) -> Html:
     head = tag("tr", tag("th", ""), *(tag("th", sentence_case(c), scope="col") for c in COLUMNS))
     body = []
     for row, means in ROWS.items():
-        cells = [_cell(audit.cell(row, column), prefix, sentence_case(column)) for column in COLUMNS]
+        cells = [shown_cell(audit.cell(row, column), prefix, sentence_case(column)) for column in COLUMNS]
         if not audit.says(row):
             why = next(c.why for c in audit.cells if c.row == row and c.verdict == INAPPLICABLE)
             said = tag("span", tag("span", f"{INAPPLICABLE}: {why}", class_="says"))
@@ -137,28 +124,31 @@ def _table(audit: Audit, prefix: str) -> Html:
     return tag("table", tag("thead", head), tag("tbody", *body), class_="audit")
 
 
-def _cell(cell: Cell, prefix: str, label: str, more: str = "") -> Html:
-    """Verdict, the worst score with the best guess beside it, and what else there is to say."""
+def shown_cell(cell: Cell, prefix: str, label: str, more: str = "", brief: bool = False) -> Html:
+    """Verdict, the worst score with the best guess beside it, and what else there is to say; `brief` for a long list."""
     kind = (
         "given" if cell.verdict == GIVEN else "leak" if cell.verdict in LEAKING else "none" if cell.tried else "quiet"
     )
     says = tag("span", f"{cell.verdict}{' ←' if cell.carried else ''}", class_="says")
     if cell.tried:
-        worst, others = cell.tried[0], len(cell.tried) - 1
-        score = f"{_spoken(worst.attack)} {worst.value:.2f}, guess {worst.bar:.2f}" + (
-            f" and {others} more" * (others > 0)
-        )
-        if kind == "none" and (end := not_excluded(cell.tried)) is not None:
-            score += f"; {'up' if worst.scale.upwards else 'down'} to {end:.2f} not excluded"
+        score = f"{cell.tried[0].value:.2f}, guess {cell.tried[0].bar:.2f}" if brief else _score(cell)
         parts = [says, tag("small", score, class_="scored"), tag("small", more) if more else ""]
-        inside = tag("a", *parts, href=f"#{_anchor(prefix, cell, worst)}", title=cell.why)
+        inside = tag("a", *parts, href=f"#{_anchor(prefix, cell, cell.tried[0])}", title=cell.why)
     else:
         why = (
             f"as the {cell.carried}" if cell.carried else cell.why if kind == "given" or cell.verdict == FAILED else ""
         )
-        words = more or why
+        words = more or ("" if brief else why)
         inside = tag("a", says, tag("small", words) if words else "", href=f"#{prefix}gaps", title=cell.why)
     return tag("td", inside, class_=kind, data_label=label)
+
+
+def _score(cell: Cell) -> str:
+    worst, others = cell.tried[0], len(cell.tried) - 1
+    score = f"{_spoken(worst.attack)} {worst.value:.2f}, guess {worst.bar:.2f}" + f" and {others} more" * (others > 0)
+    if cell.verdict == NOTHING_SEEN and (end := not_excluded(cell.tried)) is not None:
+        score += f"; {'up' if worst.scale.upwards else 'down'} to {end:.2f} not excluded"
+    return score
 
 
 def _spoken(attack: str) -> str:
@@ -171,7 +161,7 @@ def _anchor(prefix: str, cell: Cell, tried: Tried) -> str:
 
 
 def _scores(audit: Audit) -> Section | None:
-    found = list(_findings(audit, ""))
+    found = list(findings(audit, ""))
     lead = (
         "Dot and bar: score and its 95 % interval. Upright line: chance. Diamond: the best attacker that ignores what was "
         "observed. With many attacks in a matrix, one in forty or so exceeds its bar by luck: a second seed tells."
@@ -179,7 +169,7 @@ def _scores(audit: Audit) -> Section | None:
     return Section("scores", "Scores", lead, tag("ol", *found, class_="findings")) if found else None
 
 
-def _findings(audit: Audit, prefix: str) -> Iterator[Html]:
+def findings(audit: Audit, prefix: str) -> Iterator[Html]:
     """The worst of every cell; the other attacks there are folded away beneath it."""
     for cell in audit.cells:
         shown = [_finding(cell, tried, _anchor(prefix, cell, tried)) for tried in cell.tried if not cell.carried]
@@ -224,7 +214,7 @@ def _report(path: str) -> Html:
     return tag("a", "The run’s report", href=path)
 
 
-def _gaps(audit: Audit) -> Section | None:
+def gaps(audit: Audit) -> Section | None:
     """Cells without a score, those of a kind together."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for cell in audit.cells:
@@ -241,7 +231,7 @@ def _gaps(audit: Audit) -> Section | None:
     return Section("gaps", "Cells without a score", "Nothing here is a sign of safety.", table)
 
 
-def _sittings(audit: Audit) -> Section | None:
+def sittings(audit: Audit) -> Section | None:
     if not any(run["report"] for run in audit.runs):
         return None
     rows = [
@@ -252,50 +242,6 @@ def _sittings(audit: Audit) -> Section | None:
     return Section("runs", "Runs", lead, rows_table(["Report", "Attacks that watched"], rows, "sittings"))
 
 
-def _made(command: str) -> Section:
+def made(command: str) -> Section:
     lead = "Finished runs are read back and interrupted ones go on, so the same command again costs nothing."
     return Section("command", "How it was made", lead, tag("pre", command or "covey.audit.audit(experiment, out)"))
-
-
-def _worst(audits: Sequence[Audit]) -> Section:
-    style = tag("style", Html(files("covey.report").joinpath("audit.css").read_text("utf-8")))
-    rows = [row for row in ROWS if any(a.says(row) for a in audits if not a.problem)]
-    columns = tag("colgroup", Html('<col class="first"><col class="second">'), *([Html("<col>")] * len(rows)))
-    names = ("Accuracy", *(sentence_case(row) for row in rows))
-    head = tag("tr", tag("th", ""), *(tag("th", name, scope="col") for name in names))
-    body = []
-    for i, audit in enumerate(audits):
-        name = join([pretty(audit.algorithm), tag("small", _protection(audit))])
-        whole = name if audit.problem else tag("a", name, href=f"#combination-{i}")
-        accuracy = "–" if audit.accuracy is None else percent(audit.accuracy)
-        cells = [tag("td", tag("span", accuracy, class_="scored"), class_="plain", data_label="Accuracy")]
-        if audit.problem:
-            refused = tag("span", tag("span", "refused", class_="says"), tag("small", audit.problem))
-            cells.append(tag("td", refused, class_="quiet", colspan=len(rows), data_label="Matrix"))
-        else:
-            cells += [_cell(audit.worst(row), f"{i}-", sentence_case(row), _who(audit, row)) for row in rows]
-        body.append(tag("tr", tag("th", whole, scope="row"), *cells))
-    table = tag("table", columns, tag("thead", head), tag("tbody", *body), class_="audit worst")
-    left = ", ".join(row for row in ROWS if row not in rows)
-    return Section("comparison", "Comparison", LEGEND + (f" Left out: {left}." if left else ""), join([style, table]))
-
-
-def _who(audit: Audit, row: str) -> str:
-    """Who learns it, and who was looked at and did not."""
-    learn, not_seen = audit.leaks(row), audit.learners(row, NOTHING_SEEN)
-    said = [(f"{sentence_case(verdict)}:" if len(learn) > 1 else "To:", who) for verdict, who in learn]
-    said += [("None seen to:", not_seen)] if not_seen else []
-    return ". ".join(f"{words} {', '.join(who)}" for words, who in said)
-
-
-def _protection(audit: Audit) -> str:
-    return "undefended" if audit.protection == "none" else " and ".join(map(pretty, audit.protection.split("+")))
-
-
-def _combination(i: int, audit: Audit) -> Section:
-    found = tag("ol", *_findings(audit, f"{i}-"), class_="findings")
-    parts = [_table(audit, f"{i}-"), tag("details", tag("summary", "Every score"), found)]
-    more = [section for section in (_gaps(audit), _sittings(audit)) if section]
-    parts += [tag("details", tag("summary", s.title), s.body, id=f"{i}-{s.anchor}") for s in more]
-    body = tag("details", tag("summary", "Matrix and scores"), *parts)
-    return Section(f"combination-{i}", title(audit), " ".join(_lede(audit)), body, listed=False)
