@@ -107,7 +107,7 @@ GRIDS: dict[str, Grid] = {
     "table9": lambda o: passive(o, (3, 5) if o.quick else (3, 5, 10, 15, 20)),
     "fig2": pictured,
     "mild": mild,
-    "undefended": lambda o: [w for w in mild(o) if w.column == "undefended" and w.row.endswith(" FL")],
+    "undefended": lambda o: [w for w in mild(o) if "DP" not in w.column and w.row.endswith(" FL")],
     "tasks": lambda o: passive(o, (5,)),
 }
 PARTITIONS = {"table3": 10, "table9": 10, "mild": 10, "fig2": 2}  # of other tables: 5

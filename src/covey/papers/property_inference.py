@@ -195,8 +195,8 @@ def mild_skew(options: Options) -> Reproduction:
 
 
 def undefended(options: Options) -> Reproduction:
-    """K = 5, β = 10 on FL: the attack alone, with its controls (a row of `mild`)."""
-    return _mild(options, "undefended", "Mild skew: the attack on FL")
+    """K = 5, β = 10 on FL: the attack and its placebo (two rows of `mild`)."""
+    return _mild(options, "undefended", "Mild skew: the attack on FL and its placebo")
 
 
 def _mild(options: Options, table: str, title: str) -> Reproduction:
