@@ -7,10 +7,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+from hypothesis import settings
 
 from chromium import Browser
 
 torch.set_num_threads(1)
+settings.register_profile("covey", deadline=None)  # a busy machine is no mistake
+settings.load_profile("covey")
 
 
 @pytest.fixture(scope="module")

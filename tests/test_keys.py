@@ -33,6 +33,9 @@ from covey.prepare import cut, prepare
 NAMES = ["north", "south"]
 
 
+MINGLEDPIE = {"name": "mingledpie", "threshold": 1}  # of two clusters
+
+
 def experiment(algorithm: Any = "ifca", **more: Any) -> Experiment:
     table = {
         "dataset": "digits",
@@ -49,7 +52,7 @@ def experiment(algorithm: Any = "ifca", **more: Any) -> Experiment:
 MADE = {
     "two servers": experiment("fedcaprivacy", encryption="bfv"),
     "paillier": experiment("fedcaprivacy", encryption="paillier", deployment={"rehearsal": True}),
-    "shared key": experiment("mingledpie", encryption="ckks"),
+    "shared key": experiment(MINGLEDPIE, encryption="ckks"),
     "in the clear": experiment("ifca"),
 }
 
@@ -396,7 +399,7 @@ def test_a_deployment_draws_in_secret_and_a_rehearsal_does_not() -> None:
     assert (keys.deployed(fedca).algorithm.draw, keys.deployed(fedca).algorithm.bits) == ("secret", 3072)
     chosen = experiment({"name": "fedcaprivacy", "bits": 4096}, encryption="paillier")
     assert keys.deployed(chosen).algorithm.bits == 4096
-    assert keys.deployed(experiment("mingledpie")).algorithm.draw == "secret"
+    assert keys.deployed(experiment(MINGLEDPIE)).algorithm.draw == "secret"
     assert keys.deployed(experiment()) == experiment()
     again = experiment("fedcaprivacy", encryption="paillier", deployment={"rehearsal": True})
     assert keys.deployed(again) == again
@@ -406,7 +409,7 @@ def test_a_deployment_draws_in_secret_and_a_rehearsal_does_not() -> None:
 
 def test_the_command_line_makes_adds_and_explains(tmp_path: Path) -> None:
     source = tmp_path / "own.toml"
-    source.write_text(experiment("mingledpie").toml())
+    source.write_text(experiment(MINGLEDPIE).toml())
     runner, out = CliRunner(), tmp_path / "made" / "keys"
     asked = ["keys", "make", str(source), "--silos", "north, south", "--out", str(out), "--rehearsal"]
     answer = runner.invoke(app, [*asked, "--set", "seed=7"])
@@ -422,7 +425,7 @@ def test_the_command_line_makes_adds_and_explains(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- what is agreed
 
 
-@pytest.mark.parametrize("algorithm", ["mingledpie", "pqfed", "fedcaprivacy"])
+@pytest.mark.parametrize("algorithm", [MINGLEDPIE, "pqfed", "fedcaprivacy"], ids=str)
 def test_what_is_agreed_is_what_the_simulation_prepares(algorithm: str) -> None:
     wanted = experiment(algorithm, model="fcnn", layers={"personal": 0 if algorithm == "fedcaprivacy" else 1}, seed=3)
     agreed = agree(wanted)
