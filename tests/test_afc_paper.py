@@ -108,6 +108,11 @@ def test_verdicts_on_the_papers_own_figures() -> None:
         "AFC-CFL": [outcome(0.773, 0.79, control=0.92)] * 3
     }  # an attacker who ignores the update learns as much
     assert [c.verdict for c in afc_cfl._claims_table2(still)] == ["partly", "holds", "holds"]
+    lacking = [outcome(0.773, 0.79, control=0.7) for _ in range(3)]
+    for one in lacking:
+        del one.attack("category")["controls"]["single samples"]
+    first, *_ = afc_cfl._claims_table2(told | {"AFC-CFL": lacking})  # nobody asked the attacker that may do best
+    assert first.verdict == "partly" and "older than the control “single samples”" in first.why
     flat = {row: [outcome(0.9, 0.8)] * 3 for row in told}
     assert [c.verdict for c in afc_cfl._claims_table2(flat)] == ["does not hold", "does not hold", "holds"]
 
