@@ -125,20 +125,20 @@ def test_a_run_that_fails_costs_only_itself(
     empty = tmp_path / "no data"
     empty.mkdir()
     monkeypatch.setenv("COVEY_DATA", str(empty))
-    made = sweep(SMALL, ["dataset=mnist,digits"], 1, tmp_path / "out", quiet=True)
-    assert list(made.failed) == ["dataset=mnist seed 0"] and "mnist" in made.failed["dataset=mnist seed 0"]
+    made = sweep(SMALL, ["dataset=texas100,digits"], 1, tmp_path / "out", quiet=True)
+    assert list(made.failed) == ["dataset=texas100 seed 0"] and "texas100" in made.failed["dataset=texas100 seed 0"]
     assert [s.values for s in made.settings] == [{"dataset": "digits"}]
     assert any("1 run failed" in line for line in lines(made))
     monkeypatch.setattr(
         "sys.argv", ["covey", "run", str(tmp_path / "e.toml"), "--out", str(tmp_path / "out"), "--json"]
     )
     (tmp_path / "e.toml").write_text(Experiment.of(SMALL).toml())
-    sys.argv += ["--sweep", "dataset=mnist,digits"]
+    sys.argv += ["--sweep", "dataset=texas100,digits"]
     with pytest.raises(SystemExit) as ending:
         main()
     printed = capsys.readouterr()
     assert ending.value.code == 2 and json.loads(printed.out)["failed"].keys() == made.failed.keys()
-    assert printed.err.startswith("covey: dataset=mnist seed 0 failed (") and printed.err.count("\n") == 1
+    assert printed.err.startswith("covey: dataset=texas100 seed 0 failed (") and printed.err.count("\n") == 1
 
 
 def test_a_killed_run_is_told_and_goes_on_when_the_sweep_is_started_again(
