@@ -1,6 +1,6 @@
 """What deployment costs: a round of three silos over Flower, against the work that the silos do in it.
 
-    covey bench deployment            # 3 silos, FCNN, MingledPie under CKKS, TLS and node authentication, loopback
+    covey bench deployment            # 3 silos, FCNN on MNIST, MingledPie under CKKS, TLS and node authentication, loopback
     covey bench deployment --resnet   # 2 silos, ResNet-18: some 180 MB up per silo and round
 
 Overhead is a round's time on the coordinator's clock less the slowest silo's own work in it. All parties share this machine, so it
@@ -31,11 +31,11 @@ NAMES = ["north", "south", "west"]
 def experiment(resnet: bool, rounds: int) -> Experiment:
     return Experiment.of(
         {
-            "dataset": "digits",
-            "model": "resnet18" if resnet else "mlp_wide",
+            "dataset": "digits" if resnet else "mnist",
+            "model": "resnet18" if resnet else "fcnn",
             "clients": 2 if resnet else 3,
             "clusters": 2,
-            "partition": {"name": "label_sets", "public": 20},
+            "partition": {"name": "label_sets", "public": 20} | ({} if resnet else {"samples": 500}),
             "start": {"pretrain_epochs": 0},
             "algorithm": {"name": "mingledpie", "threshold": 1},  # of two clusters
             "encryption": "ckks",
