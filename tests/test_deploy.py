@@ -221,9 +221,6 @@ def tampered(deployment: Deployment, change: Any) -> None:
     deployment.office.tamper = tamper
 
 
-KEPT: dict[str, bytes] = {}
-
-
 def reply(letter: Letter, **changed: Any) -> Told:
     return replace(letter.body, reply=replace(letter.body.reply, **changed))
 
