@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from covey import __version__, checkpoint
 from covey.algorithms.contract import Server
 from covey.deploy.agreed import Agreed, digest, experiment_of, setting_of
 from covey.deploy.keys import Party
-from covey.deploy.letters import Hello, Opened, Post, Told, largest_message
+from covey.deploy.letters import Hello, Opened, Post, Told, largest_message, told_to_owner
 from covey.deploy.transcript import Transcript
 from covey.errors import CoveyError
 
@@ -26,6 +25,7 @@ class Further:
     """`handle` takes a letter's bytes and gives the answer's."""
 
     def __init__(self, party: Party, agreed: Agreed, folder: Path, say: Callable[[str], None] = print) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder, self.say, self.role, self.keys = folder, say, party.role, party.keys
         self.digest = digest(agreed)
         self.experiment = experiment_of(agreed, {"workers": 1})
@@ -43,17 +43,8 @@ class Further:
         self._newest = self._load()
 
     def handle(self, data: bytes) -> bytes:
-        try:
-            opened = self.post.read(data)
-            return self._answer(opened)
-        except CoveyError as e:
-            self.say(f"refused: {e}")
-            raise
-        except Exception as e:  # a mistake of ours: the party stays, and its owner can send us what happened
-            with (self.folder / "failures.log").open("a", encoding="utf-8") as file:
-                traceback.print_exc(file=file)
-            self.say(f"failed: {type(e).__name__}; see {self.folder / 'failures.log'}")
-            raise CoveyError("an error in covey") from e
+        with told_to_owner(self.folder, self.say):
+            return self._answer(self.post.read(data))
 
     def _answer(self, opened: Opened) -> bytes:
         letter, round = opened.letter, opened.round
@@ -93,7 +84,6 @@ class Further:
 
     def _save(self, round: int) -> None:
         if round > self._newest:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             checkpoint.append_line(self.folder / "rounds.jsonl", {"round": round})
             self._newest = round
 

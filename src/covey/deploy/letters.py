@@ -8,8 +8,11 @@ redirect, replay or swap one, and a party that is asked twice knows it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from covey.algorithms.contract import Setting
@@ -100,6 +103,23 @@ class Post:
         if letter.receiver not in (self.role, ANYONE):
             raise CoveyError(f"a letter of '{envelope.sender}' for '{letter.receiver}' came to '{self.role}'")
         return Opened(letter, envelope.sender, envelope.round)
+
+
+@contextmanager
+def told_to_owner(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """A letter that is refused, or that we fail on, is told to this party's owner; its writer learns only that there is no
+    answer. After a mistake of ours the party stays, and `failures.log` can be sent to us.
+    """
+    try:
+        yield
+    except CoveyError as e:
+        say(f"refused: {e}")
+        raise
+    except Exception as e:
+        with (folder / "failures.log").open("a", encoding="utf-8") as file:
+            traceback.print_exc(file=file)
+        say(f"failed: {type(e).__name__}; see {folder / 'failures.log'}")
+        raise CoveyError("an error in covey") from e
 
 
 def largest_message(setting: Setting, max_megabytes: float, history: int = 1) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from covey import __version__, checkpoint
 from covey.data.federation import Dataset, Federation
 from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
 from covey.deploy.keys import Party
-from covey.deploy.letters import Hello, Opened, Post, Told, largest_message
+from covey.deploy.letters import Hello, Opened, Post, Told, largest_message, told_to_owner
 from covey.deploy.model import SiloModel
 from covey.deploy.transcript import Transcript
 from covey.engines.host import Examiner, Host, heterogeneous
@@ -63,6 +62,7 @@ class Silo:
         share_accuracy: bool = False,
         say: Callable[[str], None] = print,
     ) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder, self.say, self.share_accuracy = folder, say, share_accuracy
         self.agreed, self.digest, self.role = agreed, digest(agreed), party.role
         self.experiment = experiment_of(agreed, {"device": device, "workers": 1})
@@ -82,17 +82,8 @@ class Silo:
 
     def handle(self, data: bytes) -> bytes:
         """The answer to a letter; a CoveyError, told to the user as well, where it is refused."""
-        try:
-            opened = self.post.read(data)
-            return self._answer(opened)
-        except CoveyError as e:
-            self.say(f"refused: {e}")
-            raise
-        except Exception as e:  # a mistake of ours: the party stays, and its owner can send us what happened
-            with (self.folder / "failures.log").open("a", encoding="utf-8") as file:
-                traceback.print_exc(file=file)
-            self.say(f"failed: {type(e).__name__}; see {self.folder / 'failures.log'}")
-            raise CoveyError("an error in covey") from e
+        with told_to_owner(self.folder, self.say):
+            return self._answer(self.post.read(data))
 
     def _answer(self, opened: Opened) -> bytes:
         letter = opened.letter
