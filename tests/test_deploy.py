@@ -149,6 +149,32 @@ def test_a_silo_started_again_remembers(tmp_path: Path) -> None:
     assert shown[0] == shown[1] or set(map(str, shown[0])) <= set(map(str, shown[1]))  # kept, never drawn anew
 
 
+def test_a_round_whose_answer_could_not_be_stored_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """North's disk is full once, in round 2: it is not counted there, and its memory is as before."""
+    deployment = Deployment(tmp_path, rehearsal("scaffold"))
+    north = deployment.parties["north"]
+    coordinator = deployment.coordinator()
+    state, _ = coordinator._begin()
+
+    def ask(round: int) -> bytes:
+        letter = coordinator.office.post.write(coordinator.office.run, "round", "client:0", round, state)[0]
+        return encode(decode(decode(bytes(north.handle(letter))).payload).body)
+
+    ask(1)
+    with monkeypatch.context() as full:
+        full.setattr(north, "_save", lambda state: (_ for _ in ()).throw(CoveyError("the disk is full")))
+        with pytest.raises(CoveyError, match="disk is full"):
+            ask(2)
+    again = ask(2)
+    other = Deployment(tmp_path / "other", rehearsal("scaffold"))
+    north, coordinator = other.parties["north"], other.coordinator()
+    coordinator._begin()
+    ask(1)
+    assert ask(2) == again
+
+
 def test_a_silo_predicts_with_what_it_took_home(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path, rehearsal("fedem", training={"rounds": 4, "lr": 0.1}))
     deployment.coordinator().run()

@@ -122,12 +122,13 @@ class Silo:
         if slowest < 1:
             speeds = self.experiment.participation.speeds(self.setting.seed, self.setting.clients)
             plan = heterogeneous(plan, float(speeds[self.number]))
+        self.host.memories[self.number] = self.state.memory  # not that of a try whose answer could not be stored
         (outcome,) = self.host.run(round, [(self.number, opened.letter.body, plan)])
+        memory = self.host.snapshot(round).get(self.number, {})
         accuracy = None
         if self.share_accuracy and self.experiment.deployment.report_accuracy:
             accuracy = self.host.score(round, [(self.number, opened.letter.body, plan)])[0].own
         told = Told(outcome.reply, accuracy)
-        memory = self.host.snapshot(round).get(self.number, {})
         spends = [*self.state.spends, *((round, event) for event in outcome.events)]
         checkpoint.write_atomically(self.folder / "reply.bin", encode(told), mode=0o600)
         self._save(SiloState(opened.letter.run, round, asked, memory, self.state.seed, spends))
