@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from covey import Experiment
-from covey.data.export import export
 from covey.deploy import keys
+from covey.deploy.export import export
 
 NAMES = ["north", "south", "west"]
 

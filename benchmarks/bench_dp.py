@@ -25,9 +25,9 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from covey.learn.flat import Network
+from covey.learn.initial import initial
 from covey.learn.machine import Machine
 from covey.learn.work import Job, Plan, Train
-from covey.models.start import initial
 
 BATCH, LR, CLIP, NOISE = 50, 0.1, 1.0, 0.5
 GOAL = 2.0  # clipped training costs at most so many times plain training

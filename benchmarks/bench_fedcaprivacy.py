@@ -25,8 +25,8 @@ import torch
 from numpy.typing import NDArray
 
 from covey.algorithms.contract import Server, Setting, own_keys
-from covey.algorithms.envelopes import open_package, padded, seal_model
-from covey.algorithms.fedcaprivacy import FedCAPrivacy
+from covey.algorithms.fedcaprivacy.envelopes import open_package, padded, seal_model
+from covey.algorithms.fedcaprivacy.fedcaprivacy import FedCAPrivacy
 from covey.learn.work import Plan
 
 Spent = NDArray[np.float64]  # [2] seconds of wall clock and of CPU

@@ -20,11 +20,11 @@ import numpy as np
 import torch
 
 from covey.algorithms.contract import Server, Setting, make_keys
-from covey.algorithms.mingledpie import MingledPie, MingledSums, MingledUpdate, seal_with_indicator
+from covey.algorithms.mingledpie.mingledpie import MingledPie, MingledSums, MingledUpdate, seal_with_indicator
 from covey.data.federation import Dataset, Federation
-from covey.experiment import Experiment
+from covey.experiment.experiment import Experiment
 from covey.learn.work import Plan
-from covey.run import run
+from covey.rounds.loop import run
 
 
 def random_images(clients: int, samples: int = 450) -> Federation:

@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from covey.crypto.packing import Packing
-from covey.crypto.paillier import generate
-from covey.crypto.paillier_vectors import VectorOpener
+from covey.crypto.paillier.paillier import generate
+from covey.crypto.paillier.vectors import VectorOpener
+from covey.crypto.sealing.packing import Packing
 
 DIMENSION = 178_110
 GOALS = {"encrypt": 300.0, "decrypt": 30.0}

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from covey.data.federation import Dataset, Federation
-from covey.engines.ray import RayWorkers
+from covey.engines.prepare import prepare, start_engine
+from covey.engines.ray.engine import RayWorkers
 from covey.engines.simulate import Hosts
-from covey.experiment import Experiment
+from covey.experiment.experiment import Experiment
 from covey.messages import encode
-from covey.prepare import prepare, start_engine
 
 SAMPLES = 500
 

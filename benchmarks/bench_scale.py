@@ -65,8 +65,8 @@ class Peak:
 def one(clients: int, most: int, engine: str) -> dict[str, float]:
     """One round of so many clients, with the data of the most there will be."""
     from covey.data.federation import Dataset, Federation
-    from covey.experiment import Experiment
-    from covey.run import run
+    from covey.experiment.experiment import Experiment
+    from covey.rounds.loop import run
 
     rng = np.random.default_rng()
     x = rng.integers(0, 256, (most * SAMPLES, 28, 28), dtype=np.uint8)

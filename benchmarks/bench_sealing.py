@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from covey.crypto import fmd, sealing
+from covey.crypto import fmd
+from covey.crypto.sealing import sealing
 
 LENGTH, CLUSTERS, RATE = 159_010, 10, 0.5
 TENSEAL_REPEATS = 5

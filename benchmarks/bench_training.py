@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from covey.data.sources import load
+from covey.data.sources.load import load
 from covey.errors import CoveyError
 from covey.learn.flat import Network
 from training_contenders import CONTENDERS, network

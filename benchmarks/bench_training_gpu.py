@@ -24,10 +24,10 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from covey.learn.flat import Network
+from covey.learn.initial import initial
 from covey.learn.machine import Machine
 from covey.learn.precision import precision
 from covey.learn.work import Head, Job, Losses, Plan, Train
-from covey.models import initial
 
 CLIENTS, BATCH = 120, 50
 GOALS = {"fcnn": 300, "cnn": 40, "cnn5": 0, "gru": 80, "resnet18": 4}  # times the research loop; 0: only reported

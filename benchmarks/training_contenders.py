@@ -89,8 +89,8 @@ def research_loop(case: Case, turns: Turns) -> None:
 
 def covey(case: Case, turns: Turns) -> None:
     from covey.data.federation import Dataset, Federation
-    from covey.experiment import Experiment
-    from covey.run import run
+    from covey.experiment.experiment import Experiment
+    from covey.rounds.loop import run
 
     x, y = (np.array(array) for array in arrays(case.folder))
     dataset = Dataset("pixels", x, y, x[:BATCH], y[:BATCH], tuple(str(c) for c in range(CLASSES)))

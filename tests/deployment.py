@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from covey import Experiment, run
-from covey.data.export import export
 from covey.data.folder import read_folder
 from covey.deploy import keys
 from covey.deploy.coordinator import Coordinator
-from covey.deploy.further import Further
+from covey.deploy.export import export
+from covey.deploy.second_server import Further
 from covey.deploy.silo import Silo
 from covey.errors import CoveyError
 

@@ -57,7 +57,7 @@ def slow(self: Any, call: bytes) -> bytes:
 
 def wrong_key(self: Any, call: bytes) -> bytes:
     """Seals under keys of its own making."""
-    from covey.crypto import sealing
+    from covey.crypto.sealing import sealing
 
     self.host.keys["sealing"] = sealing.generate_keys("ckks", 16.0, self.setting.clients)
     return honest(self, call)

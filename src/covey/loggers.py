@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from covey.errors import CoveyError, nearest
-from covey.experiment import Experiment
-from covey.report.words import number
-from covey.result import Result
+from covey.experiment.experiment import Experiment
+from covey.report.format import number
+from covey.rounds.result import Result
 
 
 def scalars(record: Mapping[str, Any]) -> dict[str, float]:

@@ -17,7 +17,7 @@ def covey(line: str) -> Any:
     """Runs a command as the terminal would; the page that it wrote, if any, is shown below what it printed."""
     import click
 
-    from covey.cli import app
+    from covey.cli.main import app
 
     said = io.StringIO()
     try:

@@ -3,15 +3,15 @@ become the next state. No batching, no processes, no sockets.
 """
 
 from covey.algorithms.fedavg import FedAvg
-from covey.algorithms.fedcaprivacy import FedCAPrivacy
+from covey.algorithms.fedcaprivacy.fedcaprivacy import FedCAPrivacy
 from covey.algorithms.feddyn import FedDyn
 from covey.algorithms.fedem import FedEM
 from covey.algorithms.fedprox import FedProx
 from covey.algorithms.fedsoft import FedSoft
 from covey.algorithms.ifca import IFCA
 from covey.algorithms.local import LocalOnly
-from covey.algorithms.mingledpie import MingledPie
-from covey.algorithms.pqfed import PQFed
+from covey.algorithms.mingledpie.mingledpie import MingledPie
+from covey.algorithms.pqfed.pqfed import PQFed
 from covey.algorithms.routing import Routing
 from covey.algorithms.sattler import Sattler
 from covey.algorithms.scaffold import Scaffold

@@ -94,7 +94,7 @@ def _share(value: Any, setting: Setting, keys: Mapping[str, Any]) -> None:
 
 
 def _sealed(value: Any, length: int, keys: Mapping[str, Any]) -> None:
-    from covey.crypto import sealing
+    from covey.crypto.sealing import sealing
 
     if not isinstance(value, bytes):
         raise CoveyError(f"is a {type(value).__name__}, expected sealed bytes")

@@ -132,17 +132,6 @@ def wanted(algorithm: Algorithm, state: Any, clients: Iterable[int], method: str
     return [int(i) for i in clients if asked is None or asked(state, int(i))]
 
 
-def with_work(coroutine: Coroutine, change: Callable[[Work], Work]) -> Coroutine:
-    """The same coroutine, with every work that it asks for changed on the way."""
-    answer: Any = None
-    while True:
-        try:
-            request = coroutine.send(answer)
-        except StopIteration as stop:
-            return stop.value
-        answer = yield [change(work) for work in request] if isinstance(request, list) else change(request)
-
-
 def own_keys(keys: Mapping[str, Any], client: int) -> dict[str, Any]:
     """What one client holds of `keys["clients"]`: all that is common, and its entry under "own"."""
     common = {name: value for name, value in keys.items() if name != "own"}

@@ -16,11 +16,11 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from covey.algorithms import rebuild
 from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
-from covey.algorithms.mingledpie import sealer_of
-from covey.algorithms.rebuild import Rebuilt
-from covey.crypto import sealing
+from covey.algorithms.mingledpie import rebuild
+from covey.algorithms.mingledpie.mingledpie import sealer_of
+from covey.algorithms.mingledpie.rebuild import Rebuilt
+from covey.crypto.sealing import sealing
 from covey.learn.work import Compute, Losses, Train, Work
 from covey.messages import message
 

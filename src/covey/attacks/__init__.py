@@ -3,14 +3,14 @@ No attack reads the truth before it is scored.
 """
 
 from covey.attacks.acquisition import Acquisition
-from covey.attacks.category import CategoryInference
-from covey.attacks.linkage import BlockLinkage, GraphLinkage, Linkage, Naming, NamingByHistogram, ProfileLinkage
-from covey.attacks.membership import FeatureMembership, RatioMembership, ScaledMembership
-from covey.attacks.membership_loss import LossMembership
-from covey.attacks.model_sensitivity import A2, Coalition
-from covey.attacks.preference import A1, A1Bayes, A1Intersection, A1Prior
-from covey.attacks.property import PropertyInference
-from covey.attacks.property_active import ActivePropertyInference
+from covey.attacks.category.category import CategoryInference
+from covey.attacks.linkage.linkage import BlockLinkage, GraphLinkage, Linkage, Naming, NamingByHistogram, ProfileLinkage
+from covey.attacks.membership.features import FeatureMembership, RatioMembership, ScaledMembership
+from covey.attacks.membership.loss import LossMembership
+from covey.attacks.preference.identity import A1, A1Bayes, A1Intersection, A1Prior
+from covey.attacks.preference.model_sensitivity import A2, Coalition
+from covey.attacks.property.active import ActivePropertyInference
+from covey.attacks.property.passive import PropertyInference
 
 ATTACKS: dict[str, type] = {
     cls.name: cls

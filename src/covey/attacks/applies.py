@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from covey.experiment import Experiment
-from covey.report.words import pretty
+from covey.experiment.experiment import Experiment
+from covey.report.format import pretty
 
 IDENTITY, PREFERENCE, PROPERTY, CATEGORY = "cluster identity", "label preference", "property", "category"
 MEMBERSHIP, MODELS, LINKAGE = "membership", "other clusters' models", "row linkage"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.data.features import BLOCK, k_means, nearest_centre
+from covey.clustering.features import BLOCK, k_means, nearest_centre
 from covey.errors import CoveyError
 
 Floats = NDArray[np.float64]

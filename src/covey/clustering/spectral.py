@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from covey.data.features import k_means, nearest_centre
+from covey.clustering.features import k_means, nearest_centre
 from covey.errors import CoveyError
 
 Floats = NDArray[np.float64]

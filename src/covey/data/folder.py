@@ -27,7 +27,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.data.files import held_out
+from covey.data.sources.files import held_out
 from covey.errors import CoveyError, nearest
 
 Labelled = tuple[NDArray[Any], NDArray[np.int64]]

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from covey import config, prepare
+from covey import config
 from covey.algorithms.contract import Setting
 from covey.data.federation import Dataset, Federation
 from covey.data.folder import read_part
-from covey.deployment import SILOS, Silos
+from covey.engines import prepare
 from covey.errors import CoveyError
-from covey.experiment import Experiment
+from covey.experiment.deployment import SILOS, Silos
+from covey.experiment.experiment import Experiment
 from covey.learn.flat import Network
 from covey.messages import encode, message
 from covey.models.registry import VOCABULARY

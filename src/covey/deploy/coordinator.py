@@ -18,18 +18,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from covey import checkpoint
+from covey import files
 from covey.algorithms.admission import admit
 from covey.algorithms.contract import Server, server_of, wanted
 from covey.deploy.agreed import Agreed, digest, experiment_of, setting_of
-from covey.deploy.correspondence import Correspondence, Mail, Sent
 from covey.deploy.keys import Party
 from covey.deploy.letters import Post, Told, largest_message
+from covey.deploy.session import Correspondence, Mail, Sent
 from covey.deploy.transcript import Transcript
+from covey.engines.prepare import device_of
 from covey.errors import CoveyError
 from covey.messages import size, to_device
-from covey.prepare import device_of
-from covey.result import Result, summarise
+from covey.rounds.result import Result, summarise
 
 POLL_SECONDS = 0.1
 LAST_SECONDS = 30.0
@@ -87,22 +87,22 @@ class Coordinator:
             self.records.append(record)
             # State first: a crash between the two redoes nothing and loses only a line, which the checkpoint still has.
             self._save(state, round)
-            checkpoint.write_lines(self.out / "metrics.jsonl", self.records)
+            files.write_lines(self.out / "metrics.jsonl", self.records)
             progress(round, record)
         self._look_for_the_last()
         accuracy = self._finish(state)
         if accuracy is not None and self.records:
             self.records[-1]["accuracy"] = accuracy
-            checkpoint.write_lines(self.out / "metrics.jsonl", self.records)
+            files.write_lines(self.out / "metrics.jsonl", self.records)
         stand_in = "" if self.experiment.dataset == "silos" else "a rehearsal: samples of a public dataset"
         return summarise(self.experiment, self.records, [], [], {}, state, self.out, self.command, stand_in)
 
     def _begin(self) -> tuple[Any, int]:
         if not (self.out / "checkpoint" / "state.bin").is_file():
             self.out.mkdir(parents=True, exist_ok=True)
-            checkpoint.write_atomically(self.out / "config.toml", self.experiment.toml().encode())
+            files.write_atomically(self.out / "config.toml", self.experiment.toml().encode())
             self._save(self.algorithm.start(self.setting), 0)
-        content, _ = checkpoint.load(self.out / "checkpoint")
+        content, _ = files.load(self.out / "checkpoint")
         if content.get("agreed") != self.digest:
             raise CoveyError(f"{self.out} holds a run of other keys or another experiment: choose another --out")
         self.office.run, done = content["run"], int(content["round"])
@@ -119,7 +119,7 @@ class Coordinator:
             "state": state,
             "records": self.records,
         }
-        checkpoint.save(self.out / "checkpoint", content, {})
+        files.save(self.out / "checkpoint", content, {})
 
     def _round(self, state: Any, round: int) -> tuple[Any, dict[str, Any]]:
         seconds: dict[str, float] = defaultdict(float)

@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from covey.algorithms.contract import make_keys, own_keys, server_of
-from covey.checkpoint import write_atomically
 from covey.crypto.signatures import Signer
 from covey.deploy.agreed import Agreed, agree, digest, experiment_of, setting_of
 from covey.deploy.certificates import Pair, general_name, issue_server, make_authority, make_node, registered
 from covey.errors import CoveyError
-from covey.experiment import Experiment
+from covey.experiment.experiment import Experiment
+from covey.files import write_atomically
 from covey.messages import decode, encode, message
 
 SERVER = "server"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.algorithms.contract import Setting
-from covey.algorithms.envelopes import Envelope
+from covey.algorithms.fedcaprivacy.envelopes import Envelope
 from covey.crypto.signatures import Signed, Signer, Verifier
 from covey.errors import CoveyError
 from covey.messages import decode, encode, message

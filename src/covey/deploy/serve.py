@@ -16,13 +16,13 @@ from covey.data.folder import read_folder
 from covey.deploy import flower
 from covey.deploy.agreed import Agreed, experiment_of
 from covey.deploy.coordinator import Coordinator
-from covey.deploy.further import Further
 from covey.deploy.keys import Party, admitting, load, node_keys
+from covey.deploy.second_server import Further
 from covey.deploy.silo import Silo
 from covey.errors import CoveyError
-from covey.experiment import Experiment
+from covey.experiment.experiment import Experiment
 from covey.report.progress import Progress
-from covey.result import Result
+from covey.rounds.result import Result
 
 PORT = 9092
 LINGER_SECONDS = 6.0  # for the last answer to leave

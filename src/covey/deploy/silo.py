@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from covey import __version__, checkpoint
+from covey import __version__, files
 from covey.data.federation import Dataset, Federation
 from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
 from covey.deploy.keys import Party
@@ -26,11 +26,11 @@ from covey.deploy.letters import Hello, Opened, Post, Told, largest_message, tol
 from covey.deploy.model import SiloModel
 from covey.deploy.transcript import Transcript
 from covey.engines.host import Examiner, Host, heterogeneous
+from covey.engines.prepare import device_of
 from covey.errors import CoveyError
 from covey.learn.machine import Machine
+from covey.ledger.events import price
 from covey.messages import decode, encode, message
-from covey.prepare import device_of
-from covey.privacy.ledger import price
 
 Samples = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
@@ -130,7 +130,7 @@ class Silo:
             accuracy = self.host.score(round, [(self.number, opened.letter.body, plan)])[0].own
         told = Told(outcome.reply, accuracy)
         spends = [*self.state.spends, *((round, event) for event in outcome.events)]
-        checkpoint.write_atomically(self.folder / "reply.bin", encode(told), mode=0o600)
+        files.write_atomically(self.folder / "reply.bin", encode(told), mode=0o600)
         self._save(SiloState(opened.letter.run, round, asked, memory, self.state.seed, spends))
         self.transcript.add(round, opened.sender, self.role, opened.letter.body)
         self.transcript.add(round, self.role, opened.sender, told.reply)
@@ -159,7 +159,7 @@ class Silo:
             network.vocabulary,
             accuracy,
         )
-        checkpoint.write_atomically(self.folder / "model.bin", encode(model), mode=0o600)
+        files.write_atomically(self.folder / "model.bin", encode(model), mode=0o600)
         self.write_summary(accuracy)
         self.finished = time.monotonic()
         measured = "" if accuracy is None else f", {accuracy:.1%} right on this silo's test samples"
@@ -177,7 +177,7 @@ class Silo:
             "accuracy": accuracy,
             "privacy": price(spends) if spends else {},
         }
-        checkpoint.write_json(self.folder / "summary.json", summary)
+        files.write_json(self.folder / "summary.json", summary)
 
     def _host(self, keys: dict[str, Any], samples: Samples) -> Host:
         x, y, x_test, y_test = samples
@@ -213,5 +213,5 @@ class Silo:
         return found
 
     def _save(self, state: SiloState) -> None:
-        checkpoint.write_atomically(self.folder / "state.bin", encode(state), mode=0o600)
+        files.write_atomically(self.folder / "state.bin", encode(state), mode=0o600)
         self.state = state

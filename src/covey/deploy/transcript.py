@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from covey.checkpoint import append_line
+from covey.files import append_line
 from covey.messages import encode
 
 

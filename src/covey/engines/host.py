@@ -21,11 +21,11 @@ from torch import Tensor
 
 from covey.algorithms.contract import Algorithm, Client, Coroutine, Setting, Use, own_keys
 from covey.data.federation import Federation
-from covey.exposure import Exposure, expose
+from covey.defences.contract import Defence, defend
+from covey.experiment.exposure import Exposure, expose
 from covey.learn.machine import Machine
 from covey.learn.work import Compute, Job, Logits, Losses, Plan, SampleLosses, Train, Work
 from covey.messages import message
-from covey.privacy.contract import Defence, defend
 from covey.randomness import key
 
 

@@ -17,10 +17,10 @@ from torch import Tensor
 from covey.errors import CoveyError
 from covey.learn import evaluate
 from covey.learn.flat import Network
-from covey.learn.kernels import choose
+from covey.learn.kernels.kernels import choose
 from covey.learn.precision import precision
 from covey.learn.samples import Samples
-from covey.learn.wave import joined, lay_out
+from covey.learn.schedule import joined, lay_out
 from covey.learn.work import Compute, Fisher, Gradient, GradientNorms, Job, Logits, Losses, SampleLosses, Train
 
 Array = Tensor | NDArray[np.generic]

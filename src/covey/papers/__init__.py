@@ -4,10 +4,10 @@ what a table is and runs it, `present.py` writes it down. Nothing here trains, a
 
 # paper -> the module with its TITLE and TABLES; imported only when asked for
 PAPERS = {
-    "afc_cfl": "covey.papers.afc_cfl",
+    "afc_cfl": "covey.papers.afc_cfl.tables",
     "baselines": "covey.papers.baselines",
-    "fedcaprivacy": "covey.papers.fedcaprivacy",
-    "mingledpie": "covey.papers.mingledpie",
-    "pqfed": "covey.papers.pqfed",
-    "property_inference": "covey.papers.property_inference",
+    "fedcaprivacy": "covey.papers.fedcaprivacy.tables",
+    "mingledpie": "covey.papers.mingledpie.tables",
+    "pqfed": "covey.papers.pqfed.tables",
+    "property_inference": "covey.papers.property_inference.tables",
 }

@@ -24,12 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from covey import __version__, checkpoint
+from covey import __version__, files
 from covey.errors import CoveyError, nearest
-from covey.experiment import Experiment
+from covey.experiment.experiment import Experiment
 from covey.papers import PAPERS
-from covey.result import versions
-from covey.run import run
+from covey.rounds.loop import run
+from covey.rounds.result import versions
 
 VERDICTS = ("holds", "partly", "does not hold", "not tested")
 
@@ -84,7 +84,7 @@ class Reproduction:
         return f"{self.paper}-{self.table}{dataset}{'-quick' if self.quick else ''}"
 
     def json(self) -> dict[str, Any]:
-        content: dict[str, Any] = checkpoint.finite(asdict(self))
+        content: dict[str, Any] = files.finite(asdict(self))
         return content
 
     @classmethod
@@ -151,9 +151,9 @@ class Options:
             begin = time.perf_counter()
             going_on = (folder / "checkpoint" / "state.bin").is_file()
             run(experiment, out=folder, resume=going_on, quiet=self.quiet, command=f"covey run {folder}/config.toml")
-            done = Outcome(_read(folder / "result.json"), checkpoint.read_lines(folder / "metrics.jsonl"))
+            done = Outcome(_read(folder / "result.json"), files.read_lines(folder / "metrics.jsonl"))
             self.say(f"    {100 * done.accuracy():.2f} % in {time.perf_counter() - begin:.0f} s")
-        return Outcome(_read(folder / "result.json"), checkpoint.read_lines(folder / "metrics.jsonl"))
+        return Outcome(_read(folder / "result.json"), files.read_lines(folder / "metrics.jsonl"))
 
     def say(self, words: str) -> None:
         if not self.quiet:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from covey.checkpoint import write_atomically, write_json
 from covey.errors import CoveyError
+from covey.files import write_atomically, write_json
 from covey.papers.harness import Cell, Claim, Reproduction
-from covey.report.layout import Section, rows_table
-from covey.report.markup import Html, join, tag
-from covey.report.words import counted, duration
+from covey.report.draw.layout import Section, rows_table
+from covey.report.draw.markup import Html, join, tag
+from covey.report.format import counted, duration
 
 HEAD = (
     "# Results\n\n"

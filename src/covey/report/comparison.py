@@ -6,18 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from covey.report.about import flat, written
-from covey.report.folder import Run
-from covey.report.grids import chosen
-from covey.report.layout import Section, figure, figures, rows_table
-from covey.report.marks import bars, track
-from covey.report.markup import Html, join, tag
-from covey.report.protection import Finding, finding_axis, interval_of, read_findings, read_ledger
-from covey.report.summary import badges as run_badges
-from covey.report.summary import seeds
-from covey.report.svg import Series, hue, line_chart
-from covey.report.training import KINDS, MAX_POINTS, phases_of
-from covey.report.words import counted, duration, number, percent, plain, pretty, size
+from covey.report.draw.grids import chosen
+from covey.report.draw.layout import Section, figure, figures, rows_table
+from covey.report.draw.marks import bars, track
+from covey.report.draw.markup import Html, join, tag
+from covey.report.draw.svg import Series, hue, line_chart
+from covey.report.format import counted, duration, number, percent, plain, pretty, size
+from covey.report.sections.privacy import Finding, finding_axis, interval_of, read_findings, read_ledger
+from covey.report.sections.setup import flat, written
+from covey.report.sections.summary import badges as run_badges
+from covey.report.sections.summary import seeds
+from covey.report.sections.training import KINDS, MAX_POINTS, phases_of
+from covey.results.folder import Run
 
 
 def named(runs: Sequence[Run]) -> list[Run]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from covey.result import Result
+    from covey.rounds.result import Result
 
 PAUSE = 0.1  # seconds between two redrawings: a notebook keeps every message it is sent
 
@@ -72,8 +72,8 @@ def frame(page: str, height: int = 720) -> str:
 
 def inline(result: Result) -> str:
     """The report of a run: from its folder, and without one from what the result holds, which lacks data and configuration."""
-    from covey.report.folder import Run, read_run
     from covey.report.page import render, report_page
+    from covey.results.folder import Run, read_run
 
     if result.folder is not None and Path(result.folder).is_dir():
         return frame(render(report_page(read_run(Path(result.folder)))))

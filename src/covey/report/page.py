@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from covey.checkpoint import write_atomically
 from covey.errors import CoveyError
-from covey.report import about, clusters, comparison, dress, measurements, protection, summary, training
-from covey.report.folder import Run, read_run
-from covey.report.layout import Section, Tile
-from covey.report.markup import Html
+from covey.files import write_atomically
+from covey.report import assets as dress
+from covey.report import comparison
+from covey.report.draw.layout import Section, Tile
+from covey.report.draw.markup import Html
+from covey.report.sections import clusters, measurements, summary, training
+from covey.report.sections import privacy as protection
+from covey.report.sections import setup as about
+from covey.results.folder import Run, read_run
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def comparison_page(runs: Sequence[Run]) -> Page:
 
 def render(page: Page) -> str:
     """The page as HTML. The content policy allows our script by its hash alone, so that nothing injected could ever run."""
-    text = files("covey.report").joinpath("page.html").read_text("utf-8")
+    text = files("covey.report.assets").joinpath("page.html").read_text("utf-8")
     dressed = {"style": dress.style(), "script": dress.script(), "mark": dress.MARK, "icon": dress.ICON}
     written: str = dress.template(text).render(
         page=page, script_digest=dress.digest(dressed["script"]), **{name: Html(part) for name, part in dressed.items()}

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+from covey.report.format import NBSP, duration, percent
 from covey.report.notebook import Bar, in_notebook
-from covey.report.words import NBSP, duration, percent
 
 EVERY = 2.0  # seconds between plain lines: a log of a long run stays readable
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from covey.errors import CoveyError
 from covey.report.comparison import named
-from covey.report.folder import Run, read_run
 from covey.report.page import comparison_page, render, report_page
-from covey.ui.find import OF_A_RUN
+from covey.results.folder import Run, read_run
+from covey.ui.scan import OF_A_RUN
 
 MOST = 8  # runs in a comparison: as many as there are colours to tell them apart
 
@@ -61,8 +61,8 @@ def _run(root: Path, folder: str) -> Run:
 
 
 def _audit(path: Path) -> str:
-    from covey.audit_matrix import Audit
-    from covey.report.audit_page import audit_page
+    from covey.audit.matrix import Audit
+    from covey.audit.page import audit_page
 
     content = _read(path)
     try:

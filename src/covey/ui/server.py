@@ -22,9 +22,9 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from covey.errors import CoveyError
-from covey.report import dress
-from covey.report.markup import Html
-from covey.ui.shelf import Shelf
+from covey.report import assets as dress
+from covey.report.draw.markup import Html
+from covey.ui.index import Shelf
 
 LOOPBACK = "127.0.0.1"
 PORT = 8420  # where it is free

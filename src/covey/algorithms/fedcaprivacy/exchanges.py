@@ -1,0 +1,102 @@
+"""What passes between FedCAPrivacy's two servers in one round, from sealed rows to memberships and uncovered models.
+
+`by_rows` is the paper's: the CSP opens every row, covered, in every round. Ours show it less. `by_sums` is for known
+memberships: sums of whole clusters, each under a blind of its own, which the CSP merely passes on under the participants'
+key; they divide by the size that comes with a sum. `by_sketches` asks for memberships and shows a few numbers of every row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from covey.algorithms.contract import Server
+from covey.algorithms.fedcaprivacy.two_servers import (
+    BusinessServer,
+    CloudProvider,
+    CoveredMeans,
+    CoveredRound,
+    CoveredSums,
+    Matrix,
+)
+from covey.crypto.blinded import blinded
+from covey.errors import CoveyError
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """A round's outcome at BS, in the order of the rows."""
+
+    memberships: Matrix  # φ [n, clusters]
+    models: list[bytes]  # [clusters] under the participants' key; empty where a cluster has no member
+    sizes: list[int]  # what to divide a model by: 1 for a mean
+
+
+def by_rows(
+    server: Server,
+    bs: BusinessServer,
+    rows: list[bytes],
+    labels: Matrix | None,
+    rearranged: bool,
+    random: np.random.Generator | None,
+) -> Averaged:
+    """Step II to VI of the paper. `labels`: old memberships, or None to cluster anew."""
+    with server.phase("blind"):
+        cover = blinded.draw_cover(bs.upload, bs.length, rearranged, random)
+        covered = bs.cover(rows, cover)
+    reply: CoveredMeans = server.ask("csp", CoveredRound(covered, bs.clusters, labels, []))
+    with server.phase("unblind"):
+        models = [bs.uncover(model, cover) if model else b"" for model in reply.models]
+    return Averaged(reply.memberships, models, [1] * len(models))
+
+
+def by_sketches(
+    server: Server,
+    bs: BusinessServer,
+    rows: list[bytes],
+    buckets: int,
+    noise: float,
+    random: np.random.Generator | None,
+) -> Matrix:
+    """φ alone. `noise` is the distance that it puts between two equal rows, in expectation of its square."""
+    with server.phase("blind"):
+        plan = blinded.draw_sketch(bs.upload, bs.length, buckets, random)
+        noises = blinded.draw_noise((len(rows), len(plan.kept)), noise / (2 * plan.width) ** 0.5, random)
+        sketches = [bs.upload.sketch(row, plan, one) for row, one in zip(rows, noises)]
+        covered = bs.cover(sketches, blinded.draw_cover(bs.upload, plan.width, False, random))
+    reply: CoveredMeans = server.ask("csp", CoveredRound(covered, bs.clusters, None, plan.kept.tolist()))
+    return reply.memberships
+
+
+def by_sums(
+    server: Server, bs: BusinessServer, rows: list[bytes], phi: Matrix, random: np.random.Generator | None
+) -> Averaged:
+    """Memberships are known: the CSP needs to see no row."""
+    some = [int(k) for k in np.flatnonzero(phi.any(0))]
+    with server.phase("blind"):
+        covers = [blinded.draw_cover(bs.upload, bs.length, False, random) for _ in some]
+        sums = [bs.cover([one], cover)[0] for one, cover in zip(bs.upload.sums(phi.T[some], rows), covers)]
+    given: CoveredSums = server.ask("csp", CoveredSums(sums))
+    models = [b""] * phi.shape[1]
+    with server.phase("unblind"):
+        for k, one, cover in zip(some, given.sums, covers, strict=True):
+            models[k] = bs.uncover(one, cover)
+    return Averaged(phi, models, [int(n) for n in phi.sum(0)])
+
+
+def provided(server: Server, csp: CloudProvider, request: CoveredRound | CoveredSums) -> CoveredMeans | CoveredSums:
+    """The CSP's side of both."""
+    if isinstance(request, CoveredSums):
+        with server.phase("average"):
+            return CoveredSums([csp.reseal(one) for one in request.sums])
+    if not isinstance(request, CoveredRound):
+        raise CoveyError(f"the CSP was asked with a {type(request).__name__}: it takes rounds and sums of covered rows")
+    with server.phase("open"):
+        opened = csp.open(request)
+    with server.phase("cluster"):
+        phi, facts = csp.memberships(request, opened, server.random("cluster"))
+    for name, value in facts.items():
+        server.note(name, value)
+    with server.phase("average"):
+        return CoveredMeans(phi, [] if isinstance(opened, np.ndarray) else csp.average(opened, phi))

@@ -1,0 +1,186 @@
+"""FedCAPrivacy: Wei et al., Privacy-Preserving Heterogeneous Federated Learning with Anonymous Adaptive Clustering.
+
+Participants seal their models for a cloud provider (CSP) and send them to a business server (BS), which covers them with one
+common blind, shuffles them and passes them on. The CSP opens, clusters and averages covered rows without names; BS uncovers
+the averages, which only participants can open, and hands each participant those of its clusters. Clustering happens in
+round 1 and then with probability 1/(1 + αr). `envelopes.py` and `two_servers.py` hold the parties.
+
+Ours where the paper is silent or slips: the blind itself is removed from a mean (not μ/|C|); memberships stay with their
+participants although rows are shuffled anew; the coin that decides on clustering is BS's, so that the CSP gets old
+memberships only when it needs them; clusters below `min_size` members give no model; `encryption = "bfv"`; mitigations against
+linking rows of two rounds: moved and turned blocks of coordinates, rows only when they are clustered, sketches in their place
+(`exchanges.py`).
+
+    covey reproduce fedcaprivacy --table table1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
+from covey.algorithms.fedcaprivacy.envelopes import Package, issue_keys, open_package, padded, seal_model
+from covey.algorithms.fedcaprivacy.exchanges import Averaged, by_rows, by_sketches, by_sums, provided
+from covey.algorithms.fedcaprivacy.two_servers import (
+    BusinessServer,
+    CloudProvider,
+    CoveredMeans,
+    CoveredSums,
+    Desk,
+    Matrix,
+    settled,
+)
+from covey.crypto.blinded.blinded import permutation, sealer, terms_for
+from covey.errors import CoveyError, nearest
+from covey.learn.work import Compute, Train, Work
+
+MOST_BUCKETS = 32  # weights that a Paillier ciphertext holds at least
+SUMMING = ("sums", "sketch")  # mitigations under which the CSP sees sums of clusters where memberships are known
+CHOICES = {
+    "mitigation": ("none", "rearrange", "sums", "sketch"),
+    "alignment": ("kept", "scrambled"),
+    "draw": ("keyed", "secret"),
+}
+
+
+@dataclass(frozen=True)
+class FedCAPrivacy:
+    name: ClassVar[str] = "fedcaprivacy"
+    title: ClassVar[str] = "soft spectral clusters of blinded, shuffled models by two servers (Wei et al.)"
+    encryptions: ClassVar[tuple[str, ...]] = ("none", "paillier", "bfv")
+    server: ClassVar[str] = "bs"  # the party that clients talk to
+    further: ClassVar[tuple[str, ...]] = ("csp",)
+
+    alpha: float = 0.1  # α: clustering in round r has probability 1/(1 + αr); 0: every round
+    every: int = 0  # > 0: clustering every so many rounds instead
+    gamma: float = 0.5  # γ: scale of the affinity …
+    median: bool = False  # … in units of the median distance between two models
+    min_size: int = 3  # members below which a cluster gives no model; with two each could compute the other's
+    # "rearrange": BS moves and turns blocks of coordinates; "sums": the CSP sees rows only when it clusters; "sketch": never
+    mitigation: str = "none"
+    buckets: int = 8  # numbers in a sketch, 32 at most
+    noise: float = 0.0  # on sketches: the distance that it puts between two equal models
+    shuffle: bool = True  # ablation: false shows the CSP the rows in the order of the participants
+    alignment: str = "kept"  # ablation: "scrambled" gives old memberships to other rows, as a fresh shuffle would
+    bits: int = 2048  # of a Paillier modulus; 3072 for 128-bit security
+    fast_opening: bool = False  # Paillier keys that open three times faster, on one more assumption: crypto/paillier.py
+    max_age: float = 3600.0  # seconds after which BS refuses an upload
+    threads: int = 2  # of the CSP when it opens rows
+    draw: str = "keyed"  # "secret": orders and moves from the operating system, as in a deployment
+
+    def __post_init__(self) -> None:
+        for field, allowed in CHOICES.items():
+            value = getattr(self, field)
+            if value not in allowed:
+                raise CoveyError(
+                    f"algorithm.{field} is {value!r}: choose one of {', '.join(allowed)}{nearest(value, allowed)}"
+                )
+        for field, least in (("alpha", 0), ("every", 0), ("min_size", 2), ("threads", 1), ("buckets", 1), ("noise", 0)):
+            if not getattr(self, field) >= least:
+                raise CoveyError(f"algorithm.{field} is {getattr(self, field)}: it must be at least {least}")
+        if not (0 < self.gamma < float("inf") and self.max_age > 0):
+            raise CoveyError("algorithm.gamma and algorithm.max_age must be positive")
+        if self.buckets > MOST_BUCKETS:
+            raise CoveyError(f"algorithm.buckets is {self.buckets}: a sketch has {MOST_BUCKETS} numbers at most")
+        if self.noise and self.mitigation != "sketch":
+            raise CoveyError("algorithm.noise is put on sketches: set algorithm.mitigation = 'sketch' as well")
+
+    def keys(self, setting: Setting) -> dict[str, dict[str, Any]]:
+        terms = 1
+        if self.mitigation in SUMMING:
+            length = setting.start.shape[1] if self.mitigation == "sketch" else 0
+            terms = terms_for(setting.encryption, setting.clients, length)
+        return issue_keys(setting.encryption, setting.clients, self.bits, terms, self.fast_opening)
+
+    def start(self, setting: Setting) -> Desk:
+        if not bool(setting.personal.all()):
+            raise CoveyError("fedcaprivacy averages whole models per cluster: leave layers.personal at 0")
+        return self._business_server(setting, {}).begin()
+
+    def broadcast(self, state: Desk, client: int) -> Package:
+        return state.packages[state.package_of.get(client, 0)]
+
+    def client(self, me: Client, message: Package) -> Coroutine:
+        start = yield from self._model(me, message)
+        model = yield Train(start[0], me.plan)
+        row = model.cpu().numpy()
+        if self.mitigation == "rearrange":
+            row = padded(me.keys, row, start[0].cpu().numpy(), me.random("padding"))
+        return (yield Compute("encrypt", seal_model, (me.keys, me.id, me.round, row)))
+
+    def aggregate(self, server: Server, state: Desk, replies: Iterator[tuple[int, Any]]) -> Desk:
+        bs = self._business_server(server.setting, server.keys)
+        rows, accepted, refused = bs.receive(state, replies, server.round)
+        server.note("refused", refused)
+        if len(rows) < self.min_size:  # too few to hide among: nobody's model is averaged
+            server.note("clustered", 0)
+            return bs.forward(state, {}, server.round, accepted)
+        names = sorted(rows)
+        order = [names[j] for j in self._shuffled(server, len(names))]
+        labels = bs.labels(state, order)
+        clustered = self.clusters_in(server.round, server.random("coin")) or not labels.any()
+        if self.alignment == "scrambled":
+            labels = labels[server.random("scramble").permutation(len(labels))]
+        found = self._exchange(server, bs, [rows[i] for i in order], None if clustered else labels)
+        for name, value in {"clustered": int(clustered), "order": order}.items():
+            server.note(name, value)
+        state, served = bs.adopt(state, order, found.memberships, found.models, found.sizes, clustered)
+        return bs.forward(state, served, server.round, accepted)
+
+    def answer(self, server: Server, message: Any) -> CoveredMeans | CoveredSums:
+        """The CSP, which meets nobody but BS."""
+        csp = CloudProvider(server.keys, self.gamma, self.median, self.min_size, self.threads)
+        return provided(server, csp, message)
+
+    def _exchange(self, server: Server, bs: BusinessServer, rows: list[bytes], labels: Matrix | None) -> Averaged:
+        random = self._random(server, "cover")
+        if self.mitigation in SUMMING and labels is not None:
+            return by_sums(server, bs, rows, settled(labels, self.min_size), random)
+        if self.mitigation == "sketch":
+            return by_sums(server, bs, rows, by_sketches(server, bs, rows, self.buckets, self.noise, random), random)
+        return by_rows(server, bs, rows, labels, self.mitigation == "rearrange", random)
+
+    def use(self, me: Client, message: Package) -> Coroutine:
+        models = yield from self._model(me, message)
+        return Use(models)
+
+    def clusters_in(self, round: int, random: np.random.Generator) -> bool:
+        """Whether rows are clustered anew in this round."""
+        if self.every:
+            return (round - 1) % self.every == 0
+        return round == 1 or bool(random.random() < 1 / (1 + self.alpha * round))
+
+    def _model(self, me: Client, package: Package) -> Generator[Work, Any, Tensor]:
+        """[1, d]: the mean of this participant's cluster models, or the common start before it has any."""
+        start = me.setting.start
+        if package.group < 0:
+            return me.setting.one_start()[None]
+        me.note("cluster", package.group)
+        me.note("membership", [float(k in package.clusters) for k in range(me.setting.clusters)])
+        models: Tensor = yield Compute("decrypt", _opened, (me.keys, package, me.round - 1, start), shared=True)
+        return models
+
+    def _business_server(self, setting: Setting, keys: dict[str, Any]) -> BusinessServer:
+        length = setting.start.shape[1]
+        if keys and self.mitigation == "rearrange":
+            length += -length % sealer(keys["csp"]).block  # participants fill up the last block
+        return BusinessServer(keys, setting.clusters, length, self.max_age)
+
+    def _shuffled(self, server: Server, n: int) -> list[int]:
+        if not self.shuffle:
+            return list(range(n))
+        return [int(j) for j in permutation(n, self._random(server, "shuffle"))]
+
+    def _random(self, server: Server, purpose: str) -> np.random.Generator | None:
+        return server.random(purpose) if self.draw == "keyed" else None
+
+
+def _opened(keys: dict[str, Any], package: Package, round: int, like: Tensor) -> Tensor:
+    mean = open_package(keys, package, round)[: like.shape[1]]
+    return torch.from_numpy(mean.astype(np.float32))[None].to(like.device)

@@ -1,0 +1,239 @@
+"""MingledPie: cluster identities hidden among false ones, sums under encryption, models rebuilt by the clients (NDSS 2025).
+
+Every round a client takes the cluster model that fits it best, trains it, and shows a *set* of clusters: its own and false
+ones, drawn by fuzzy message detection (`crypto/fmd.py`). It sends its model and the indicator of its own cluster as one sealed
+vector. The server, which holds no key, adds each vector into the sum of every cluster that its sender shows and returns the k
+sums. Clients open them and solve for the cluster models (`rebuild.py`).
+
+Adversary: the honest-but-curious server, which sees all traffic. All clients hold the same secret key: a server with one
+client on its side reads everything (attack `coalition`); only threshold decryption would stop that.
+
+Where we differ from the paper, besides its slips (see `fmd.py`, `rebuild.py`, `identity_math.py`): a client remembers the set it
+showed for each identity, where the paper draws a new one at every change; *shared layers* are averaged exactly, from one more
+sum over all clients. In a simulation identity sets are drawn from the run's keyed generators so that it can be repeated; who
+knows the seed could undo them, so a deployment sets `draw = "secret"`.
+
+A cluster that nobody chose is not in the sums, and the server cannot tell (it sees no counts), so it cannot help. Every client
+remembers the models it rebuilt last and falls back to those, which is exact where all take part in every round. Where clients
+are sampled, what one remembers may be old: with `history = h` the server sends the sums of the last h rounds (h times the
+download; older ones are opened only if needed) and everyone finds the latest model there.
+
+Reproduce: `covey reproduce mingledpie --table table3`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
+from covey.algorithms.mingledpie import rebuild
+from covey.algorithms.mingledpie.rebuild import Matrix, Rebuilt
+from covey.crypto import fmd
+from covey.crypto.identity_math import Reading, effective_rate
+from covey.crypto.sealing import sealing
+from covey.errors import CoveyError, nearest
+from covey.learn.work import Compute, Losses, Train, Work
+from covey.messages import message
+from covey.randomness import generator
+
+Points = tuple[tuple[bytes, ...], ...]
+CHOICES = {
+    "reading": ("members", "false"),
+    "remember": ("identity", "change", "never"),
+    "rebuild": ("counts", "ideal", "none"),
+    "draw": ("keyed", "secret"),
+}
+
+
+@message
+@dataclass(frozen=True)
+class MingledSums:
+    """What the server holds and sends to everyone. Before the first round: nothing, the start is agreed."""
+
+    sums: list[bytes]  # per cluster, and one over all clients if layers are shared; each seals [d + k]
+    sizes: list[int]  # |G_j| clients that showed each cluster
+    past: list[MingledSums] = field(default_factory=list)  # of the rounds before, newest first; see `history`
+
+
+@message
+@dataclass(frozen=True)
+class MingledUpdate:
+    identities: list[int]  # the set shown
+    sealed: bytes  # [d + k]: the model, then the indicator of the true cluster
+
+
+@dataclass(frozen=True)
+class MingledPie:
+    name: ClassVar[str] = "mingledpie"
+    title: ClassVar[str] = "cluster identities among false ones, encrypted sums, models rebuilt by clients (NDSS 2025)"
+    encryptions: ClassVar[tuple[str, ...]] = ("none", "ckks", "bfv")
+
+    rate: float = 0.5  # p: probability that another cluster joins a shown set
+    threshold: int = 2  # T: a shown set has at least …
+    reading: str = "members"  # … T members (Algorithm 1), or T "false" ones (Eq. 9, Table II)
+    remember: str = "identity"  # one set per identity; the paper: new at every "change"; "never": new every round
+    rebuild: str = "counts"  # ablations: "ideal" expected shares, "none" the mingled means
+    history: int = 1  # rounds of sums that are sent: more where clients are sampled; see above
+    bound: float = 16.0  # largest weight that can be sealed
+    draw: str = "keyed"  # "secret": sets from the operating system, as in a deployment
+
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            value = getattr(self, name)
+            if value not in allowed:
+                raise CoveyError(
+                    f"algorithm.{name} is {value!r}: choose one of {', '.join(allowed)}{nearest(value, allowed)}"
+                )
+        fmd.key_length(self.rate)  # refuses a rate that is none
+        if self.history < 1:
+            raise CoveyError(f"algorithm.history is {self.history}: the sums of at least one round must be sent")
+
+    def keys(self, setting: Setting) -> dict[str, dict[str, Any]]:
+        """Clients: the key of the sums. Server: public parameters only. Cluster addresses are public; see `fmd.py`."""
+        seal = sealing.generate_keys(setting.encryption, self.bound, setting.clients)
+        made = fmd.generate_keys(setting.clusters, self.rate, generator(setting.seed, "cluster keys").bytes)
+        fmd.check_threshold(made, self.threshold, _reading(self.reading))
+        shown = self.threshold + (self.reading == "false")
+        if self.rebuild == "counts" and shown >= setting.clusters > 1:
+            raise CoveyError(
+                f"every client would show all {setting.clusters} clusters (algorithm.threshold is {self.threshold}), so the sums "
+                "would all be equal and no model could be rebuilt: lower algorithm.threshold or take more clusters"
+            )
+        public = {
+            "rate": made.rate,
+            "addresses": made.addresses,
+            "publics": made.publics,
+            "threshold": self.threshold,
+            "reading": self.reading,
+        }
+        return {
+            "clients": {"sealing": seal, "identities": public},
+            "server": {"sealing": sealing.sealer(seal).public(), "identities": public},
+        }
+
+    def start(self, setting: Setting) -> MingledSums:
+        return MingledSums([], [0] * setting.clusters)
+
+    def broadcast(self, state: MingledSums, client: int) -> MingledSums:
+        return state
+
+    def client(self, me: Client, message: MingledSums) -> Coroutine:
+        models = yield from self._models(me, message)
+        losses = yield Losses(models)  # [k]
+        choice = int(losses.argmin())
+        me.note("cluster", choice)
+        model = yield Train(models[choice], me.plan)
+        shown = yield Compute("identity", self._show, (me, choice))
+        sealed = yield Compute("encrypt", seal_with_indicator, (me.keys["sealing"], model, choice, me.setting.clusters))
+        return MingledUpdate(shown, sealed)
+
+    def aggregate(self, server: Server, state: MingledSums, replies: Iterator[tuple[int, Any]]) -> MingledSums:
+        k, d = server.setting.start.shape
+        everyone = [] if bool(server.setting.personal.all()) else [k]
+        mixer = sealing.mixer(server.keys["sealing"], k + len(everyone), d + k)
+        sizes = [0] * k
+        for _, reply in replies:
+            mixer.add(reply.sealed, [*reply.identities, *everyone])
+            for j in reply.identities:
+                sizes[j] += 1
+        if not any(sizes):
+            return state
+        past = [replace(state, past=[]), *state.past] if state.sums else []
+        return MingledSums(mixer.sums(), sizes, past[: self.history - 1])
+
+    def use(self, me: Client, message: MingledSums) -> Coroutine:
+        models = yield from self._models(me, message)
+        losses = yield Losses(models)
+        return Use(models, index=int(losses.argmin()))
+
+    def _models(self, me: Client, message: MingledSums) -> Generator[Work, Any, Tensor]:
+        """Decrypting and rebuilding is the same for all clients of a host; what they remember is their own."""
+        if not message.sums:
+            return me.setting.start
+        opened, counts = yield Compute(
+            "decrypt", open_sums, (me.keys["sealing"], message, me.setting.clusters), shared=True
+        )
+        found = yield Compute("rebuild", self._rebuild_all, (me, message, opened, counts), shared=True)
+        me.note("condition", rebuild.condition(counts))
+        me.note("noise_gain", rebuild.noise_gain(counts))
+        me.note("picture:mingled", counts.tolist())
+        return (yield from rebuild.remembered(me, found))
+
+    def _rebuild_all(self, me: Client, message: MingledSums, opened: Matrix, counts: Matrix) -> Rebuilt:
+        """From the newest sums, and what they do not determine from the ones before."""
+        keys, k = me.keys["sealing"], me.setting.clusters
+        older = (self._rebuild(me.setting, one, *open_sums(keys, one, k)) for one in message.past)
+        return rebuild.filled(self._rebuild(me.setting, message, opened, counts), older, me.setting)
+
+    def _rebuild(self, setting: Setting, message: MingledSums, opened: Matrix, counts: Matrix) -> Rebuilt:
+        k = setting.clusters
+        sums, sizes = opened[:k], np.array(message.sizes)
+        if self.rebuild == "none":
+            models, known = rebuild.mingled_means(sums, sizes)
+        elif self.rebuild == "ideal":
+            models, known = rebuild.ideal(
+                sums, sizes, effective_rate(k, self.rate, self.threshold, _reading(self.reading))
+            )
+        else:
+            models, known = rebuild.solve(counts, sums)
+        # The sum over all clients counts each of them once, and so does the diagonal of H: everyone shows its own cluster.
+        mean = opened[k] / counts.trace() if len(opened) > k else None
+        return rebuild.rebuilt(models, known, setting, mean)
+
+    def _show(self, me: Client, choice: int) -> list[int]:
+        """The set to show, and what to remember of it."""
+        kept = me.memory.get("sets")
+        changed = me.memory.get("identity") != choice
+        if kept is None or self.remember == "never" or (self.remember == "change" and changed):
+            kept = fmd.no_memory(me.setting.clusters)
+        draw = secrets.token_bytes if self.draw == "secret" else me.random("identity").bytes
+        public = me.keys["identities"]
+        cluster_keys = _cluster_keys(public["rate"], public["addresses"], public["publics"])
+        shown, kept = fmd.shown_set(cluster_keys, choice, self.threshold, kept, _reading(self.reading), draw)
+        me.memory |= {"sets": kept, "identity": choice}
+        return shown
+
+
+def seal_with_indicator(keys: bytes, model: Tensor, choice: int, clusters: int) -> bytes:
+    """The model and the indicator of its cluster, sealed as one vector [d + k]."""
+    indicator = np.zeros(clusters)
+    indicator[choice] = 1.0
+    return sealer_of(keys).seal(np.concatenate([model.cpu().numpy().astype(np.float64), indicator]))
+
+
+def open_sums(keys: bytes, message: MingledSums, clusters: int) -> tuple[Matrix, Matrix]:
+    """(the sums [k or k + 1, d], the counts H [k, k]); refuses counts that do not add up to the groups' sizes."""
+    opened: NDArray[np.float64] = np.stack([sealer_of(keys).open(one) for one in message.sums])  # [., d + k]
+    counts = sealing.whole_counts(opened[:clusters, -clusters:]).astype(np.float64)
+    if (counts.sum(1) != message.sizes).any():
+        raise CoveyError(
+            f"the opened counts add up to {counts.sum(1).astype(int).tolist()} clients per cluster, the server announced "
+            f"{message.sizes}: a contribution was lost, doubled or altered on the way; run the round again"
+        )
+    return opened[:, :-clusters], counts
+
+
+@lru_cache(maxsize=4)
+def sealer_of(keys: bytes) -> sealing.Sealer:
+    """Building a sealer costs more than sealing with it: once per host."""
+    return sealing.sealer(keys)
+
+
+def _reading(word: str) -> Reading:
+    return "false" if word == "false" else "members"
+
+
+@lru_cache(maxsize=4)
+def _cluster_keys(rate: float, addresses: Points, publics: Points) -> fmd.ClusterKeys:
+    """What the server published, after a client's check that keys and addresses belong together: once per host."""
+    keys = fmd.ClusterKeys(rate, addresses, publics)
+    fmd.check_keys(keys)
+    return keys

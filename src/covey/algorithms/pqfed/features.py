@@ -1,0 +1,88 @@
+"""What PQFed's clients tell about their data: public principal components, ranges, and Laplace noise on the client."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from covey.algorithms.contract import Client, Coroutine, Setting
+from covey.clustering.collaborators import Floats, Rows, laplace_noised
+from covey.clustering.features import principal_components
+from covey.errors import CoveyError
+from covey.learn.work import Compute
+from covey.ledger.events import PRIVATE, PUBLIC, LaplaceRelease
+from covey.messages import message
+from covey.randomness import generator
+
+
+@message
+@dataclass(frozen=True)
+class Features:
+    """Server to clients: how to describe a sample."""
+
+    mean: Tensor  # [d]
+    axes: Tensor  # [d, c]
+    low: Tensor | None  # [c] public range of each coordinate; None: each client takes that of its own features
+    high: Tensor | None
+
+
+@message
+@dataclass(frozen=True)
+class NoisyFeatures:
+    """A client's reply: one row per sample."""
+
+    rows: Tensor  # [n, c]
+
+
+def public_features(setting: Setting, components: int, bounded: bool) -> Features:
+    """Principal components of the public samples; `bounded`: with the range that those span."""
+    if setting.public is None:
+        raise CoveyError("PQFed's server needs public images and the partition sets none aside: set partition.public")
+    x = setting.public[0].reshape(len(setting.public[0]), -1).cpu().numpy()
+    if min(x.shape) < components:
+        raise CoveyError(
+            f"{len(x)} public samples of {x.shape[1]} values cannot give {components} principal components: raise "
+            "partition.public or lower algorithm.components"
+        )
+    projection = principal_components(x, components, generator(setting.seed, "public features"))
+    spanned = projection(x)
+    bounds = (torch.from_numpy(spanned.min(0)), torch.from_numpy(spanned.max(0))) if bounded else (None, None)
+    return Features(torch.from_numpy(projection.mean), torch.from_numpy(projection.axes), *bounds)
+
+
+def project(features: Features, x: Tensor) -> Tensor:
+    """Samples [n, ...] as coordinates [n, c], within the public range where there is one."""
+    found = (x.reshape(len(x), -1).float() - features.mean.to(x.device)) @ features.axes.to(x.device)
+    if features.low is None or features.high is None:
+        return found
+    return found.clamp(features.low.to(x.device), features.high.to(x.device))
+
+
+def describe(me: Client, features: Features, epsilon: float) -> Coroutine:
+    """The client's samples as noisy coordinates, the spend booked."""
+    return (yield Compute("describe", _noisy, (me, features, epsilon)))
+
+
+def _noisy(me: Client, features: Features, epsilon: float) -> NoisyFeatures:
+    exact: Rows = project(features, me.data()[0]).cpu().numpy()
+    width = widths(features, exact)
+    if math.isfinite(epsilon) and not width.min() > 0:
+        raise CoveyError(
+            f"client {me.id}'s {'one sample spans' if len(exact) == 1 else f'{len(exact)} samples span'} no range in some "
+            "coordinate, so noise scaled to that range would hide nothing: set algorithm.sensitivity = 'public', or give it more "
+            "samples"
+        )
+    source = PRIVATE if features.low is None else PUBLIC
+    me.spend(LaplaceRelease(epsilon, exact.shape[1], float(width.max()), source))
+    return NoisyFeatures(torch.from_numpy(laplace_noised(exact, epsilon, width, me.random("features"))))
+
+
+def widths(features: Features, exact: Rows) -> Floats:
+    """Δ of each coordinate, [c]: of the public range, or of the features themselves."""
+    if features.low is None or features.high is None:
+        return np.asarray(exact.max(0) - exact.min(0), np.float64)
+    return np.asarray((features.high - features.low).cpu().numpy(), np.float64)

@@ -1,0 +1,1 @@
+"""Which categories the clients of a cluster hold, from successive broadcasts."""

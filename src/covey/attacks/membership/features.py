@@ -1,0 +1,132 @@
+"""Membership inference on the noisy features that PQFed's clients send: was this sample among a client's?
+
+The adversary holds the exact features of a candidate and looks at the noisy rows, by one of the scores of
+`membership_scores.py`. It calibrates on samples that nobody trained on, drawn in the client's own proportions
+(`membership_strangers.py`), so that recognising a *kind* of sample does not count as recognising a sample; half of those are
+kept apart as a placebo.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from covey.algorithms.pqfed.features import Features, NoisyFeatures, project
+from covey.attacks.contract import Finding, Knowledge, Truth, View, wilson
+from covey.attacks.membership.scores import power, scored, unit_of_noise
+from covey.attacks.membership.strangers import Rows, matched, samples_at, unused
+from covey.data.federation import Federation
+from covey.errors import CoveyError
+from covey.learn.samples import Samples
+from covey.randomness import generator
+
+
+@dataclass
+class FeatureMembership:
+    """Is the nearest noisy row suspiciously near? Power at a fixed share of false positives, per client and on average."""
+
+    name: ClassVar[str] = "membership"
+    title: ClassVar[str] = "PQFed's noisy features tell whether a sample was among a client's (Euclidean)"
+    score: ClassVar[str] = "euclidean"
+
+    vantage: str = "server"
+    rate: float = 0.05  # false positives
+    memory: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < 1:
+            raise CoveyError(f"the rate of attack '{self.name}' is {self.rate}: a share strictly between 0 and 1")
+
+    def begin(self, knowledge: Knowledge) -> None:
+        self.network = knowledge.network
+        self.seed = knowledge.setting.seed
+        self.public = None if knowledge.setting.public is None else knowledge.setting.public[0]
+        self.epsilon = float(getattr(knowledge.algorithm, "epsilon", np.inf))
+        self.memory.setdefault("rows", {})
+
+    def observe(self, view: View) -> None:
+        sent = getattr(view.message, "features", view.message)
+        if isinstance(sent, Features):
+            self.memory["features"] = sent
+        if isinstance(view.message, NoisyFeatures):
+            self.memory["rows"][int(view.sender.removeprefix("client:"))] = view.message.rows.cpu()
+
+    def end_round(self, round: int) -> None:
+        pass
+
+    def finding(self, truth: Truth) -> Finding:
+        federation, seen = truth.federation, self.memory["rows"]
+        if not seen or "features" not in self.memory:
+            return Finding(
+                self.name, self.vantage, "power", self.rate, self.rate, 0.0, 1.0, used="no noisy features were seen"
+            )
+        outside = unused(federation)
+        crowd = None if self.public is None else project(self.memory["features"], self.public.cpu())
+        found: dict[int, tuple[float, float]] = {}
+        for i, noisy in sorted(seen.items()):
+            rng = generator(self.seed, i, "membership")
+            others = matched(federation, federation.clients[i], outside, rng)
+            if len(others) < 2 / self.rate:
+                continue
+            cases, aside = self._exact(federation, federation.clients[i]), self._exact(federation, others)
+            scale = unit_of_noise(self._width(torch.cat([cases, aside])), self.epsilon)
+            mine, controls, placebo = scored(self.score, [cases, aside[::2], aside[1::2]], noisy, scale, crowd)
+            found[i] = (power(mine, controls, self.rate), power(placebo, controls, self.rate))
+        if not found:
+            raise CoveyError(f"attack '{self.name}' needs samples that no client holds to calibrate on: leave some out")
+        return self._summary(found, {i: len(federation.clients[i]) for i in found})
+
+    def _exact(self, federation: Federation, rows: Rows) -> Tensor:
+        samples = Samples(self.network, *samples_at(federation, rows), torch.device("cpu"))
+        return project(self.memory["features"], samples.inputs(torch.arange(len(rows))))
+
+    def _width(self, known: Tensor) -> Tensor:
+        """Δ: public, or guessed from the exact features that the adversary has."""
+        features: Features = self.memory["features"]
+        if features.low is None or features.high is None:
+            return known.amax(0) - known.amin(0)
+        return features.high - features.low
+
+    def _summary(self, found: dict[int, tuple[float, float]], sizes: dict[int, int]) -> Finding:
+        values = np.array([p for p, _ in found.values()])
+        mean = float(values.mean())
+        if len(values) > 1:
+            half = 1.959964 * float(values.std(ddof=1)) / len(values) ** 0.5
+            low, high = max(0.0, mean - half), min(1.0, mean + half)
+        else:
+            low, high = wilson(mean, sum(sizes.values()))
+        placebo = float(np.mean([p for _, p in found.values()]))
+        return Finding(
+            attack=self.name,
+            vantage=self.vantage,
+            metric=f"power at {100 * self.rate:g} % false positives",
+            value=mean,
+            chance=self.rate,
+            low=low,
+            high=high,
+            controls={"samples that were never there": placebo},
+            used=f"noisy features of {len(found)} clients, {self.score.replace('_', ' ')} score, exact features of candidates",
+            details={"per client": {str(i): p for i, (p, _) in found.items()}},
+        )
+
+
+@dataclass
+class ScaledMembership(FeatureMembership):
+    """The same with the score that fits Laplace noise, which the paper leaves out."""
+
+    name: ClassVar[str] = "membership_l1"
+    title: ClassVar[str] = "the same by the L1 score that fits Laplace noise: stronger"
+    score: ClassVar[str] = "scaled_l1"
+
+
+@dataclass
+class RatioMembership(FeatureMembership):
+    """The same by likelihood ratio: what a row says of everybody is taken off first."""
+
+    name: ClassVar[str] = "membership_ratio"
+    title: ClassVar[str] = "the same by likelihood ratio, with public samples as the crowd: the strongest"
+    score: ClassVar[str] = "likelihood_ratio"

@@ -1,0 +1,179 @@
+"""Membership inference by loss: a sample that a model was trained on has a lower loss (Yeom et al. 2018).
+
+Reads any trained model, under any algorithm: those sent in the clear, from whatever vantage sees them; and, from a client's
+vantage, those that the client's own code gets out of a sealed message with the client's own keys. The latest round counts.
+A model that went to each client alone (Sattler's nodes, PQFed's groups) is tried on the samples of those who got it, several
+models at once on those of the clients that chose each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from covey.algorithms.contract import Client
+from covey.attacks.contract import Finding, Knowledge, Truth, View, parties
+from covey.attacks.membership.scores import Floats, area, power
+from covey.attacks.membership.strangers import Rows, matched, samples_at, unused
+from covey.data.federation import Federation
+from covey.errors import CoveyError
+from covey.learn.machine import Machine
+from covey.learn.work import Compute, Job, SampleLosses
+from covey.randomness import generator
+
+
+@dataclass
+class LossMembership:
+    """Is the model's loss on this sample suspiciously low? Area under the ROC curve, over the models last sent."""
+
+    name: ClassVar[str] = "loss_membership"
+    title: ClassVar[str] = "a model's loss tells whether a sample was trained on (Yeom et al. 2018)"
+
+    vantage: str = "server"
+    rate: float = 0.05  # false positives, of the power among the details
+    cases: int = 2000  # samples per model at most
+    memory: dict[str, Any] = field(default_factory=dict)
+
+    def begin(self, knowledge: Knowledge) -> None:
+        self.network = knowledge.network
+        self.setting = knowledge.setting
+        self.algorithm = knowledge.algorithm
+        self.keys = {party: dict(own) for party, own in knowledge.keys.items() if party.startswith("client:") and own}
+        self.shown: list[Any] = []  # of this round: tensors are told apart by identity, so they must stay alive
+
+    def observe(self, view: View) -> None:
+        if not view.receiver.startswith("client:"):
+            return
+        found = plain_models(view.message, self.network.d)
+        if not found and view.receiver in self.keys:
+            found = [self._opened(view)]
+        if found and self.memory.get("round") != view.round:
+            self.memory.update(round=view.round, models=[], receivers=[])
+            self.shown.clear()
+        for model in found:
+            place = next((i for i, known in enumerate(self.shown) if known is model), len(self.shown))
+            if place == len(self.shown):
+                self.shown.append(model)
+                self.memory["models"].append(model.detach().cpu().reshape(-1, self.network.d))
+                self.memory["receivers"].append([])
+            self.memory["receivers"][place].append(int(view.receiver.removeprefix("client:")))
+
+    def end_round(self, round: int) -> None:
+        pass
+
+    def finding(self, truth: Truth) -> Finding:
+        groups = self._groups(truth)
+        if not groups:
+            return Finding(
+                self.name,
+                self.vantage,
+                "area under the ROC curve",
+                0.5,
+                0.5,
+                0.0,
+                1.0,
+                used="no model was seen that it could read",
+            )
+        cases, controls = self._scores(truth.federation, groups)
+        start = self.setting.one_start().cpu()
+        before = self._scores(truth.federation, [(start, users) for _, users in groups])
+        value = area(cases, controls)
+        half = 1.959964 * _area_error(value, len(cases), len(controls))
+        return Finding(
+            attack=self.name,
+            vantage=self.vantage,
+            metric="area under the ROC curve",
+            value=value,
+            chance=0.5,
+            low=max(0.0, value - half),
+            high=min(1.0, value + half),
+            controls={"the model before training": area(*before)},
+            used=f"{len(groups)} model{'s' * (len(groups) != 1)}, and candidates with their labels",
+            details={"power at fixed false positives": power(cases, controls, self.rate), "cases": len(cases)},
+        )
+
+    def _opened(self, view: View) -> Tensor:
+        """The models [k, d] that the adversary's own client gets out of a sealed message.
+
+        Its code is run up to the first thing that it would do with them on its data.
+        """
+        keys, memory = self.keys[view.receiver], self.memory.setdefault("own", {})
+        number = int(view.receiver.removeprefix("client:"))
+        me = Client(number, view.round, self.setting.seed, 0, self.setting.plan, self.setting, memory, keys, _no_data)
+        turn = self.algorithm.use(me, view.message)
+        answer: Any = None
+        while True:
+            try:
+                work = turn.send(answer)
+            except StopIteration as stop:
+                models: Tensor = stop.value.models
+                return models
+            if not isinstance(work, Compute):
+                return work.models  # type: ignore[no-any-return]
+            answer = work.function(*work.arguments)
+
+    def _groups(self, truth: Truth) -> list[tuple[Tensor, list[int]]]:
+        """(model [d], the clients whose samples are tried on it): who trained it, which only the truth knows for sure."""
+        if "round" not in self.memory:
+            return []
+        notes = truth.notes[self.memory["round"] - 1]
+        found: list[tuple[Tensor, list[int]]] = []
+        for models, receivers in zip(self.memory["models"], self.memory["receivers"]):
+            if len(models) > 1:
+                chosen = {i: int(facts.get("cluster", 0)) for i, facts in notes.items()}
+                found += [(model, [i for i, c in chosen.items() if c == j]) for j, model in enumerate(models)]
+            elif not all(party.startswith("client:") for party in parties(self.vantage)):  # it saw everybody's model
+                found.append((models[0], list(receivers)))
+            else:
+                mine = notes.get(receivers[0], {}).get("cluster")
+                found.append((models[0], [i for i, facts in notes.items() if facts.get("cluster") == mine]))
+        return [(model, users) for model, users in found if users]
+
+    def _scores(self, federation: Federation, groups: list[tuple[Tensor, list[int]]]) -> tuple[Floats, Floats]:
+        """Ranks of the losses of (members, strangers) under each model, pooled."""
+        outside = unused(federation)
+        cases, controls = [], []
+        for j, (model, users) in enumerate(groups):
+            rng = generator(self.setting.seed, j, "loss membership")
+            members = np.unique(np.concatenate([federation.clients[i] for i in users]))
+            members = members[np.sort(rng.permutation(len(members))[: self.cases])]
+            strangers = matched(federation, members, outside, rng)
+            if len(strangers) < 2 / self.rate:
+                raise CoveyError("attack 'loss_membership' needs samples that no client holds: leave some out")
+            losses = self._losses(federation, model, np.concatenate([members, strangers]))
+            # Models differ in their level of loss: ranks among the strangers make their scores comparable.
+            ordered = np.sort(losses[len(members) :])
+            ranks = np.searchsorted(ordered, losses) / len(ordered)
+            cases.append(ranks[: len(members)])
+            controls.append(ranks[len(members) :])
+        return np.concatenate(cases), np.concatenate(controls)
+
+    def _losses(self, federation: Federation, model: Tensor, rows: Rows) -> Floats:
+        machine = Machine(self.network, *samples_at(federation, rows))
+        (losses,) = machine.compute([Job(torch.arange(len(rows)), 0, SampleLosses(model[None]))])
+        return np.asarray(losses[0].cpu().double().numpy(), np.float64)
+
+
+def plain_models(message: Any, d: int) -> list[Tensor]:
+    """The models of d parameters that stand in a message as they are: [d], or several as [k, d]."""
+    if isinstance(getattr(message, "parts", None), dict):  # turns for several targets
+        return [model for part in message.parts.values() for model in plain_models(part, d)]
+    if hasattr(message, "part"):
+        return plain_models(message.part, d)
+    sent = getattr(message, "models", getattr(message, "model", None))
+    return [sent] if isinstance(sent, Tensor) and sent.shape[-1] == d else []
+
+
+def _no_data() -> tuple[Tensor, Tensor]:
+    raise CoveyError("this attack looks at models only, the client's samples are not its to read")
+
+
+def _area_error(area: float, cases: int, controls: int) -> float:
+    """Standard error of an area under the ROC curve (Hanley and McNeil 1982)."""
+    q1, q2 = area / (2 - area), 2 * area**2 / (1 + area)
+    spread = area * (1 - area) + (cases - 1) * (q1 - area**2) + (controls - 1) * (q2 - area**2)
+    return float(np.sqrt(max(spread, 0.0) / (cases * controls)))

@@ -1,0 +1,157 @@
+"""Preference profiling from the models themselves: A2 on plain ones, and a coalition whose client opens the sealed ones.
+
+A2 retrains every model that it received on auxiliary samples of one label at a time and reads how far it moves. A model that
+was trained on a label hardly moves on it, so the cluster whose labels move it least is the guess. Sealed models are bytes to
+the server: nothing to retrain, and the guess is a lot among k.
+
+The coalition is the server with one client. All clients of MingledPie (and of exact routing) hold the same secret key, so
+this client opens every update, and the indicator in it *is* the identity. It shows what the shared key is worth; only
+threshold decryption, where no client alone can open anything, would stop it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from covey.attacks.contract import Finding, Knowledge, Thinking, Truth, View, wilson
+from covey.attacks.preference.identity import true_clusters
+from covey.attacks.preference.identity_sets import Weights, score
+from covey.crypto.sealing import sealing
+from covey.errors import CoveyError
+from covey.learn.work import Plan, Train, Work
+
+
+@dataclass
+class A2:
+    """Retrain each plain model on auxiliary data of each label and see on which it moves least."""
+
+    name: ClassVar[str] = "a2"
+    title: ClassVar[str] = "each plain model retrained label by label: on which does it move least?"
+
+    vantage: str = "server"
+    rounds: tuple[int, ...] = ()  # in which to look; empty: in the last
+    memory: dict[str, Any] = field(default_factory=dict)
+
+    def begin(self, knowledge: Knowledge) -> None:
+        self.setting, y = knowledge.setting, knowledge.y
+        k = self.setting.clusters
+        public = [knowledge.where.get(f"public:{j}", np.zeros(0, np.int64)) for j in range(k)]
+        # label -> its auxiliary samples; cluster -> its labels, as far as the public samples show them
+        self.samples = {int(c): np.flatnonzero(y == c) for c in np.unique(y[np.concatenate(public)])}
+        self.labels = [sorted({int(c) for c in y[rows]}) for rows in public]
+        self.memory |= {"moves": {}, "seen": {}} if "moves" not in self.memory else {}
+
+    def observe(self, view: View) -> Thinking:
+        looked_at = self.rounds or (self.setting.rounds,)
+        if not view.sender.startswith("client:") or view.round not in looked_at:
+            return None
+        client = int(view.sender.removeprefix("client:"))
+        self.memory["seen"][client] = view.round
+        model = plain_model(view.message, self.setting.start.shape[1])
+        return None if model is None or not all(self.labels) else self._retrain(client, model)
+
+    def _retrain(self, client: int, model: Tensor) -> Generator[list[Work], Any, None]:
+        plan = Plan(lr=0.01, epochs=1, batch_size=0)
+        labels = list(self.samples)
+        tries: list[Work] = [
+            Train(model, plan, on=torch.from_numpy(self.samples[c]), purpose=f"a2 {c}") for c in labels
+        ]
+        moved = yield tries
+        self.memory["moves"][client] = {c: float((m - model.to(m.device)).norm()) for c, m in zip(labels, moved)}
+
+    def end_round(self, round: int) -> None:
+        pass
+
+    def finding(self, truth: Truth) -> Finding:
+        k = self.setting.clusters
+        seen, moves = self.memory["seen"], self.memory["moves"]
+        if not seen:
+            raise CoveyError(
+                "a2 saw no reply in the rounds it looks at: leave its `rounds` empty, or name rounds of the run"
+            )
+        beliefs: dict[int, Weights] = {i: np.ones(k) for i in seen}
+        for i, by_label in moves.items():
+            beliefs[i] = -np.array([np.mean([by_label[c] for c in labels]) for labels in self.labels])
+        value, controls = score(beliefs, true_clusters(truth, seen, "preference"))
+        low, high = wilson(value, len(seen))
+        used = (
+            f"{len(moves)} plain models, auxiliary samples of {len(self.samples)} labels"
+            if moves
+            else "nothing: no plain model"
+        )
+        return Finding("a2", self.vantage, "accuracy", value, 1 / k, low, high, controls, used, {"models": len(moves)})
+
+
+@dataclass
+class Coalition:
+    """The server and one client that holds the common key: open every update and read its cluster."""
+
+    name: ClassVar[str] = "coalition"
+    title: ClassVar[str] = "the server with one client that holds the common key opens every update"
+
+    vantage: str = "server+client:0"
+    rounds: tuple[int, ...] = ()  # in which to look; empty: in the last
+    memory: dict[str, Any] = field(default_factory=dict)
+
+    def begin(self, knowledge: Knowledge) -> None:
+        self.setting = knowledge.setting
+        found = [k["sealing"] for party, k in knowledge.keys.items() if party.startswith("client:") and "sealing" in k]
+        self.sealer = sealing.sealer(found[0]) if found else None
+        self.memory |= {"guess": {}, "seen": {}} if "guess" not in self.memory else {}
+
+    def observe(self, view: View) -> None:
+        if view.sender.startswith("client:") and view.round in (self.rounds or (self.setting.rounds,)):
+            client = int(view.sender.removeprefix("client:"))
+            self.memory["seen"][client] = view.round
+            guess = self._open(view.message)
+            if guess is not None:
+                self.memory["guess"][client] = guess
+
+    def _open(self, message: Any) -> int | None:
+        if isinstance(plain := getattr(message, "cluster", None), int):
+            return plain
+        if self.sealer is None:
+            return None
+        if isinstance(sealed := getattr(message, "sealed", None), bytes):  # the indicator comes last
+            return int(np.argmax(self.sealer.open(sealed)[-self.setting.clusters :]))
+        if isinstance(
+            blocks := getattr(message, "blocks", None), list
+        ):  # one block per cluster, each ends in its indicator
+            return int(np.argmax([self.sealer.open(block)[-1] for block in blocks]))
+        return None
+
+    def end_round(self, round: int) -> None:
+        pass
+
+    def finding(self, truth: Truth) -> Finding:
+        k = self.setting.clusters
+        seen, guess = self.memory["seen"], self.memory["guess"]
+        if not seen:
+            raise CoveyError("the coalition saw no reply in the rounds it looks at: leave its `rounds` empty")
+        beliefs = {i: np.eye(k)[guess[i]] if i in guess else np.ones(k) for i in seen}
+        value, controls = score(beliefs, true_clusters(truth, seen, "identity"))
+        low, high = wilson(value, len(seen))
+        used = (
+            f"{len(guess)} updates, as a client's key opens them" if guess else "nothing: no update that its key opens"
+        )
+        return Finding("coalition", self.vantage, "accuracy", value, 1 / k, low, high, controls, used, {})
+
+
+def plain_model(message: Any, size: int) -> Tensor | None:
+    """The model that a message holds in the clear, [d]; None where it holds none, or only ciphertext."""
+    model = getattr(message, "model", None)
+    if isinstance(model, Tensor) and model.shape == (size,):
+        return model
+    parts = [getattr(message, "sealed", None), *(getattr(message, "blocks", None) or [])]
+    for part in parts:
+        if isinstance(part, bytes) and sealing.Label.read(part).scheme == "none":
+            opened = sealing.sealer(sealing.generate_keys("none")).open(part)
+            if opened[size:].any():  # of a client's blocks, only its own cluster's is not zero
+                return torch.from_numpy(opened[:size].astype(np.float32))
+    return None

@@ -1,0 +1,244 @@
+"""Property inference by a participating client: Kim et al., Exploring Clustered Federated Learning's Vulnerability against
+Property Inference Attack, RAID 2023, which carries Melis et al. (S&P 2019) over to clusters.
+
+Passive: in rounds spread over the run the attacker trains every cluster's model, from that model, on batches of its own rows
+with and without the property, averages some, and keeps their features. What it tests are the differences of each cluster's
+model between rounds. It keeps features, never models of past rounds. Active: its own training also learns the property, by a
+head that it does not upload, and is scaled up by γ; see `property_active.py`.
+
+The paper's Algorithm 3 prints the attacker's cluster i where its text says each cluster j: here it is j. It does not say how
+large simulated groups are, how many updates are simulated, which rows the AUC covers: all are fields, or in the finding.
+Ours: simulated rows come from some rounds only (`rows` bounds them), and the attacker, who knows the defence, simulates it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covey.algorithms.contract import Client, Coroutine
+from covey.algorithms.coroutines import in_step
+from covey.attacks.contract import Finding, Knowledge, Thinking, Truth, View
+from covey.attacks.property.pictures import pictures
+from covey.attacks.property.score import OTHER, PLACEBO, PROPERTY, Evidence, judge, labels_of
+from covey.attacks.property.update_features import consecutive_cosines, update_features
+from covey.data.partitions.property_split import look_alikes
+from covey.errors import CoveyError
+from covey.learn.work import Train, Work
+from covey.randomness import generator
+
+ROWS = tuple(entry.name for entry in fields(Evidence))
+
+
+@dataclass
+class PropertyInference:
+    """Whether a client trained on rows with a property in a round, from the cluster models that a participant gets."""
+
+    name: ClassVar[str] = "property"
+    title: ClassVar[str] = "did a client train on rows with a property? from the cluster models (Kim et al. 2023)"
+    used: ClassVar[str] = "all cluster models of every round, and its own rows"
+
+    vantage: str = "client:1"  # the partition's attacker
+    simulated: int = 3  # it_client: updates simulated of each kind, in a round and cluster; others at least a group
+    aggregates: int = 6  # it_aggr: random groups of them averaged, of each kind
+    group: int = 0  # updates in a group, one of them with the property; 0: clients / clusters, what it must assume
+    rows: int = 6000  # simulated groups of a size to learn from, at most: rounds to simulate in are drawn accordingly
+    warm_up: int = 0  # rounds before it begins; 0: a tenth of all
+    trees: int = 100
+    remove_own: bool = (
+        False  # score what is left without its own upload; its share of a cluster's mean is assumed: 1 / group
+    )
+    placebo: bool = True  # also learn a subset that means nothing, for the control
+    memory: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if min(self.simulated, self.aggregates, self.rows, self.trees) < 1 or min(self.group, self.warm_up) < 0:
+            raise CoveyError(
+                f"{self.name} needs simulated, aggregates, rows and trees of at least 1, group and warm_up of at least 0"
+            )
+        if not self.vantage.removeprefix("client:").isdigit():
+            raise CoveyError(
+                f"the vantage of {self.name} is {self.vantage!r}: it is one client, for example 'client:1'"
+            )
+
+    @property
+    def attacker(self) -> int:
+        return int(self.vantage.removeprefix("client:"))
+
+    def begin(self, knowledge: Knowledge) -> None:
+        if "property" not in knowledge.where:
+            raise CoveyError(
+                f"{self.name} looks from {self.vantage}, which knows no property rows: set partition = 'property' and make "
+                "partition.attacker this client"
+            )
+        self.knowledge = knowledge
+        marked = knowledge.where["property"]
+        others = np.setdiff1d(knowledge.where[f"own:{self.attacker}"], marked)
+        if not len(marked) or not len(others):
+            raise CoveyError(f"{self.vantage} holds {len(marked)} property and {len(others)} other rows: it needs both")
+        self.pools = {OTHER: others, PROPERTY: marked}
+        if self.placebo:
+            random = generator(knowledge.setting.seed, "placebo")
+            self.pools[PLACEBO] = look_alikes(knowledge.y, marked, others, random)  # still among the others too
+        self.begins = self.warm_up or knowledge.setting.rounds // 10
+        for name in ROWS:
+            self.memory.setdefault(name, [])
+
+    def observe(self, view: View) -> Thinking:
+        if view.sender == self.vantage:
+            self.memory["own"] = (getattr(view.message, "model", None), int(getattr(view.message, "cluster", 0)))
+            return None
+        models = cluster_models(view.message)
+        if models is None:
+            return None
+        self._compare(view.round, models)
+        self.memory["before"] = (view.round, models)
+        return self._simulate(view.round, models) if self._simulates(view.round, len(models)) else None
+
+    def end_round(self, round: int) -> None:
+        pass
+
+    def _compare(self, round: int, models: Tensor) -> None:
+        """The models of this round less those of the last are the updates of the last."""
+        then, before = self.memory.get("before", (0, models))
+        if then != round - 1 or then <= self.begins:
+            self.memory.pop("update", None)
+            return
+        before = before.to(models.device)
+        update = models - before  # [k, d]
+        own, mine = self.memory.get("own", (None, 0))
+        less = update.clone()
+        if own is not None:
+            less[mine] -= (own.to(models.device) - before[mine]) / self._group(len(models))
+        features = update_features(self.knowledge.network, torch.cat([update, less])).half().cpu().numpy()
+        previous = self.memory.get("update")
+        unknown = torch.full((len(models),), float("nan"))
+        cosine = unknown if previous is None else consecutive_cosines(update, previous.to(update.device))
+        self._keep(
+            observed=features[: len(models)],
+            without_own=features[len(models) :],
+            round=np.full(len(models), then),
+            cluster=np.arange(len(models)),
+            cosine=cosine.cpu().numpy(),
+        )
+        self.memory["update"] = update
+
+    def _keep(self, **arrays: Any) -> None:
+        for name, array in arrays.items():
+            self.memory[name].append(array)
+
+    def _simulates(self, round: int, clusters: int) -> bool:
+        setting = self.knowledge.setting
+        if round <= self.begins:
+            return False
+        in_all = (setting.rounds - self.begins) * clusters * self.aggregates * len(self.pools)
+        return bool(generator(setting.seed, round, "simulate", self.name).random() < self.rows / in_all)
+
+    def _group(self, clusters: int) -> int:
+        return self.group or max(1, round(self.knowledge.setting.clients / clusters))
+
+    def _sizes(self, clusters: int) -> list[int]:
+        """Of simulated groups: a whole one, and one without the attacker."""
+        group = self._group(clusters)
+        return [group, group - 1] if group > 1 else [group]
+
+    def _simulate(self, round: int, models: Tensor) -> Generator[Work | list[Work], Any, None]:
+        """Updates that clients of each kind would send from each cluster's own model, averaged in random groups."""
+        group, k = self._group(len(models)), len(models)
+        counts = {kind: max(self.simulated, group) if kind == OTHER else self.simulated for kind in self.pools}
+        asked = [(j, kind) for j in range(k) for kind, count in counts.items() for _ in range(count)]
+        pools = {kind: torch.from_numpy(pool) for kind, pool in self.pools.items()}
+        plan = self.knowledge.setting.plan
+        works: list[Work] = [Train(models[j], plan, on=pools[kind]) for j, kind in asked]
+        trained = yield from self._defended(round, works)
+        random = generator(self.knowledge.setting.seed, round, "groups", self.name)
+        stacked = torch.stack(trained).view(k, -1, models.shape[1]) - models[:, None]
+        split = dict(zip(counts, torch.split(stacked, list(counts.values()), dim=1)))
+        for kind, updates in split.items():
+            for size in self._sizes(k):
+                means = averages(updates, split[OTHER], self.aggregates, size, kind, random)  # [k, aggregates, d]
+                rows = update_features(self.knowledge.network, means.flatten(0, 1)).half().cpu().numpy()
+                self._keep(simulated=rows, kind=np.full(len(rows), kind), size=np.full(len(rows), size))
+
+    def _defended(self, round: int, works: list[Work]) -> Coroutine:
+        """The defence is part of the protocol: simulated updates go through it as real ones do."""
+        defence, setting = self.knowledge.defence, self.knowledge.setting
+        if defence is None:
+            return (yield works)
+        shells = [
+            Client(-1 - n, round, setting.seed, len(self.knowledge.y), setting.plan, setting, {}, {}, data=_nothing)
+            for n in range(len(works))
+        ]
+        return (yield from in_step([defence.train(me, work) for me, work in zip(shells, works)]))
+
+    def evidence(self) -> Evidence:
+        """All that was gathered so far."""
+        if not self.memory["simulated"] or not self.memory["observed"]:
+            raise CoveyError(
+                f"{self.name} saw too few rounds to learn from: raise training.rounds or lower its warm_up"
+            )
+        return Evidence(**{name: np.concatenate(self.memory[name]) for name in ROWS})
+
+    def finding(self, truth: Truth) -> Finding:
+        evidence = self.evidence()
+        labels = labels_of(truth, evidence.round, evidence.cluster)
+        seed = self.knowledge.setting.seed
+        scores = judge(evidence, labels, seed, self.trees, self.remove_own)
+        details = {
+            "property": str(truth.federation.notes.get("property", "")),
+            "simulated group": self._group(int(evidence.cluster.max()) + 1),
+            "first round scored": int(evidence.round.min()),
+            **scores.details,
+            **_steadiness(evidence.cosine[labels.victim]),
+            "pictures": pictures(evidence, labels, seed),
+        }
+        return Finding(
+            self.name,
+            self.vantage,
+            "AUC",
+            scores.auc,
+            0.5,
+            scores.low,
+            scores.high,
+            scores.controls,
+            self.used,
+            details,
+        )
+
+
+def cluster_models(message: Any) -> Tensor | None:
+    """The models [k, d] in what a client is sent, where it is sent models."""
+    many, one = getattr(message, "models", None), getattr(message, "model", None)
+    return many if many is not None else None if one is None else one[None]
+
+
+def averages(own: Tensor, others: Tensor, count: int, group: int, kind: int, random: np.random.Generator) -> Tensor:
+    """[k, count, d]: means of random groups: one of the updates `own` [k, c, d] and the rest of `others`, or all of these."""
+    c = others.shape[1]
+    rest = group if kind == OTHER else group - 1
+    weight = np.zeros((count, c), np.float32)
+    for row in weight:
+        row[random.permutation(c)[:rest]] = 1 / group
+    total = torch.einsum("ac,kcd->kad", torch.from_numpy(weight).to(others.device), others)
+    if kind == OTHER:
+        return total
+    chosen = random.integers(0, own.shape[1], count)
+    return total + own[:, torch.from_numpy(chosen).to(own.device)] / group
+
+
+def _steadiness(cosine: NDArray[np.floating[Any]]) -> dict[str, float]:
+    """Of the victim's cluster; nothing where a cluster had the victim in no two rounds running."""
+    known = cosine[~np.isnan(cosine)]
+    if not len(known):
+        return {}
+    return {"cosine of consecutive updates": float(known.mean()), "its deviation": float(known.std())}
+
+
+def _nothing() -> tuple[Tensor, Tensor]:
+    raise CoveyError("a simulated client of an attack has no data of its own: this defence cannot be simulated")

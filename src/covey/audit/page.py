@@ -1,0 +1,247 @@
+"""audit.html: the matrix of an audit, every score beside what it must be compared with, and why the other cells are empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from covey.attacks.applies import COLUMNS, ROWS
+from covey.audit.matrix import (
+    FAILED,
+    GIVEN,
+    INAPPLICABLE,
+    LEAKING,
+    NOBODY,
+    NOTHING_SEEN,
+    Audit,
+    Cell,
+    Tried,
+    not_excluded,
+)
+from covey.audit.text import title
+from covey.files import write_atomically
+from covey.report.draw.layout import Section, Tile, rows_table
+from covey.report.draw.marks import track
+from covey.report.draw.markup import Html, join, tag
+from covey.report.format import counted, percent, plain, sentence_case
+from covey.report.page import Page, render
+from covey.report.sections.privacy import Finding, finding_axis, interval_of
+
+LEGEND = (
+    "▲ broken: a score of 0.95 or more; leaks: the whole 95 % interval lies above chance and above every attacker that ignores "
+    "what was observed. ◆ given by design: the protocol hands it out. ● no leak seen: the attacks named found nothing, which "
+    "is no proof. An arrow ← marks what a party learns because it sees at least as much as another."
+)
+
+
+def write_audit(audits: Sequence[Audit], path: Path, command: str = "") -> Path:
+    """Writes the page of one audit, or of several side by side."""
+    write_atomically(path, render(audit_page(audits, command)).encode("utf-8", "replace"))
+    return path
+
+
+def audit_page(audits: Sequence[Audit], command: str = "") -> Page:
+    from covey.audit.comparison import several  # which is made of the parts here
+
+    return _single(audits[0], command) if len(audits) == 1 else several(audits, command)
+
+
+def _single(audit: Audit, command: str) -> Page:
+    headline = f"What leaks from {title(audit)}"
+    built = [_matrix(audit), _scores(audit), gaps(audit), sittings(audit), made(command)]
+    return Page(
+        title=f"{headline} · covey",
+        kicker="Audit",
+        headline=headline,
+        lede=lede(audit),
+        badges=badges([audit]),
+        flock=None,
+        tiles=_tiles(audit),
+        sections=[section for section in built if section],
+    )
+
+
+def lede(audit: Audit) -> list[str]:
+    if audit.problem:
+        return [audit.problem]
+    leaking = [c for c in audit.cells if c.verdict in LEAKING]
+    things = list(dict.fromkeys(c.row for c in leaking))
+    measured = sum(bool(c.tried) and not c.carried for c in audit.cells)
+    attacks = len({t.attack for c in audit.cells for t in c.tried})
+    listed = " and the ".join(filter(None, [", the ".join(things[:-1]), *things[-1:]]))
+    said = f"Somebody learns the {listed}." if things else "None of these attacks learned anything."
+    return [
+        said,
+        f"{counted(attacks, 'attack')} filled {measured} of {len(audit.cells)} cells: {audit.clients} clients, "
+        f"{audit.rounds} rounds, seed {audit.seed}. The other cells say what is missing.",
+    ]
+
+
+def badges(audits: Sequence[Audit]) -> list[tuple[str, Html]]:
+    generated = dict.fromkeys(a.stand_in for a in audits if a.stand_in)
+    left_out = dict.fromkeys(note for a in audits for note in a.notes)
+    marks = [("warn", tag("span", words)) for words in (*generated, *left_out)]
+    facts = dict.fromkeys(f"{a.partition} partition, {counted(a.clusters, 'cluster')}" for a in audits)
+    return [*marks, *(("", tag("span", words)) for words in facts), ("", tag("span", "one seed"))]
+
+
+def _tiles(audit: Audit) -> list[Tile]:
+    def count(*verdicts: str) -> str:
+        return str(sum(c.verdict in verdicts for c in audit.cells))
+
+    empty = [c for c in audit.cells if c.verdict not in (*LEAKING, NOTHING_SEEN, INAPPLICABLE, NOBODY)]
+    tiles = [
+        Tile("Leaking cells", count(*LEAKING), f"broken, leaking, or given by design ({count(GIVEN)})"),
+        Tile("No leak seen", count(NOTHING_SEEN), "by the attacks that were tried there: no proof"),
+        Tile("Nothing measured", str(len(empty)), "no attack is known there, or it lacks something"),
+    ]
+    if audit.accuracy is not None:
+        tiles.append(Tile("Accuracy", percent(audit.accuracy), "of clients on their own distribution"))
+    return tiles
+
+
+def _matrix(audit: Audit, prefix: str = "") -> Section | None:
+    if audit.problem:
+        return None
+    return Section("matrix", "Who learns what", LEGEND, join([own_style(), table(audit, prefix)]))
+
+
+def own_style() -> Html:
+    return tag("style", Html(files("covey.audit").joinpath("audit.css").read_text("utf-8")))
+
+
+def table(audit: Audit, prefix: str) -> Html:
+    head = tag("tr", tag("th", ""), *(tag("th", sentence_case(c), scope="col") for c in COLUMNS))
+    body = []
+    for row, means in ROWS.items():
+        cells = [shown_cell(audit.cell(row, column), prefix, sentence_case(column)) for column in COLUMNS]
+        if not audit.says(row):
+            why = next(c.why for c in audit.cells if c.row == row and c.verdict == INAPPLICABLE)
+            said = tag("span", tag("span", f"{INAPPLICABLE}: {why}", class_="says"))
+            cells = [tag("td", said, class_="quiet", colspan=len(COLUMNS), data_label="Everyone")]
+        body.append(tag("tr", tag("th", sentence_case(row), tag("small", means), scope="row"), *cells))
+    return tag("table", tag("thead", head), tag("tbody", *body), class_="audit")
+
+
+def shown_cell(cell: Cell, prefix: str, label: str, more: str = "", brief: bool = False) -> Html:
+    """Verdict, the worst score with the best guess beside it, and what else there is to say; `brief` for a long list."""
+    kind = (
+        "given" if cell.verdict == GIVEN else "leak" if cell.verdict in LEAKING else "none" if cell.tried else "quiet"
+    )
+    says = tag("span", f"{cell.verdict}{' ←' if cell.carried else ''}", class_="says")
+    if cell.tried:
+        score = f"{cell.tried[0].value:.2f}, guess {cell.tried[0].bar:.2f}" if brief else _score(cell)
+        parts = [says, tag("small", score, class_="scored"), tag("small", more) if more else ""]
+        inside = tag("a", *parts, href=f"#{_anchor(prefix, cell, cell.tried[0])}", title=cell.why)
+    else:
+        why = (
+            f"as the {cell.carried}" if cell.carried else cell.why if kind == "given" or cell.verdict == FAILED else ""
+        )
+        words = more or ("" if brief else why)
+        inside = tag("a", says, tag("small", words) if words else "", href=f"#{prefix}gaps", title=cell.why)
+    return tag("td", inside, class_=kind, data_label=label)
+
+
+def _score(cell: Cell) -> str:
+    worst, others = cell.tried[0], len(cell.tried) - 1
+    score = f"{_spoken(worst.attack)} {worst.value:.2f}, guess {worst.bar:.2f}" + f" and {others} more" * (others > 0)
+    if cell.verdict == NOTHING_SEEN and (end := not_excluded(cell.tried)) is not None:
+        score += f"; {'up' if worst.scale.upwards else 'down'} to {end:.2f} not excluded"
+    return score
+
+
+def _spoken(attack: str) -> str:
+    return attack.replace("_", " ")
+
+
+def _anchor(prefix: str, cell: Cell, tried: Tried) -> str:
+    """Where this score is shown: by the vantage it was really measured from."""
+    return f"{prefix}{tried.attack}-{tried.vantage}-{cell.row}".replace(" ", "-").replace("'", "")
+
+
+def _scores(audit: Audit) -> Section | None:
+    found = list(findings(audit, ""))
+    lead = (
+        "Dot and bar: score and its 95 % interval. Upright line: chance. Diamond: the best attacker that ignores what was "
+        "observed. With many attacks in a matrix, one in forty or so exceeds its bar by luck: a second seed tells."
+    )
+    return Section("scores", "Scores", lead, tag("ol", *found, class_="findings")) if found else None
+
+
+def findings(audit: Audit, prefix: str) -> Iterator[Html]:
+    """The worst of every cell; the other attacks there are folded away beneath it."""
+    for cell in audit.cells:
+        shown = [_finding(cell, tried, _anchor(prefix, cell, tried)) for tried in cell.tried if not cell.carried]
+        yield from shown[:1]
+        if rest := shown[1:]:
+            words = f"{counted(len(rest), 'other attack')} on {cell.row} by the {cell.column}"
+            yield tag("li", tag("details", tag("summary", words), tag("ol", *rest, class_="findings")), class_="folded")
+
+
+def _finding(cell: Cell, tried: Tried, anchor: str) -> Html:
+    control = () if tried.control == "chance" else ((tried.control, tried.control_value),)
+    found = (tried.value, tried.chance, tried.low, tried.high, control, tried.verdict)
+    shown = Finding(tried.attack, "", "", *found, details=(), perfect=tried.perfect)
+    kind = "leak" if tried.verdict in LEAKING else "none"
+    head = tag(
+        "h3", sentence_case(cell.row), tag("span", f" to the {cell.column}, by {_spoken(tried.attack)}", class_="soft")
+    )
+    picture = track(
+        finding_axis(shown),
+        tried.value,
+        interval_of(shown),
+        tried.chance,
+        control,
+        plain,
+        "bad" if kind == "leak" else "good",
+    )
+    beside = "".join(f"; {name} {value:.3f}" for name, value in control)
+    numbers = tag(
+        "p",
+        tag("b", f"{tried.value:.3f}"),
+        f" ({tried.low:.3f} to {tried.high:.3f}); chance {tried.chance:.3f}{beside}",
+        class_="numbers",
+    )
+    read = f"{sentence_case(tried.metric)}: {tried.means}. Used: {tried.used.rstrip('.')}. "
+    foot = tag("p", read, _report(tried.report) if tried.report else "")
+    chip = tag("p", tried.verdict, class_=f"chip {kind}")
+    rest = tag("div", picture, numbers, tag("div", foot, class_="soft small-text"))
+    return tag("li", tag("div", head, chip), rest, id=anchor)
+
+
+def _report(path: str) -> Html:
+    return tag("a", "The run’s report", href=path)
+
+
+def gaps(audit: Audit) -> Section | None:
+    """Cells without a score, those of a kind together."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for cell in audit.cells:
+        if not cell.tried and cell.verdict != NOBODY:
+            groups.setdefault((cell.row, cell.verdict, cell.why), []).append(cell.column)
+    if not groups:
+        return None
+    everyone = sum(c.row == audit.cells[0].row and c.verdict != NOBODY for c in audit.cells)
+    rows = [
+        [sentence_case(row), "everyone" if len(who) == everyone else ", ".join(who), verdict, why]
+        for (row, verdict, why), who in groups.items()
+    ]
+    table = rows_table(["What", "Who", "Verdict", "Why"], rows, "reasons")
+    return Section("gaps", "Cells without a score", "Nothing here is a sign of safety.", table)
+
+
+def sittings(audit: Audit) -> Section | None:
+    if not any(run["report"] for run in audit.runs):
+        return None
+    rows = [
+        [tag("a", f"Run {n}", href=run["report"]), ", ".join(run["attacks"]) or "nobody watching: for the accuracy"]
+        for n, run in enumerate(audit.runs, start=1)
+    ]
+    lead = "The same experiment each time: an attack looks from one place per run, and an active one changes its run."
+    return Section("runs", "Runs", lead, rows_table(["Report", "Attacks that watched"], rows, "sittings"))
+
+
+def made(command: str) -> Section:
+    lead = "Finished runs are read back and interrupted ones go on, so the same command again costs nothing."
+    return Section("command", "How it was made", lead, tag("pre", command or "covey.audit.runs.audit(experiment, out)"))

@@ -1,0 +1,133 @@
+"""An audit on the terminal: the matrix in words, then each score beside what it must be compared with."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from covey.attacks.applies import CLIENT, COALITION, COLUMNS, EAVESDROPPER, ROWS, SECOND, SERVER
+from covey.audit.matrix import FAILED, Audit, Cell, Tried
+from covey.report.format import percent, pretty
+
+WIDTH = 118
+LETTERS = {SERVER: "S", SECOND: "S2", CLIENT: "C", COALITION: "S+C", EAVESDROPPER: "E"}
+LEGEND = (
+    "broken: a score of 0.95 or more. leaks: the whole interval above chance and every control. "
+    "no leak seen: these attacks found nothing, which proves nothing. * : carried over from a party that sees less."
+)
+
+WHO = "The worst that any party learns, and who: " + ", ".join(f"{short} {name}" for name, short in LETTERS.items())
+
+
+def lines(audits: Sequence[Audit]) -> list[str]:
+    """One audit in full; several as a table of the worst that anyone learns."""
+    return _one(audits[0]) if len(audits) == 1 else _many(audits)
+
+
+def title(audit: Audit) -> str:
+    protection = "" if audit.protection == "none" else f" with {' and '.join(map(pretty, audit.protection.split('+')))}"
+    return f"{pretty(audit.algorithm)}{protection} on {pretty(audit.dataset)}"
+
+
+def score(tried: Tried) -> str:
+    """The score in one line, as it must be read."""
+    control = "" if tried.control == "chance" else f", {tried.control} {tried.control_value:.3f}"
+    return (
+        f"{tried.attack} {tried.value:.3f} ({tried.low:.3f} to {tried.high:.3f}; chance {tried.chance:.3f}{control}): "
+        f"{tried.verdict}"
+    )
+
+
+def _one(audit: Audit) -> list[str]:
+    if audit.problem:
+        return [f"{title(audit)}: {audit.problem}"]
+    accuracy = "" if audit.accuracy is None else f"; accuracy {percent(audit.accuracy)}"
+    head = f"{title(audit)}: {audit.clients} clients, {audit.rounds} rounds, seed {audit.seed}{accuracy}"
+    cells = [[_short(audit.cell(row, column)) for column in COLUMNS] for row in ROWS]
+    made = [
+        head,
+        *(w for note in audit.notes for w in _wrapped(f"note: {note}")),
+        "",
+        *_table(["", *COLUMNS], [[row, *line] for row, line in zip(ROWS, cells)]),
+        "",
+        *_wrapped(LEGEND),
+    ]
+    for row, means in ROWS.items():
+        found = [c for c in audit.cells if c.row == row and c.tried and not c.carried]
+        missing = [c for c in audit.cells if c.row == row and c.verdict == FAILED]
+        if found or missing:
+            made += ["", f"{row}: {means}"]
+        for cell in found:
+            for tried in cell.tried:
+                made += _wrapped(
+                    f"{cell.column}: {score(tried)}. {tried.metric}: {tried.means}. Used {tried.used.rstrip('.')}.",
+                    "  ",
+                )
+        for cell in missing:
+            made += _wrapped(f"{cell.column}: not measured: {cell.why}", "  ")
+    return made
+
+
+def _many(audits: Sequence[Audit]) -> list[str]:
+    rows, body = _comparison(audits)
+    refused = [w for a in audits if a.problem for w in _wrapped(f"{title(a)}: {a.problem}")]
+    left = [row for row in ROWS if row not in rows]
+    notes = [w for note in _notes(audits) for w in _wrapped(f"note: {note}")]
+    out = [f"Left out, as it applies to none: {', '.join(left)}."] if left else []
+    return [*_table(["", "accuracy", *rows], body), "", *_wrapped(f"{WHO}. {LEGEND}"), *out, *notes, *refused]
+
+
+def markdown(audits: Sequence[Audit], command: str) -> str:
+    """The comparison for a page of the documentation: generated, never typed."""
+    rows, body = _comparison(audits)
+    head = ["", "accuracy", *rows]
+    facts = dict.fromkeys(
+        f"{a.dataset}, {a.clients} clients, {a.clusters} clusters, {a.rounds} rounds, seed {a.seed}" for a in audits
+    )
+    parts = [
+        f"# Audit: {'; '.join(facts)}",
+        f"By `{command}`; do not edit. `audit.html` beside this page has every score, `audit.json` every number.",
+        "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body)),
+        f"{WHO}. {LEGEND}",
+        *(f"{title(a)}: {a.problem}" for a in audits if a.problem),
+        *_notes(audits),
+    ]
+    return "\n\n".join(part.replace("\u00a0", " ") for part in parts) + "\n"
+
+
+def _comparison(audits: Sequence[Audit]) -> tuple[list[str], list[list[str]]]:
+    """The rows of the matrix that mean something here, and a line per audit: its name, accuracy and worst of each."""
+    rows = [row for row in ROWS if any(a.says(row) for a in audits if not a.problem)]
+    body = []
+    for audit in audits:
+        accuracy = "–" if audit.accuracy is None else percent(audit.accuracy)
+        worst = ["refused" if audit.problem else _worst(audit, row) for row in rows]
+        body.append([f"{pretty(audit.algorithm)}, {audit.protection}", accuracy, *worst])
+    return rows, body
+
+
+def _notes(audits: Sequence[Audit]) -> list[str]:
+    return list(dict.fromkeys(note for audit in audits for note in audit.notes))
+
+
+def _worst(audit: Audit, row: str) -> str:
+    """The worst verdict with its score and whom it concerns, then milder ones: "broken 1.00 S+C; leaks S,E"."""
+    said: list[str] = []
+    for verdict, who in audit.leaks(row):
+        letters = ",".join(LETTERS[column] for column in who)
+        said.append(f"{verdict if said else _short(audit.worst(row))} {letters}")
+    return "; ".join(said) or _short(audit.worst(row))
+
+
+def _short(cell: Cell) -> str:
+    value = f" {cell.tried[0].value:.2f}" if cell.tried else ""
+    return f"{cell.verdict}{value}{'*' if cell.carried else ''}"
+
+
+def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(line[i]) for line in (head, *body)) for i in range(len(head))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in (head, *body)]
+
+
+def _wrapped(words: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(words.replace("\u00a0", " "), WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")

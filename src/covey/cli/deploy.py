@@ -1,0 +1,98 @@
+"""The commands of a deployment's parties: coordinator, silo, second server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print result.json on standard output and nothing else there.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Superlink = Annotated[str, typer.Option("--superlink", metavar="HOST:PORT", help="Where the coordinator listens.")]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="No TLS and no node authentication: for a trial on one machine.")
+]
+PartyFolder = Annotated[Path, typer.Argument(help="This party's folder, as `covey keys make` made it.")]
+
+
+def serve(
+    experiment: Annotated[
+        str, typer.Argument(help="The experiment that the keys were made for; may be left out.")
+    ] = "",
+    keys: Annotated[Path, typer.Option("--keys", help="The server's folder, as `covey keys make` made it.")] = Path(
+        "keys/server"
+    ),
+    address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where silos find this coordinator.")
+    ] = "0.0.0.0:9092",
+    out: Annotated[Path, typer.Option(help="Folder of the run; a run that is in it already goes on.")] = Path(
+        "runs/deployed"
+    ),
+    insecure: Insecure = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Coordinate real silos: start the server and wait for them.
+
+    TLS and node authentication are on. Killed and started again, it goes on after the last finished round. Example:
+
+        covey serve --keys keys/server --address 0.0.0.0:9092 --out runs/first
+    """
+    from covey.deploy.serve import check_same, serve
+    from covey.experiment.presets import table_of
+    from covey.report.terminal import show
+
+    if experiment:
+        check_same(table_of(experiment, []), keys)
+    show(serve(keys, address, out, insecure=insecure, quiet=quiet or as_json), as_json)
+
+
+def join(
+    folder: PartyFolder,
+    data: Annotated[Path, typer.Option("--data", help="Folder with this silo's samples: .npz, .csv or images.")],
+    superlink: Superlink = "127.0.0.1:9092",
+    state: Annotated[Path | None, typer.Option(help="What this silo remembers; default `FOLDER/state`.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    share_accuracy: Annotated[
+        bool, typer.Option("--share-accuracy", help="Tell the coordinator the accuracy on this silo's test samples.")
+    ] = False,
+    insecure: Insecure = False,
+    quiet: Quiet = False,
+) -> None:
+    """Take part as a silo, with data that never leaves this machine.
+
+    Ends when the run is over, with the silo's model in the state folder. Killed and started again, it goes on. Example:
+
+        covey join keys/silos/north --data /srv/north --superlink fed.example.org:9092
+    """
+    from covey.deploy.serve import join
+
+    join(
+        folder,
+        data,
+        superlink,
+        state or folder / "state",
+        device=device,
+        share_accuracy=share_accuracy,
+        insecure=insecure,
+        quiet=quiet,
+    )
+
+
+def csp(
+    folder: PartyFolder,
+    superlink: Superlink = "127.0.0.1:9092",
+    state: Annotated[Path | None, typer.Option(help="What this party remembers; default `FOLDER/state`.")] = None,
+    insecure: Insecure = False,
+    quiet: Quiet = False,
+) -> None:
+    """Be FedCAPrivacy's second server, which must not collude with the first.
+
+    Example:
+
+    covey csp keys/csp --superlink fed.example.org:9092
+    """
+    from covey.deploy.serve import csp
+
+    csp(folder, superlink, state or folder / "state", insecure=insecure, quiet=quiet)

@@ -1,0 +1,1 @@
+"""Rows sealed for one server and blinded by another: one interface, a module per scheme."""

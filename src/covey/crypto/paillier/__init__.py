@@ -1,0 +1,1 @@
+"""Paillier encryption of integers, and of vectors packed into them."""

@@ -1,0 +1,69 @@
+"""CKKS sealing: approximate, add-only, two reals per complex slot.
+
+Parameters: N = 4096, one 54-bit prime, no rescaling and no key switching: 16 bytes per float. The scale is the largest
+power of two at which a sum of `terms` vectors within `±bound` cannot wrap: a coefficient of the encoded polynomial is
+at most the largest slot, `sqrt(2) bound terms`, in magnitude. `bound = 2.8, terms = 128` gives 2^44; the default 2^38.
+Error of an opened sum of n vectors: about `150 sqrt(n) / scale` per float (6e-9 for 120 at the default).
+
+Opened CKKS results carry noise that depends on the key: never give them back to the server as they are (IND-CPA-D).
+Keys, parties and trust: `lattice.py`.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from seal import CKKSEncoder, Plaintext
+
+from covey.crypto.sealing.lattice import Keys, LatticeBox, ResidueMixer, checked_opening
+from covey.crypto.sealing.ring import Ring, check_capacity, prime
+from covey.crypto.sealing.sealing import checked_vector
+
+
+def ckks_ring(bound: float = 16.0, terms: int = 1024, degree: int = 4096, modulus_bits: int = 54) -> Ring:
+    check_capacity(bound, terms)
+    q = prime(degree, modulus_bits)
+    reach = math.sqrt(2.0) * bound * terms * (1 + 2**-10)  # the noise stays far below 2^-10
+    return Ring("ckks", degree, q, math.floor(math.log2(q / 2 / reach)), bound, terms)
+
+
+def generate_keys(bound: float, terms: int) -> bytes:
+    return Keys.generate(ckks_ring(bound, terms)).to_bytes()
+
+
+def sealer(keys: bytes) -> "CkksSealer":
+    return CkksSealer(Keys.from_bytes(keys, "ckks"))
+
+
+def mixer(public: bytes, clusters: int, length: int) -> ResidueMixer:
+    return ResidueMixer(public, "ckks", clusters, length)
+
+
+class CkksSealer:
+    name = "ckks"
+
+    def __init__(self, keys: Keys) -> None:
+        self._box, self._ring = LatticeBox(keys), keys.ring
+        self._encoder = CKKSEncoder(keys.ring.context)
+        self._scale = 2.0**keys.ring.unit_bits
+
+    def seal(self, vector: ArrayLike) -> bytes:
+        values = checked_vector(vector, self._ring.bound)
+        rows = -(-values.size // self._ring.degree)
+        padded = np.zeros(rows * self._ring.degree)
+        padded[: values.size] = values
+        slots = padded.view(np.complex128).reshape(rows, -1)
+        return self._box.seal_plaintexts([self._encode(row) for row in slots], values.size)
+
+    def open(self, sealed: bytes) -> NDArray[np.float64]:
+        found, plaintexts = self._box.open_plaintexts(sealed, self._encode(np.zeros(1, np.complex128)))
+        if not plaintexts:
+            return np.zeros(found.length)
+        slots = np.concatenate([self._encoder.decode_complex(p) for p in plaintexts])
+        return checked_opening(slots.view(np.float64)[: found.length], found, self._ring)
+
+    def public(self) -> bytes:
+        return self._box.keys.public()
+
+    def _encode(self, slots: NDArray[np.complex128]) -> Plaintext:
+        return self._encoder.encode_complex(slots, self._scale)

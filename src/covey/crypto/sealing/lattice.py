@@ -1,0 +1,240 @@
+"""What CKKS and BFV share here: an add-only ring, its security, its keys, and ciphertexts as raw residues.
+
+Parties and trust. All clients hold the *same* secret key; the server holds parameters only and adds residues
+(`residues.py`). So a client that hands its key to the server opens everything: only threshold decryption would stop
+that, and the library (Microsoft SEAL 4.4 through seal-python) has none. It is not imitated here.
+
+Secret-key or public-key encryption. Who holds the secret key seals with it: it takes .7 of the time of public-key
+encryption and its noise is some 70 times smaller, and it gives nothing away that the same party could not open
+anyway. A party that must seal but never open gets `Keys.sealing_only()`. A secret-key ciphertext could be sent as
+`c0` and the seed of `c1`, half the bytes; seal-python does not expose seeded saving, and the server would have to
+expand every seed before it could add, so `c0 | c1` is sent in full.
+
+Randomness of keys and ciphertexts: SEAL seeds a new generator from the operating system for every encryption, hence
+forked processes never share it (tested).
+
+Format. The library writes a ciphertext as a header, equal for all ciphertexts of one parameter set, and the
+residues `c0 | c1` as 64-bit words. We send the residues alone, under one label (`sealing.py`), which keeps them
+aligned; the header is checked when it is cut off and put back before the library loads and validates the result.
+"""
+
+import base64
+import binascii
+import json
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import seal
+from numpy.typing import NDArray
+
+from covey.crypto.sealing.residues import Words, accumulate, as_words, survey
+from covey.crypto.sealing.ring import Ring
+from covey.crypto.sealing.sealing import (
+    LABEL_BYTES,
+    Label,
+    checked_members,
+    describe,
+    fingerprint,
+    read_description,
+)
+from covey.errors import CoveyError
+
+# Blobs wait to be added together: fewer sweeps over the accumulators. At most 24, and at most 64 MiB or k blobs, so that
+# the mixer's memory stays within twice its accumulators (or a little more than nothing).
+WINDOW = 24
+WAITING_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What a client holds; without `secret` it can seal but not open."""
+
+    ring: Ring
+    name: bytes  # 8 random bytes that tell keys apart; says nothing about them
+    secret: bytes | None = field(repr=False)
+    encryption: bytes = field(repr=False)
+
+    @classmethod
+    def generate(cls, ring: Ring) -> "Keys":
+        generator = seal.KeyGenerator(ring.context)
+        return cls(
+            ring,
+            secrets.token_bytes(8),
+            generator.secret_key().to_string(),
+            generator.create_public_key().to_string(),
+        )
+
+    def sealing_only(self) -> "Keys":
+        return replace(self, secret=None)
+
+    def public(self) -> bytes:
+        return describe(asdict(self.ring), self.name)
+
+    def label(self) -> Label:
+        return label(self.ring, self.name)
+
+    def to_bytes(self) -> bytes:
+        held = {"encryption": self.encryption, "secret": self.secret}
+        encoded = {k: base64.b64encode(v).decode() for k, v in held.items() if v is not None}
+        return json.dumps(json.loads(self.public()) | encoded).encode()
+
+    @classmethod
+    def from_bytes(cls, text: bytes, scheme: str) -> "Keys":
+        found = read_description(text)
+        ring, name = read_public(text, scheme)
+        try:
+            encryption = base64.b64decode(found["encryption"], validate=True)
+            secret = base64.b64decode(found["secret"], validate=True) if "secret" in found else None
+        except (KeyError, TypeError, binascii.Error) as error:
+            raise CoveyError("These are not a client's keys: expected what generate_keys gave.") from error
+        return cls(ring, name, secret, encryption)
+
+
+def read_public(public: bytes, scheme: str) -> tuple[Ring, bytes]:
+    """Ring and key name from public parameters (or from keys); checks them like freshly chosen ones."""
+    found = read_description(public)
+    if found["scheme"] != scheme:
+        raise CoveyError(f"Found parameters of '{found['scheme']}', expected '{scheme}'.")
+    try:
+        ring = Ring(**{name: found[name] for name in Ring.__dataclass_fields__})
+        return ring, bytes.fromhex(found["key"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CoveyError(f"Public parameters of {scheme} are incomplete: expected what public() gave.") from error
+
+
+def label(ring: Ring, key: bytes) -> Label:
+    return Label(ring.scheme, fingerprint(asdict(ring)), key)
+
+
+def read_words(sealed: bytes, own: Label, ring: Ring, length: int | None = None) -> tuple[Label, Words]:
+    """Label and residues of a sealed vector, after every check that needs no key."""
+    found = Label.read(sealed)
+    found.expect(own, length)
+    payload = memoryview(sealed)[LABEL_BYTES:]
+    if len(payload) != ring.payload_bytes(found.length):
+        raise CoveyError(
+            f"A sealed vector of {found.length} floats has {ring.payload_bytes(found.length)} bytes, "
+            f"found {len(payload)}: it was cut or extended on the way."
+        )
+    words = as_words(payload)
+    largest, total, weighted = survey(words)
+    if largest >= ring.modulus or found != found.over(_digest(total, weighted)):
+        raise CoveyError("A sealed vector was altered on the way: its residues do not fit its label.")
+    if found.terms > ring.terms:
+        raise CoveyError(f"A sum of {found.terms} vectors, these parameters carry {ring.terms}: raise terms.")
+    return found, words
+
+
+def write_words(words: Words, own: Label, length: int, terms: int) -> bytes:
+    _, total, weighted = survey(words)
+    mark = replace(own, length=length, terms=terms).over(_digest(total, weighted))
+    return b"".join((mark.write(), words.data))
+
+
+def _digest(total: np.uint64, weighted: np.uint64) -> bytes:
+    return int(total).to_bytes(8, "little") + int(weighted).to_bytes(8, "little")
+
+
+class LatticeBox:
+    """Seals rows of plaintexts and opens them again; CKKS and BFV add their encoders."""
+
+    def __init__(self, keys: Keys) -> None:
+        self.keys, self.ring, self._label = keys, keys.ring, keys.label()
+        context = self.ring.context
+        try:
+            public_key = context.from_public_str(keys.encryption)
+            secret = None if keys.secret is None else context.from_secret_str(keys.secret)
+        except Exception as error:  # the library raises RuntimeError, ValueError or its own
+            raise CoveyError("The library cannot load these keys: they are damaged or of other parameters.") from error
+        if secret is None:
+            self._encrypt: Callable[[Any], Any] = seal.Encryptor(context, public_key).encrypt
+            self._decrypt: Callable[[Any], Any] | None = None
+        else:
+            self._encrypt = seal.Encryptor(context, secret).encrypt_symmetric
+            self._decrypt = seal.Decryptor(context, secret).decrypt
+        self._header: bytes | None = None
+
+    def seal_plaintexts(self, plaintexts: Sequence[Any], length: int) -> bytes:
+        size = self.ring.ciphertext_bytes
+        words = np.empty(len(plaintexts) * size // 8, dtype="<u8")
+        for row, plaintext in zip(words.reshape(len(plaintexts), -1), plaintexts, strict=True):
+            saved = self._encrypt(plaintext).to_string()
+            self._check_header(saved[:-size])
+            row[:] = np.frombuffer(saved, dtype="<u8", offset=len(saved) - size)
+        return write_words(words, self._label, length, terms=1)
+
+    def open_plaintexts(self, sealed: bytes, blank: Any) -> tuple[Label, list[Any]]:
+        """Label and decrypted plaintexts; `blank` is any encoded plaintext, for the library's header."""
+        if self._decrypt is None:
+            raise CoveyError("These keys seal but do not open: only holders of the secret key can open sums.")
+        found, words = read_words(sealed, self._label, self.ring)
+        if found.terms == 0:  # nobody joined: all residues are 0, and there is nothing to decrypt
+            return found, []
+        if self._header is None:
+            self._check_header(self._encrypt(blank).to_string()[: -self.ring.ciphertext_bytes])
+        assert self._header is not None
+        data, size = words.data.cast("B"), self.ring.ciphertext_bytes
+        plaintexts = []
+        for start in range(0, len(data), size):
+            try:
+                ciphertext = self.ring.context.from_cipher_str(self._header + data[start : start + size])
+                plaintexts.append(self._decrypt(ciphertext))
+            except Exception as error:
+                raise CoveyError(f"The library refuses a ciphertext of the sum: {error}.") from error
+        return found, plaintexts
+
+    def _check_header(self, header: bytes) -> None:
+        """All ciphertexts of one ring carry the same header: else raw residues would not be the whole truth."""
+        if self._header is None:
+            self._header = header
+        elif header != self._header:
+            raise CoveyError("The library wrote another ciphertext layout: use seal-python 4.4.0.")
+
+
+def checked_opening(values: NDArray[np.float64], found: Label, ring: Ring) -> NDArray[np.float64]:
+    """A wrong key or an overflow gives values all over the ring: refuse what no honest sum can hold."""
+    limit = 1.001 * ring.bound * found.terms
+    if not float(np.abs(values).max(initial=0.0)) <= limit:
+        raise CoveyError(
+            f"An opened sum of {found.terms} vectors exceeds ±{limit:g}: it is damaged or was sealed under another key."
+        )
+    return values
+
+
+class ResidueMixer:
+    """The server's side of CKKS and BFV: `k` accumulators, a few blobs waiting, no key and no decryption."""
+
+    def __init__(self, public: bytes, scheme: str, clusters: int, length: int) -> None:
+        self._ring, name = read_public(public, scheme)
+        self._label, self._length = label(self._ring, name), length
+        self._sums = np.zeros((clusters, self._ring.payload_bytes(length) // 8), dtype="<u8")  # [k, residues]
+        self._terms = [0] * clusters
+        self._room = min(WINDOW, max(clusters, WAITING_BYTES // self._sums[0].nbytes))
+        self._waiting: list[tuple[Words, list[int]]] = []
+
+    def add(self, sealed: bytes, members: Sequence[int]) -> None:
+        """Checks everything before anything is added, so that a refused blob leaves the sums as they were."""
+        chosen = checked_members(members, len(self._terms))
+        found, words = read_words(sealed, self._label, self._ring, self._length)
+        if any(self._terms[j] + found.terms > self._ring.terms for j in chosen):
+            raise CoveyError(f"More than {self._ring.terms} vectors in one sum: make keys with more terms.")
+        for j in chosen:
+            self._terms[j] += found.terms
+        self._waiting.append((words, chosen))
+        if len(self._waiting) == self._room:
+            self._flush()
+
+    def sums(self) -> list[bytes]:
+        self._flush()
+        return [
+            write_words(total, self._label, self._length, terms)
+            for total, terms in zip(self._sums, self._terms, strict=True)
+        ]
+
+    def _flush(self) -> None:
+        inputs, members = [w for w, _ in self._waiting], [m for _, m in self._waiting]
+        accumulate(self._sums, inputs, members, WINDOW, self._ring.modulus)
+        self._waiting.clear()

@@ -1,0 +1,87 @@
+"""No encryption, in the sealing interface: float32 in the clear, added in float64. For baselines; hides nothing."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from covey.crypto.sealing.sealing import (
+    LABEL_BYTES,
+    Label,
+    checked_members,
+    checked_vector,
+    describe,
+    fingerprint,
+    read_description,
+)
+from covey.errors import CoveyError
+
+_PARAMETERS: dict[str, Any] = {"scheme": "none"}
+_LABEL = Label("none", fingerprint(_PARAMETERS), bytes(8))
+_LIMIT = float(np.finfo(np.float32).max)
+
+
+def generate_keys(bound: float, terms: int) -> bytes:
+    """There is no key, and neither `bound` nor `terms` limits anything."""
+    return describe(_PARAMETERS, _LABEL.key)
+
+
+def sealer(keys: bytes) -> "PlainSealer":
+    read_description(keys)
+    return PlainSealer()
+
+
+def mixer(public: bytes, clusters: int, length: int) -> "PlainMixer":
+    read_description(public)
+    return PlainMixer(clusters, length)
+
+
+@dataclass(frozen=True)
+class PlainSealer:
+    name: str = "none"
+
+    def seal(self, vector: ArrayLike) -> bytes:
+        return _write(checked_vector(vector, _LIMIT), terms=1)
+
+    def open(self, sealed: bytes) -> NDArray[np.float64]:
+        return _read(sealed, None).astype(np.float64)
+
+    def public(self) -> bytes:
+        return describe(_PARAMETERS, _LABEL.key)
+
+
+class PlainMixer:
+    def __init__(self, clusters: int, length: int) -> None:
+        self._sums = np.zeros((clusters, length))  # [k, d]
+        self._terms = [0] * clusters
+
+    def add(self, sealed: bytes, members: Sequence[int]) -> None:
+        chosen = checked_members(members, len(self._terms))
+        values = _read(sealed, self._sums.shape[1])
+        terms = Label.read(sealed).terms
+        for j in chosen:
+            self._sums[j] += values
+            self._terms[j] += terms
+
+    def sums(self) -> list[bytes]:
+        return [_write(total, terms) for total, terms in zip(self._sums, self._terms, strict=True)]
+
+
+def _write(values: NDArray[np.float64], terms: int) -> bytes:
+    payload = values.astype("<f4").tobytes()
+    return replace(_LABEL, length=values.size, terms=terms).over(_digest(payload)).write() + payload
+
+
+def _read(sealed: bytes, length: int | None) -> NDArray[np.float32]:
+    label, payload = Label.read(sealed), memoryview(sealed)[LABEL_BYTES:]
+    label.expect(_LABEL, length)
+    if len(payload) != 4 * label.length or label != label.over(_digest(payload)):
+        raise CoveyError("A plain vector was truncated or altered on the way: have it sent again.")
+    return np.frombuffer(payload, dtype="<f4")
+
+
+def _digest(payload: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(payload, digest_size=16).digest()

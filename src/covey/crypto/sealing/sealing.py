@@ -1,0 +1,205 @@
+"""One interface for every way to hide a vector while a server adds it: seal, mix without a key, open.
+
+A client seals `[d + k]` floats (its model and its indicators as one vector) once per round; the server adds each
+sealed blob into the accumulators of its identity set; clients open the `k` sums. An algorithm does not know which
+scheme it uses. `SCHEMES` names them; each module there offers
+
+    generate_keys(bound, terms) -> bytes        all that a client holds
+    sealer(keys) -> Sealer                      the client's side
+    mixer(public, clusters, length) -> Mixer    the server's side, from `Sealer.public()`: parameters, no key
+
+Sealed bytes are a 64-byte label and a payload. The label names scheme, parameters, key (a random id, not derived
+from the key), length and number of terms; its digest finds truncation and accidents on the way. It is *not* a
+signature: additively homomorphic ciphertexts can be altered by whoever carries them, so authenticate the channel.
+"""
+
+import hashlib
+import importlib
+import json
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from covey.errors import CoveyError, nearest
+
+SCHEMES = {"none": "covey.crypto.sealing.plain", "ckks": "covey.crypto.sealing.ckks", "bfv": "covey.crypto.sealing.bfv"}
+
+
+class Sealer(Protocol):
+    """Holds what a client holds. Safe to create before a fork and to use in the children."""
+
+    @property
+    def name(self) -> str: ...
+
+    def seal(self, vector: ArrayLike) -> bytes: ...
+
+    def open(self, sealed: bytes) -> NDArray[np.float64]: ...
+
+    def public(self) -> bytes: ...
+
+
+class Mixer(Protocol):
+    """Holds `k` accumulators and no key. `add` streams: it may keep a constant number of blobs, never all."""
+
+    def add(self, sealed: bytes, members: Sequence[int]) -> None: ...
+
+    def sums(self) -> list[bytes]: ...
+
+
+def generate_keys(scheme: str, bound: float = 16.0, terms: int = 1024) -> bytes:
+    """Fresh keys for vectors within `±bound` of which at most `terms` are added; fewer and smaller: more precise."""
+    return bytes(_module(scheme).generate_keys(bound, terms))
+
+
+def sealer(keys: bytes) -> Sealer:
+    """The client's side, from what `generate_keys` gave."""
+    made: Sealer = _module(read_description(keys)["scheme"]).sealer(keys)
+    return made
+
+
+def mixer(public: bytes, clusters: int, length: int) -> Mixer:
+    """The server's side: `clusters` accumulators for vectors of `length` floats."""
+    if clusters < 1 or length < 1:
+        raise CoveyError(f"A mixer of {clusters} sums of {length} floats: expected at least 1 of each.")
+    found = read_description(public)
+    if "secret" in found:
+        raise CoveyError("A server must not hold a client's keys: give it the bytes of public().")
+    made: Mixer = _module(found["scheme"]).mixer(public, clusters, length)
+    return made
+
+
+def mix(public: bytes, membership: ArrayLike, sealed: Iterable[bytes]) -> list[bytes]:
+    """Row `a` of `membership` `[k, n]` says which of the `n` sealed vectors sum `a` takes; gives the `k` sums."""
+    member = np.asarray(membership, dtype=bool)
+    if member.ndim != 2:
+        raise CoveyError(f"A membership matrix has the shape [clusters, clients], found {list(member.shape)}.")
+    blobs = iter(sealed)
+    server: Mixer | None = None
+    for i in range(member.shape[1]):
+        blob = next(blobs, None)
+        if blob is None:
+            raise CoveyError(f"Found {i} sealed vectors, the membership matrix expects {member.shape[1]}.")
+        server = server or mixer(public, member.shape[0], Label.read(blob).length)
+        server.add(blob, np.flatnonzero(member[:, i]).tolist())
+    if server is None or next(blobs, None) is not None:
+        raise CoveyError(f"Expected {member.shape[1]} (at least one) sealed vectors, found another number.")
+    return server.sums()
+
+
+def whole_counts(values: ArrayLike, tolerance: float = 0.1) -> NDArray[np.int64]:
+    """Decrypted counts as integers; one that is not within `tolerance` of an integer is an error, not rounded."""
+    found = np.asarray(values, dtype=np.float64)
+    rounded = np.rint(np.nan_to_num(found))
+    bad = ~(np.abs(found - rounded) <= tolerance) | (rounded < 0)  # the first half is also true for NaN
+    if bad.any():
+        raise CoveyError(
+            f"A decrypted count is {found[bad].flat[0]:.6g}, expected a whole number within {tolerance}: the sum is damaged or "
+            "was opened with the wrong key or parameters."
+        )
+    return rounded.astype(np.int64)
+
+
+# ---------------------------------------------------------------- the label
+
+
+@dataclass(frozen=True)
+class Label:
+    """The first 64 bytes of everything sealed."""
+
+    scheme: str
+    parameters: bytes  # 8 bytes of the parameters' hash
+    key: bytes  # 8 random bytes that name the key
+    length: int = 0  # floats in the vector
+    terms: int = 1  # how many sealed vectors this is the sum of; 0: of none
+    digest: bytes = bytes(16)  # of the payload and of the fields above
+
+    _LAYOUT = struct.Struct("<8s8s8s8sQQ16s")
+    _MAGIC = b"covey\0\0\1"
+
+    def write(self) -> bytes:
+        return self._LAYOUT.pack(
+            self._MAGIC, self.scheme.encode(), self.parameters, self.key, self.length, self.terms, self.digest
+        )
+
+    @classmethod
+    def read(cls, sealed: bytes) -> "Label":
+        view = memoryview(sealed)
+        if len(view) < LABEL_BYTES:
+            raise CoveyError(f"Sealed bytes start with {LABEL_BYTES} bytes of label, found {len(view)} in all.")
+        magic, scheme, *rest = cls._LAYOUT.unpack(view[:LABEL_BYTES])
+        if magic != cls._MAGIC:
+            raise CoveyError("These bytes are not a sealed vector: they do not start with covey's label.")
+        return cls(scheme.rstrip(b"\0").decode("ascii", "replace"), *rest)
+
+    def over(self, payload_digest: bytes) -> "Label":
+        """This label with the digest that binds it to a payload of that (16-byte) digest."""
+        fields = hashlib.sha256(replace(self, digest=payload_digest).write()).digest()[:16]
+        return replace(self, digest=fields)
+
+    def expect(self, own: "Label", length: int | None = None) -> None:
+        """Refuses a label that differs from `own` in scheme, parameters, key or length."""
+        if self.scheme != own.scheme:
+            raise CoveyError(f"Found a vector sealed with '{self.scheme}', expected '{own.scheme}'.")
+        if self.parameters != own.parameters:
+            raise CoveyError(f"Found a vector sealed with other {own.scheme} parameters: use one parameter set.")
+        if self.key != own.key:
+            raise CoveyError("Found a vector sealed under another key: all parties must hold keys of one set.")
+        if length is not None and self.length != length:
+            raise CoveyError(f"Found a sealed vector of {self.length} floats, expected {length}.")
+
+
+LABEL_BYTES = Label._LAYOUT.size
+
+
+def describe(parameters: dict[str, Any], key: bytes) -> bytes:
+    """Public parameters as JSON: what a server is given."""
+    return json.dumps({**parameters, "key": key.hex()}, sort_keys=True).encode()
+
+
+def read_description(text: bytes) -> dict[str, Any]:
+    """The JSON object in public parameters or keys; refuses anything else."""
+    try:
+        found = json.loads(bytes(text))
+    except ValueError as error:
+        raise CoveyError("Keys or public parameters are not readable: expected covey's JSON.") from error
+    if not isinstance(found, dict) or not isinstance(found.get("scheme"), str):
+        raise CoveyError("Keys or public parameters name no scheme: expected what generate_keys or public() gave.")
+    return found
+
+
+def fingerprint(parameters: dict[str, Any]) -> bytes:
+    """8 bytes that name a parameter set."""
+    return hashlib.sha256(json.dumps(parameters, sort_keys=True).encode()).digest()[:8]
+
+
+def checked_vector(vector: ArrayLike, bound: float) -> NDArray[np.float64]:
+    """The vector as `[d]` float64; refuses NaN, infinity and values that the scheme cannot carry."""
+    values = np.asarray(vector, dtype=np.float64)
+    if values.ndim != 1 or values.size == 0:
+        raise CoveyError(f"Only a non-empty flat vector can be sealed, found the shape {list(values.shape)}.")
+    extreme = float(np.abs(values).max())  # NaN if any is
+    if not extreme <= bound:
+        raise CoveyError(
+            f"The vector's largest magnitude is {extreme:g}, expected finite values within ±{bound:g}: "
+            "clip the vector or raise the scheme's bound."
+        )
+    return values
+
+
+def checked_members(members: Sequence[int], clusters: int) -> list[int]:
+    """The identity set as a list of distinct cluster numbers."""
+    found = [int(j) for j in members]
+    if len(set(found)) != len(found) or any(not 0 <= j < clusters for j in found):
+        raise CoveyError(f"Identity set {found}: expected distinct cluster numbers from 0 to {clusters - 1}.")
+    return found
+
+
+def _module(scheme: str) -> ModuleType:
+    if scheme not in SCHEMES:
+        raise CoveyError(f"Unknown encryption '{scheme}'{nearest(scheme, list(SCHEMES))}")
+    return importlib.import_module(SCHEMES[scheme])

@@ -1,0 +1,1 @@
+"""Ways to cut a dataset over clients, one file each."""

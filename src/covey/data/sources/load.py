@@ -1,0 +1,96 @@
+"""Datasets by name: `load("mnist")`, `load("lfw:smile")`, `load("purchase100-like")`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from covey.data.federation import Dataset
+from covey.data.sources.catalogue import SOURCES
+from covey.data.sources.files import Form, Source, damaged, data_folder
+from covey.errors import CoveyError, nearest
+
+__all__ = ["SOURCES", "chosen", "load", "missing"]
+
+
+def chosen(name: str) -> tuple[str, Source, str]:
+    """(name without its label, source, label): `lfw:smile` is lfw, labelled by smile."""
+    base, _, label = name.partition(":")
+    if base not in SOURCES:
+        raise CoveyError(f"unknown dataset '{base}'{nearest(base, tuple(SOURCES))}")
+    source = SOURCES[base]
+    if label and label not in source.labels:
+        tail = nearest(label, source.labels) if source.labels else f"; it has one label: write '{base}'"
+        raise CoveyError(f"{base} has no label '{label}'{tail}")
+    return base, source, label or (source.labels[0] if source.labels else "")
+
+
+def load(name: str, folder: Path | None = None) -> Dataset:
+    """The dataset of this name, decoded once per process and file version; its arrays are read-only.
+
+    Looks in `folder`, else in COVEY_DATA, else in the user's cache folder, for each accepted form in turn.
+    """
+    base, source, label = chosen(name)
+    if source.make:
+        return made(base)
+    root = data_folder(folder)
+    for number, form in enumerate(source.forms):
+        paths = form.found(root)
+        if paths:
+            return decoded(base, label, number, paths, tuple(path.stat().st_mtime_ns for path in paths))
+    raise CoveyError(missing(base, source, root))
+
+
+def missing(name: str, source: Source, root: Path) -> str:
+    """Which files were looked for, where, and how to get them."""
+    wanted = " or ".join(dict.fromkeys(" + ".join(file.name for file in form.files) for form in source.forms))
+    places = dict.fromkeys(str(root / place) for form in source.forms for place in form.places)
+    if any(form.mirrored for form in source.forms):
+        how = f"`covey data get {name}` fetches it, or put one of these there by hand"
+    else:
+        how = f"there is no public mirror: get it from {source.by_hand} and put it there"
+    return f"{name} is not here: looked for {wanted} in {', '.join(places)}; {how} (COVEY_DATA sets the folder)."
+
+
+@lru_cache(maxsize=4)
+def made(name: str) -> Dataset:
+    make = SOURCES[name].make
+    assert make is not None
+    return frozen(make())
+
+
+@lru_cache(maxsize=4)
+def decoded(name: str, label: str, number: int, paths: tuple[Path, ...], stamps: tuple[int, ...]) -> Dataset:
+    """`stamps`, the times of last change, only tell versions of a file apart in the cache."""
+    source = SOURCES[name]
+    form = source.forms[number]
+    dataset = form.read(paths, label)
+    validate(dataset, source, form, paths[0])
+    return frozen(dataset)
+
+
+def validate(dataset: Dataset, source: Source, form: Form, path: Path) -> None:
+    """Refuses a file whose content is not the set that its name promises."""
+    counts = (len(dataset.y_train), len(dataset.y_test))
+    if (len(dataset.x_train), len(dataset.x_test)) != counts or 0 in counts:
+        raise damaged(path, f"has {len(dataset.x_train)} + {len(dataset.x_test)} samples for {counts} labels")
+    if form.rows and counts != form.rows:
+        raise damaged(path, f"has {counts[0]} training and {counts[1]} test samples instead of {form.rows}")
+    if source.shape and (dataset.x_train.shape[1:], dataset.x_test.shape[1:]) != (source.shape,) * 2:
+        raise damaged(path, f"has samples of shape {dataset.x_train.shape[1:]} instead of {source.shape}")
+    expected = np.dtype(np.int32 if source.kind == "tokens" else np.uint8)
+    if {dataset.x_train.dtype, dataset.x_test.dtype} != {expected}:
+        raise damaged(path, f"has samples of type {dataset.x_train.dtype} instead of {expected}")
+    labels = np.concatenate([dataset.y_train, dataset.y_test])
+    if labels.min() < 0 or labels.max() >= len(dataset.classes):
+        raise damaged(path, f"has labels {labels.min()} to {labels.max()} for {len(dataset.classes)} classes")
+
+
+def frozen(dataset: Dataset) -> Dataset:
+    """Read-only arrays: every caller is handed the same ones."""
+    held = (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test, *dataset.attributes.values())
+    for array in held:
+        array.flags.writeable = False
+    return dataset

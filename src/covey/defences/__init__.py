@@ -1,0 +1,13 @@
+"""Mechanisms that add noise, and the ledger that prices what they spent. No attack lives here.
+
+A defence wraps a client's coroutine: it sees every training that the client asks for, may change the request (clipping in a
+training plan) or its result (noise on a trained model), and records what it spent with `me.spend`. So any defence works
+under any algorithm, and no algorithm knows about it. First events say what happened (`ledger.py`), then accountants price it.
+"""
+
+from covey.defences.afc import AFC
+from covey.defences.dp_sgd import DPSGD
+from covey.defences.ldp import ADP, LDP
+from covey.defences.regularisation import L2, Dropout
+
+DEFENCES: dict[str, type] = {cls.name: cls for cls in (DPSGD, LDP, ADP, AFC, Dropout, L2)}

@@ -1,0 +1,78 @@
+"""DP-SGD: Abadi et al., Deep Learning with Differential Privacy, CCS 2016; as the property-inference paper puts it on clients.
+
+Every step clips each sample's gradient to norm C and adds N(0, σ² C²) to the sum of the batch's clipped gradients. The
+machine does both (Plan.clip, Plan.noise), so it costs one closed form for linear stacks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from covey.algorithms.contract import Client, Coroutine
+from covey.errors import CoveyError
+from covey.learn.work import Plan, Train
+from covey.ledger.calibration import check_delta
+from covey.ledger.events import SubsampledGaussian
+
+
+@dataclass(frozen=True)
+class DPSGD:
+    name: ClassVar[str] = "dp_sgd"
+    title: ClassVar[str] = "per-sample clipping and noise in every step (Abadi et al. 2016)"
+
+    clip: float = 1.0  # C; inf: no clipping, only without noise
+    noise: float = 0.5  # σ, in units of C
+    delta: float = 1e-5  # of the ledger's statement
+
+    def __post_init__(self) -> None:
+        check_clip(self.clip)
+        if not (math.isfinite(self.noise) and self.noise >= 0):
+            raise CoveyError(f"defence.noise is {self.noise}: expected a finite number that is not negative")
+        if math.isinf(self.clip) and self.noise > 0:
+            raise CoveyError(
+                "defence.clip is inf with noise: noise is measured in units of the bound, set a finite clip"
+            )
+        check_delta(self.delta)
+
+    def train(self, me: Client, work: Train) -> Coroutine:
+        samples = samples_of(me, work)
+        steps = work.plan.steps_for(samples)
+        me.spend(
+            SubsampledGaussian(
+                mechanism=self.name,
+                sampling=batch_of(work.plan, samples) / samples,
+                noise=self.noise,
+                steps=steps,
+                # Batches of an epoch are disjoint: a sample is used once in each.
+                uses=-(-steps // work.plan.batches(samples)),
+                clip=self.clip,
+                delta=self.delta,
+            )
+        )
+        me.note("clip", self.clip)
+        return (yield replace(work, plan=replace(work.plan, clip=plan_clip(self.clip), noise=self.noise)))
+
+
+def check_clip(clip: float) -> None:
+    if not clip > 0:
+        raise CoveyError(f"defence.clip is {clip}: the bound on a sample's gradient norm must be above 0 (inf: none)")
+
+
+def plan_clip(clip: float) -> float:
+    """The bound as a plan writes it: 0 is none."""
+    return 0.0 if math.isinf(clip) else clip
+
+
+def samples_of(me: Client, work: Train) -> int:
+    """How many samples this training draws its batches from."""
+    samples = me.samples if work.on is None else len(work.on)
+    if samples == 0:
+        raise CoveyError(f"client {me.id} has no samples to train on: give every client at least one, or leave it out")
+    return samples
+
+
+def batch_of(plan: Plan, samples: int) -> int:
+    """|b|: the batch actually used, which a small client cannot fill."""
+    return min(plan.batch_size or samples, samples)

@@ -1,0 +1,123 @@
+"""Common local DP and its decaying variant ADP, the baselines of the AFC-CFL paper (Gu et al., WASA 2025).
+
+Our reading of its Algorithm 2, lines 9, 13 and 14: per-sample gradients are clipped to C inside the step, the model takes the
+step, and noise goes *once per round* on the updated weights,
+
+    w̃ = w + N(0, (Δf σ)²),   σ = √(2 ln(1.25/δ)) / ε,   Δf = 2 η C / |b|.
+
+Δf is the sensitivity of *one* step (`training.steps = 1`, as in the paper). Plans with more steps are allowed, since the
+paper leaves them open; then `sensitivity = "step"` keeps the paper's Δf and the ledger prices what it is worth, while
+"round" scales the noise to what a sample can do over all steps. |b| is the batch actually used.
+ADP (Zhang et al., WACV 2021, as that paper runs it): σ · R^t in round t = 0, 1, …, R = .995.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from torch import Tensor
+
+from covey.algorithms.contract import Client, Coroutine
+from covey.defences.dp_sgd import batch_of, check_clip, plan_clip, samples_of
+from covey.errors import CoveyError
+from covey.learn.work import Plan, Train
+from covey.ledger.calibration import check_budget, classic_sigma
+from covey.ledger.events import PUBLIC, GaussianRelease
+from covey.randomness import key, normals
+
+SENSITIVITIES = ("step", "round")
+
+
+@dataclass(frozen=True)
+class LDP:
+    name: ClassVar[str] = "ldp"
+    title: ClassVar[str] = "clipped steps, one Gaussian noise on the round's model (common local DP)"
+
+    epsilon: float = 1.0  # per round; inf: no noise
+    delta: float = 1e-5
+    clip: float = 1.0  # C; the paper does not state its baseline's
+    sensitivity: str = "step"  # or "round"
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta)
+        check_clip(self.clip)
+        check_sensitivity(self.sensitivity)
+        if math.isinf(self.clip) and math.isfinite(self.epsilon):
+            raise CoveyError("defence.clip is inf: without a bound on gradients no noise is enough, set a finite clip")
+
+    def sigma(self, round: int) -> float:
+        """Noise in units of Δf in this round (the first is 1)."""
+        return classic_sigma(self.epsilon, self.delta)
+
+    def train(self, me: Client, work: Train) -> Coroutine:
+        samples = samples_of(me, work)
+        model: Tensor = yield replace(work, plan=replace(work.plan, clip=plan_clip(self.clip), noise=0.0))
+        step, growth = step_sensitivity(work.plan, self.clip, samples), sensitivity_growth(work.plan, samples)
+        scaled_to = step * (growth if self.sensitivity == "round" else 1.0)
+        sigma = self.sigma(me.round)
+        release = GaussianRelease(
+            mechanism=self.name,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            sigma=sigma,
+            sensitivity=scaled_to,
+            growth=1.0 if self.sensitivity == "round" else growth,
+            sensitivity_from=PUBLIC,
+        )
+        return add_noise(me, work, model, sigma and scaled_to * sigma, release, self.clip)
+
+
+@dataclass(frozen=True)
+class ADP(LDP):
+    name: ClassVar[str] = "adp"
+    title: ClassVar[str] = "common local DP whose noise decays with the rounds (Zhang et al. 2021)"
+
+    decay: float = 0.995  # R
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.decay <= 1:
+            raise CoveyError(
+                f"defence.decay is {self.decay}: noise shrinks by a factor above 0 and at most 1 per round"
+            )
+
+    def sigma(self, round: int) -> float:
+        return super().sigma(round) * self.decay ** (round - 1)
+
+
+def check_sensitivity(word: str) -> None:
+    if word not in SENSITIVITIES:
+        raise CoveyError(f"defence.sensitivity is {word!r}: choose 'step' (the paper's 2 η C/|b|) or 'round'")
+
+
+def step_sensitivity(plan: Plan, clip: float, samples: int) -> float:
+    """Δf = 2 η C / |b|: how far one replaced sample moves the model in one step."""
+    return 2 * plan.lr * clip / batch_of(plan, samples)
+
+
+def sensitivity_growth(plan: Plan, samples: int) -> float:
+    """How many times Δf a replaced sample can move the model over all steps of a round.
+
+    Once two neighbouring runs differ, every clipped gradient of a later step may differ, so each later step adds up to 2 η C
+    (|b| times Δf), however small the first difference was; momentum m keeps each for 1/(1 − m) steps. Weight decay and the
+    proximal pull only contract.
+    """
+    later = plan.steps_for(samples) - 1
+    return 1.0 if later <= 0 else (1 + batch_of(plan, samples) * later) / (1 - plan.momentum)
+
+
+def add_noise(
+    me: Client, work: Train, model: Tensor, scale: float | Tensor, release: GaussianRelease, clip: float
+) -> Tensor:
+    """The model with its noise; the release is booked and noted, so that no noise goes unpriced.
+
+    The number of spends so far is part of the key: two trainings of one round must never share their noise.
+    """
+    stream = key(me.seed, me.round, me.id, work.purpose, release.mechanism, len(me.events))
+    me.spend(release)
+    me.note("clip", clip)
+    noise = (normals([stream], len(model), model.device)[0] * scale).to(model.dtype)
+    me.note("noise", float(noise.norm()))
+    return model + noise

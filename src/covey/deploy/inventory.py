@@ -1,0 +1,163 @@
+"""`covey keys inspect`: who holds what, and who could open what is sealed. No secret is shown, only fingerprints.
+
+A fingerprint is the beginning of a SHA-256: of the public key where there is one, so that it is the same on both sides, else
+of the material itself, which is random and cannot be found by guessing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from covey.crypto.sealing import sealing
+from covey.crypto.signatures import Signer
+from covey.deploy import keys
+from covey.errors import CoveyError
+
+
+@dataclass(frozen=True)
+class Holding:
+    """One thing that a party holds."""
+
+    party: str
+    what: str
+    secret: bool
+    fingerprint: str
+    opens: str = ""  # what can be decrypted with it
+
+
+def inspect(path: Path) -> list[Holding]:
+    """The holdings of one party's folder, or of all that `covey keys make` wrote into a folder."""
+    path = Path(path)
+    if not path.is_dir():
+        raise CoveyError(f"{path} is no folder: give the one that `covey keys make` wrote, or one party's")
+    if (path / "party.bin").is_file() or (path / "issued.bin").is_file():
+        return list(_folder(path))
+    inside = [path / "authority", path / keys.SERVER, *sorted(path.glob("*")), *sorted(path.glob("silos/*"))]
+    found = [p for p in dict.fromkeys(inside) if (p / "party.bin").is_file() or (p / "issued.bin").is_file()]
+    if not found:
+        raise CoveyError(f"{path} holds no keys: give the folder that `covey keys make` wrote, or one party's")
+    return [holding for folder in found for holding in _folder(folder)]
+
+
+def _folder(folder: Path) -> Iterator[Holding]:
+    if (folder / "issued.bin").is_file():
+        issued = keys.read_issued(folder)
+        yield Holding("authority", "key that signs server certificates", True, _public_of(folder / "ca.key"))
+        yield Holding("authority", f"certificate{_validity(folder / 'ca.crt')}", False, _certified(folder / "ca.crt"))
+        yield from _materials("authority", "silos", issued.clients)
+        own = issued.clients.get("own", {})
+        if own:
+            yield Holding(
+                "authority", f"signing keys of up to {len(own)} silos", True, _hash(repr(sorted(own)).encode())
+            )
+        return
+    party, _ = keys.load(folder)
+    name = party.name if party.name == party.role else f"{party.name} ({party.role})"
+    signer = Signer(party.role, party.signing)
+    yield Holding(name, "signing key (Ed25519)", True, _hash(signer.public))
+    for role, public in party.known.items():
+        yield Holding(name, f"public key of {role}", False, _hash(public))
+    if (folder / "node.key").is_file():
+        yield Holding(name, "node key (ECDSA P-384)", True, _public_of(folder / "node.key"))
+    for other, pem in (keys.node_keys(folder) if party.name == keys.SERVER else {}).items():
+        yield Holding(name, f"public node key of {other}", False, _hash(_der(pem)))
+    if (folder / "server.key").is_file():
+        yield Holding(name, "TLS key", True, _public_of(folder / "server.key"))
+        yield Holding(
+            name, f"TLS certificate{_validity(folder / 'server.crt')}", False, _certified(folder / "server.crt")
+        )
+    yield Holding(name, "certificate of the authority", False, _certified(folder / "ca.crt"))
+    yield from _materials(name, party.role, party.keys)
+
+
+def _materials(party: str, role: str, material: dict[str, Any]) -> Iterator[Holding]:
+    """The algorithm's keys, by the names that algorithms give them; what is not known counts as secret."""
+    for name, value in material.items():
+        if name == "own":
+            continue
+        what, secret, opens = _material(name, value, role)
+        shown = Signer(role, value).public if name == "signing" else value
+        yield Holding(party, what, secret, _hash(shown if isinstance(shown, bytes) else repr(shown).encode()), opens)
+
+
+def _material(name: str, value: Any, role: str) -> tuple[str, bool, str]:
+    """(what it is, whether it is secret, what it opens)."""
+    if name == "sealing":
+        found = sealing.read_description(value)
+        scheme = found["scheme"]
+        if scheme == "none":
+            return "no encryption: sums in the clear", False, "everything (nothing is encrypted)"
+        if "secret" in found:
+            return f"{scheme.upper()} key that all silos share", True, "what silos seal, and its sums"
+        return f"{scheme.upper()} parameters", False, ""
+    if name in ("opening", "csp", "participants"):
+        scheme = bytes(value).split(b"\n", 1)[0].decode("ascii", "replace")
+        if scheme == "none":
+            return f"no encryption ({name})", False, "everything (nothing is encrypted)"
+        if name == "opening":
+            return (
+                f"{scheme.upper()} decryption key",
+                True,
+                f"what is sealed for {'the CSP' if role == 'csp' else 'participants'}",
+            )
+        return f"{scheme.upper()} key to seal for {'the CSP' if name == 'csp' else 'participants'}", False, ""
+    known = {
+        "signing": ("signing key of the algorithm's envelopes (Ed25519)", True),
+        "bs": ("public envelope key of bs", False),
+        "known": (f"public envelope keys of {len(value) if isinstance(value, dict) else 0} clients", False),
+        "identities": ("addresses of the clusters", False),
+    }
+    what, secret = known.get(name, (f"'{name}' of the algorithm", True))
+    return what, secret, ""
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _der(pem: bytes) -> bytes:
+    key = serialization.load_pem_public_key(pem)
+    return key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def _public_of(path: Path) -> str:
+    """Fingerprint of the public half of a private key's file."""
+    data = path.read_bytes()
+    try:
+        load = serialization.load_ssh_private_key if b"OPENSSH" in data[:40] else serialization.load_pem_private_key
+        key = load(data, None)
+    except ValueError as e:
+        raise CoveyError(f"{path} is no private key ({e}): copy it again from where the keys were made") from e
+    der = key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return _hash(der)
+
+
+def _certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as e:
+        raise CoveyError(f"{path} is no certificate ({e}): copy it again from where the keys were made") from e
+
+
+def _certified(path: Path) -> str:
+    """Fingerprint of the public key in a certificate."""
+    public = _certificate(path).public_key()
+    return _hash(public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo))
+
+
+def _validity(path: Path) -> str:
+    """Until when, and for which hosts, in words."""
+    certificate = _certificate(path)
+    until = f", until {certificate.not_valid_after_utc:%Y-%m-%d}"
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return until
+    return f" for {', '.join(str(name.value) for name in names)}{until}"

@@ -1,0 +1,97 @@
+"""A further server, such as FedCAPrivacy's CSP: its own party, with its own keys, that answers the coordinator's questions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from covey import __version__, files
+from covey.algorithms.contract import Server
+from covey.deploy.agreed import Agreed, digest, experiment_of, setting_of
+from covey.deploy.keys import Party
+from covey.deploy.letters import Hello, Opened, Post, Told, largest_message, told_to_owner
+from covey.deploy.transcript import Transcript
+from covey.errors import CoveyError
+
+QUESTIONS = (
+    8  # in one round: an honest coordinator asks two, and those again each time that it was restarted in mid-round
+)
+
+
+class Further:
+    """`handle` takes a letter's bytes and gives the answer's."""
+
+    def __init__(self, party: Party, agreed: Agreed, folder: Path, say: Callable[[str], None] = print) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.folder, self.say, self.role, self.keys = folder, say, party.role, party.keys
+        self.digest = digest(agreed)
+        self.experiment = experiment_of(agreed, {"workers": 1})
+        if not hasattr(self.experiment.algorithm, "answer"):
+            raise CoveyError(f"{self.experiment.algorithm.name} has no further server: `covey csp` has nothing to do")
+        self.setting = setting_of(agreed, self.experiment)
+        deployment = self.experiment.deployment
+        # It gets the rows of all silos in one letter.
+        limit = largest_message(self.setting, deployment.max_megabytes) * max(1, self.setting.clients)
+        self.post = Post(party.role, party.signing, party.known, deployment.round_seconds + 300, limit)
+        (self.server,) = party.known
+        self.transcript = Transcript(folder / "transcript.jsonl")
+        self.finished: float | None = None
+        self._asked: dict[int, int] = {}  # round -> questions answered in it
+        self._newest = self._load()
+
+    def handle(self, data: bytes) -> bytes:
+        with told_to_owner(self.folder, self.say):
+            return self._answer(self.post.read(data))
+
+    def _answer(self, opened: Opened) -> bytes:
+        letter, round = opened.letter, opened.round
+        if letter.kind == "hello":
+            body: Any = Hello(self.digest, __version__, "", self._newest)
+        elif letter.kind == "ask":
+            body = self._asked_in(opened)
+        elif letter.kind == "finish":
+            self.finished = time.monotonic()
+            self.say("finished")
+            body = Told(None, None)
+        else:
+            raise CoveyError(f"a letter of the kind '{letter.kind}' came, '{self.role}' answers hello, ask and finish")
+        return self.post.write(letter.run, letter.kind, opened.sender, round, body, letter.number)[0]
+
+    def _asked_in(self, opened: Opened) -> Any:
+        round, question = opened.round, opened.letter.body
+        if round < self._newest or self._asked.get(round, 0) >= QUESTIONS:
+            raise CoveyError(
+                f"question {self._asked.get(round, 0) + 1} of round {round} came: {QUESTIONS} are answered in each, "
+                f"and none of a round before {self._newest}"
+            )
+        self._asked = {round: self._asked.get(round, 0) + 1}
+        self._save(round)
+        begin = time.perf_counter()
+        server = Server(round, self.setting.seed, self.setting, self.keys, _nobody, _untimed)
+        given = self.experiment.algorithm.answer(server, question)
+        self.transcript.add(round, opened.sender, self.role, question)
+        self.transcript.add(round, self.role, opened.sender, given)
+        files.append_line(self.folder / "notes.jsonl", {"round": round, **server.notes})
+        self.say(f"round {round}: answered after {time.perf_counter() - begin:.1f} s")
+        return given
+
+    def _load(self) -> int:
+        lines = files.read_lines(self.folder / "rounds.jsonl")
+        return int(lines[-1]["round"]) if lines else 0
+
+    def _save(self, round: int) -> None:
+        if round > self._newest:
+            files.append_line(self.folder / "rounds.jsonl", {"round": round})
+            self._newest = round
+
+
+def _nobody(party: str, question: Any) -> Any:
+    raise CoveyError(f"a further server asked '{party}': only the coordinator asks")
+
+
+@contextmanager
+def _untimed(name: str) -> Iterator[None]:
+    yield

@@ -1,0 +1,148 @@
+"""Who is there, and the letters to and from them.
+
+Silos come and go: every node that appears is greeted, and counts once it has answered with a letter that only the party it
+claims to be can have written. What is wrong with a letter is said once per party and reason; all cases are in events.jsonl.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from covey import __version__, files
+from covey.deploy.keys import Party
+from covey.deploy.letters import ANYONE, Hello, Post
+from covey.errors import CoveyError
+
+GONE_SECONDS = 10.0  # a party whose node Flower has not listed for so long is gone
+STRANGER = "a node"
+
+
+class Mail(Protocol):
+    """How letters travel: `flower.Link`."""
+
+    nodes: dict[str, int]
+    authenticated: bool
+
+    def admit(self, name: str, public: bytes) -> None: ...
+    def present(self) -> set[int]: ...
+    def send(self, node: int, data: bytes, seconds: float) -> str: ...
+    def receive(self, ids: list[str]) -> Iterator[tuple[str, bytes | None]]: ...
+
+
+@dataclass
+class Sent:
+    """A letter on its way."""
+
+    role: str
+    number: str
+    kind: str
+    round: int
+    node: int
+    missed: float = 0.0  # since when its node is not listed
+
+
+class Correspondence:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        party: Party,
+        mail: Mail,
+        post: Post,
+        agreed: str,
+        events: Path,
+        round_seconds: float,
+        refresh: Callable[[], tuple[Party, dict[str, bytes]]] | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self.party, self.mail, self.post, self.agreed = party, mail, post, agreed
+        self.events, self.round_seconds, self.say = events, round_seconds, say
+        self.refresh = refresh  # the party as its folder has it now, and its nodes' public keys: silos may be added
+        self.run = ""  # which the coordinator sets when it begins one, or goes on
+        self.at: dict[str, int] = {}  # role -> node that answered to it
+        self._greeted: dict[int, Sent] = {}
+        self._hellos: dict[str, Sent] = {}
+        self._said: set[tuple[str, str]] = set()
+
+    def look_around(self) -> None:
+        """Lets added silos in, greets new nodes, reads their answers, forgets those who left."""
+        if self.refresh is not None:
+            self.party, nodes = self.refresh()
+            self.post.learn(self.party.known)
+            for name, public in nodes.items():
+                self.mail.admit(name, public)
+        present = self.mail.present()
+        for role in [r for r, node in self.at.items() if node not in present]:
+            self.say(f"{self.name(role)} is gone")
+            self._greeted.pop(self.at.pop(role), None)
+        for node in present - set(self._greeted):
+            data, number = self.post.write(self.run, "hello", ANYONE, 0, None)
+            self._greeted[node] = Sent(STRANGER, number, "hello", 0, node)
+            self._hellos[self.mail.send(node, data, 60.0)] = self._greeted[node]
+        for id, answer in self.mail.receive(list(self._hellos)):
+            sent = self._hellos.pop(id)
+            try:
+                self._welcome(sent, answer)
+            except CoveyError as e:
+                self.refuse(sent.role, 0, str(e))
+
+    def _welcome(self, sent: Sent, data: bytes | None) -> None:
+        sender, hello = self.open(sent, data)
+        if not isinstance(hello, Hello) or hello.agreed != self.agreed:
+            raise CoveyError(f"{self.name(sender)} was given another experiment or other start models")
+        if hello.run not in ("", self.run):
+            raise CoveyError(f"{self.name(sender)} takes part in another run ({hello.run})")
+        if self.mail.authenticated and self.mail.nodes.get(self.name(sender)) != sent.node:
+            raise CoveyError(f"{self.name(sender)} answers from a node that is not its own")
+        if self.at.get(sender) != sent.node:
+            version = "" if hello.version == __version__ else f" (covey {hello.version}, here {__version__})"
+            self.say(f"{self.name(sender)} is there{version}")
+        self.at[sender] = sent.node
+
+    def send(self, letters: dict[str, Sent], role: str, kind: str, round: int, body: Any) -> int:
+        """Posts a letter and adds it to `letters`, by the id under which its answer comes; its length in bytes."""
+        data, number = self.post.write(self.run, kind, role, round, body)
+        node = self.at[role]
+        # Flower keeps it longer than we wait: lateness is ours to judge, and an expired message looks like an error.
+        letters[self.mail.send(node, data, 2 * self.round_seconds + 60)] = Sent(role, number, kind, round, node)
+        return len(data)
+
+    def open(self, sent: Sent, data: bytes | None) -> tuple[str, Any]:
+        """(sender, body) of an answer that fits the question."""
+        if data is None:
+            raise CoveyError("it answered with an error; its own log says which")
+        opened = self.post.read(data)
+        letter = opened.letter
+        if sent.role not in (opened.sender, STRANGER):
+            raise CoveyError(f"{self.name(opened.sender)} answered in its place")
+        if (letter.run, letter.kind, letter.answers) != (self.run, sent.kind, sent.number):
+            raise CoveyError("its letter answers another one: stale, or a replay")
+        if opened.round != sent.round:
+            raise CoveyError(f"its letter is of round {opened.round}, not {sent.round}")
+        return opened.sender, letter.body
+
+    def name(self, role: str) -> str:
+        number = role.removeprefix("client:")
+        return next((n for n, i in self.party.silos.items() if str(i) == number), role)
+
+    def refuse(self, role: str, round: int, why: str) -> None:
+        """Said once per party and reason; every case is in events.jsonl."""
+        name = self.name(role)
+        files.append_line(self.events, {"round": round, "refused": name, "why": why})
+        if (name, why) not in self._said:
+            self._said.add((name, why))
+            self.say(f"round {round}: refused {name}: {why}")
+
+    def drop_the_gone(self, letters: dict[str, Sent], round: int) -> None:
+        """Takes letters out whose parties have not been there for a while."""
+        present = self.mail.present()
+        for id, sent in list(letters.items()):
+            sent.missed = 0.0 if sent.node in present else sent.missed or time.monotonic()
+            if sent.missed and time.monotonic() - sent.missed > GONE_SECONDS:
+                self.say(f"round {round}: {self.name(sent.role)} is gone")
+                self._greeted.pop(self.at.pop(sent.role, -1), None)
+                del letters[id]

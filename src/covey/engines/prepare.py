@@ -1,0 +1,182 @@
+"""From an experiment to what the first round needs: the federation, the network, the setting, the hosts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from covey.algorithms.contract import Setting
+from covey.data.federation import Federation
+from covey.data.sources.load import load
+from covey.engines.host import Examiner, Host
+from covey.engines.simulate import Hosts, InProcess, Workers, can_fork, cores, forks_safely
+from covey.errors import CoveyError
+from covey.experiment.deployment import SILOS
+from covey.experiment.experiment import Experiment
+from covey.learn.flat import Network
+from covey.learn.initial import initial, personal_mask
+from covey.learn.machine import Machine
+from covey.learn.samples import Samples
+from covey.learn.work import Job, Plan, Train
+from covey.randomness import generator, key
+
+
+def prepare(experiment: Experiment, given: Federation | None = None) -> tuple[Federation, Network, Setting]:
+    """Data cut over clients, the network for it, and what everyone agrees on before the first round."""
+    federation = given or cut(experiment)
+    network = Network.of(experiment.model, federation.dataset)
+    return federation, network, agree(experiment, federation, network)
+
+
+def cut(experiment: Experiment) -> Federation:
+    """The experiment's dataset, as its partition cuts it over the clients."""
+    if experiment.dataset == SILOS:
+        raise CoveyError(
+            "dataset = 'silos' is data that only the silos have: deploy it (`covey keys make`), or simulate a named dataset"
+        )
+    federation: Federation = experiment.partition.make(
+        load(experiment.dataset), experiment.clients, experiment.clusters, experiment.seed
+    )
+    return federation
+
+
+def agree(experiment: Experiment, federation: Federation, network: Network) -> Setting:
+    """What everyone knows before the first round; of the federation only its public samples and its size count."""
+    layers = experiment.layers.personal
+    personal = personal_mask(network, layers) if layers else torch.ones(network.d, dtype=torch.bool)
+    start = _start(experiment, federation, network)
+    return setting_of(experiment, len(federation.clients), start, personal, _public(network, federation))
+
+
+def setting_of(
+    experiment: Experiment, clients: int, start: Tensor, personal: Tensor, public: tuple[Tensor, Tensor] | None
+) -> Setting:
+    device = device_of(experiment)
+    return Setting(
+        seed=experiment.seed,
+        clients=clients,
+        clusters=experiment.clusters,
+        rounds=experiment.training.rounds,
+        plan=experiment.training.plan(1),
+        start=start.to(device),
+        personal=personal.to(device),
+        encryption=experiment.encryption,
+        common_start=experiment.start.common,
+        public=public,
+    )
+
+
+def _public(network: Network, federation: Federation) -> tuple[Tensor, Tensor] | None:
+    """The samples that no client holds, as the network reads them, and their labels."""
+    if not federation.public:
+        return None
+    rows, dataset = np.concatenate(federation.public), federation.dataset
+    samples = Samples(network, dataset.x_train[rows], dataset.y_train[rows], torch.device("cpu"))
+    every = torch.arange(len(rows))
+    return samples.inputs(every), samples.labels(every)
+
+
+def _start(experiment: Experiment, federation: Federation, network: Network) -> Tensor:
+    """The initial cluster models [k, d]: random, then pre-trained on the public samples of each cluster."""
+    start, k = experiment.start, experiment.clusters
+    begin = [initial(network, key(experiment.seed, "initial", 0 if start.common else j)) for j in range(k)]
+    if start.pretrain_epochs == 0 or len(federation.public) != k:
+        return torch.stack(begin)
+    plan = Plan(
+        lr=start.pretrain_lr or experiment.training.lr,
+        epochs=start.pretrain_epochs,
+        batch_size=start.pretrain_batch,
+    )
+    machine = _machine(experiment, network, federation)
+    jobs = [
+        Job(torch.from_numpy(federation.public[j]), key(experiment.seed, "pretrain", j), Train(begin[j], plan))
+        for j in range(k)
+    ]
+    return torch.stack([model.cpu() for model in machine.compute(jobs)])
+
+
+def start_engine(
+    experiment: Experiment,
+    network: Network,
+    federation: Federation,
+    setting: Setting,
+    keys: dict[str, Any],
+    replaced: dict[int, Any],
+) -> Hosts:
+    """Hosts for the clients, as the experiment's engine says: on a GPU one, on a CPU one per core where that can be."""
+    device = device_of(experiment)
+    wave = experiment.engine.wave or (512 if device == "cuda" else 16)
+    if experiment.engine.name == "ray":
+        from covey.engines.ray.engine import RayWorkers
+
+        return RayWorkers(experiment, federation, setting, keys, replaced, wave)
+
+    def make() -> Host:
+        return make_host(experiment, network, federation, setting, keys, replaced)
+
+    workers = 1  # a forked process cannot use the parent's GPU
+    if device != "cuda" and can_fork():
+        workers = experiment.engine.workers or (min(cores(), setting.clients) if forks_safely() else 1)
+    return InProcess(make(), wave) if workers == 1 else Workers(make, workers, wave)
+
+
+def make_host(
+    experiment: Experiment,
+    network: Network,
+    federation: Federation,
+    setting: Setting,
+    keys: dict[str, Any],
+    replaced: dict[int, Any],
+) -> Host:
+    return Host(
+        experiment.algorithm,
+        setting,
+        federation,
+        _machine(experiment, network, federation),
+        _examiner(experiment, network, federation),
+        keys,
+        experiment.defence,
+        experiment.exposure,
+        replaced=replaced,
+    )
+
+
+def _machine(experiment: Experiment, network: Network, federation: Federation) -> Machine:
+    dataset = federation.dataset
+    return Machine(
+        network,
+        dataset.x_train,
+        dataset.y_train,
+        device=device_of(experiment),
+        kernel=experiment.engine.kernel,
+        tf32=experiment.engine.tf32,
+    )
+
+
+def _examiner(experiment: Experiment, network: Network, federation: Federation) -> Examiner:
+    dataset, limit = federation.dataset, experiment.evaluation.samples
+    rows = np.arange(len(dataset.y_test))
+    if 0 < limit < len(rows):
+        rows = np.sort(generator(experiment.seed, "examination").permutation(rows)[:limit])
+    machine = Machine(
+        network,
+        dataset.x_test,
+        dataset.y_test,
+        device=device_of(experiment),
+        kernel=experiment.engine.kernel,
+        tf32=experiment.engine.tf32,
+    )
+    return Examiner(machine, rows, federation.test_groups, federation.distributions.shape[1])
+
+
+def device_of(experiment: Experiment) -> str:
+    """Where the experiment computes: 'cpu' or 'cuda'."""
+    wanted = experiment.engine.device
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise CoveyError("engine.device is 'cuda' but torch finds no CUDA device here; use 'auto' or 'cpu'")
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() and experiment.engine.name != "ray" else "cpu"
+    return wanted

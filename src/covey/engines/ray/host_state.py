@@ -1,0 +1,166 @@
+"""What a host is made of, as plain data: for a host in a process that shares no memory with this one.
+
+The experiment travels as its table, the setting and the keys as codec bytes, the federation as arrays. Objects (algorithm,
+defence, an attacker in a client's place) travel as the name of their class and the table of their fields and are built anew
+there; one that cannot be, such as a class of a notebook, is refused here, before anything runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from covey import config
+from covey.algorithms.contract import Setting
+from covey.attacks.contract import parties
+from covey.attacks.observe import Observers
+from covey.data.federation import Dataset, Federation
+from covey.engines.host import Host
+from covey.engines.prepare import make_host
+from covey.errors import CoveyError
+from covey.experiment.experiment import Experiment
+from covey.learn.flat import Network
+from covey.learn.work import Plan
+from covey.messages import decode, encode
+
+ELSEWHERE = "engine.name = 'ray'"  # the engine that needs parcels, as refusals name it
+
+
+def pack(experiment: Experiment, setting: Setting, replaced: Mapping[int, Any]) -> bytes:
+    """All but the data and the keys."""
+    plain = {k: v for k, v in experiment.table().items() if k not in ("algorithm", "defence", "partition", "attacks")}
+    attackers = list({id(attack): attack for attack in replaced.values()}.values())
+    for attack in attackers:
+        _coalition(attack)
+    values = {f.name: getattr(setting, f.name) for f in dataclasses.fields(setting)}
+    return encode(
+        {
+            "experiment": plain,
+            "algorithm": _named(experiment.algorithm),
+            "defence": None if experiment.defence is None else _named(experiment.defence),
+            "attackers": [_named(_fresh(attack)) for attack in attackers],
+            "setting": values | {"plan": dataclasses.asdict(setting.plan)},
+        }
+    )
+
+
+def keys_for(keys: Mapping[str, Any], clients: Iterable[int], replaced: Mapping[int, Any]) -> bytes:
+    """The key material that a host of these clients needs, and no other client's but those an attacker of theirs shares."""
+    theirs = set(clients)
+    for client, attack in replaced.items():
+        if client in theirs:
+            theirs |= _coalition(attack)
+    own = {i: material for i, material in keys.get("own", {}).items() if i in theirs}
+    return encode({**keys, "own": own} if "own" in keys else dict(keys))
+
+
+def unpack(parcel: Any, keys: bytes, federation: Federation) -> Host:
+    content = decode(parcel)
+    algorithm, defence = _built(content["algorithm"]), _built(content["defence"])
+    experiment = Experiment.of(content["experiment"], algorithm=algorithm, defence=defence)
+    values = content["setting"]
+    setting = Setting(**values | {"plan": Plan(**values["plan"])})
+    network = Network.of(experiment.model, federation.dataset)
+    clients = decode(keys)
+    observers = Observers(
+        [_built(a) for a in content["attackers"]],
+        setting,
+        network,
+        federation,
+        {"clients": clients},
+        algorithm=algorithm,
+        defence=defence,
+    )
+    return make_host(experiment, network, federation, setting, clients, observers.replaced)
+
+
+def arrays(federation: Federation) -> dict[str, Any]:
+    """The federation as arrays and plain values; the rows of all clients as one array, since there may be many clients."""
+    return {
+        "dataset": {f.name: getattr(federation.dataset, f.name) for f in dataclasses.fields(federation.dataset)},
+        "rows": np.concatenate(federation.clients) if federation.clients else np.zeros(0, np.int64),
+        "ends": np.cumsum([len(rows) for rows in federation.clients]),
+        "clusters": federation.clusters,
+        "test_groups": federation.test_groups,
+        "distributions": federation.distributions,
+        "public": federation.public,
+        "notes": federation.notes,
+    }
+
+
+def federation_of(content: dict[str, Any]) -> Federation:
+    rest = {k: v for k, v in content.items() if k not in ("dataset", "rows", "ends")}
+    rows = tuple(np.split(content["rows"], content["ends"][:-1]))
+    return Federation(Dataset(**content["dataset"]), rows, **rest)
+
+
+def _fresh(attack: Any) -> Any:
+    """An attacker as it was before it saw anything."""
+    return dataclasses.replace(attack, memory={}) if dataclasses.is_dataclass(type(attack)) else attack
+
+
+def _coalition(attack: Any) -> set[int]:
+    """The clients of an attacker that runs in a client's place."""
+    members = parties(attack.vantage)
+    if not all(p.startswith("client:") for p in members):
+        raise CoveyError(
+            f"attack '{attack.name}' runs in a client's place but sees as '{attack.vantage}': with {ELSEWHERE} such an "
+            "attacker can only be a client; use engine.name = 'simulate'"
+        )
+    return {int(p.removeprefix("client:")) for p in members}
+
+
+def _named(thing: Any) -> dict[str, Any]:
+    """A class and the table of its fields, from which an equal object can be built in another process."""
+    cls = type(thing)
+    what = f"{ELSEWHERE} builds {cls.__name__} anew in its workers, which cannot be"
+    try:
+        importable = cls.__module__ != "__main__" and _found(cls.__module__, cls.__qualname__) is cls
+    except CoveyError:
+        importable = False
+    if not importable:
+        raise CoveyError(f"{what}: define it in a module that they can import, or use engine.name = 'simulate'")
+    try:
+        fields = {f.name for f in dataclasses.fields(thing)}
+        table = {k: v for k, v in config.to_table(thing).items() if k in fields}
+        named = {
+            "module": cls.__module__,
+            "class": cls.__qualname__,
+            "fields": table,
+            "folder": _folder(cls.__module__),
+        }
+        if encode(named) and _built(named) == thing:
+            return named
+    except (CoveyError, ValueError, TypeError, RuntimeError):  # fields that hold arrays do not even compare
+        pass
+    raise CoveyError(f"{what}: make it a dataclass of values that can cross the wire, or use engine.name = 'simulate'")
+
+
+def _built(named: dict[str, Any] | None) -> Any:
+    if named is None:
+        return None
+    if named["folder"] not in sys.path:
+        sys.path.append(named["folder"])  # last: nothing that is installed gives way to it
+    return config.build(_found(named["module"], named["class"]), named["fields"])
+
+
+def _folder(module: str) -> str:
+    """Where Python looks to find the module: a script's folder, say, which workers on this machine see as well."""
+    file = Path(sys.modules[module].__file__ or "").resolve()
+    return str(file.parents[module.count(".") + (file.name == "__init__.py")])
+
+
+def _found(module: str, name: str) -> Any:
+    try:
+        found: Any = import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as e:
+        raise CoveyError(f"a worker could not import {name} of {module} ({e}): install it on every machine") from e
+    return found

@@ -1,0 +1,146 @@
+"""The Ray cluster and the workers on it, which outlive a run: starting one means starting Python and torch, so the next run
+of this process takes over those of the last. All end with this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import sys
+import warnings
+from typing import Any
+
+from covey import __version__
+from covey.engines.ray.worker import Worker
+from covey.engines.simulate import cores
+from covey.errors import CoveyError
+
+PATIENCE = 60.0  # seconds without a worker before a word is said
+
+_idle: list[tuple[str, int, Any]] = []  # where it is, the size of its crew, the actor
+
+
+def connect(cpus: int = 0) -> Any:
+    """The ray module, connected: as it is, else to the cluster at RAY_ADDRESS, else to one that is started here.
+
+    One that is started here has `cpus` processors (0: those that this process may use) and stays until this process ends, so that
+    several runs share it. Ray listens on every network interface, so it is given a token that nobody else has (Ray reads that
+    when it is imported: who has imported it before sees to that).
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anyone
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    address = os.environ.get("RAY_ADDRESS")
+    if not address and "RAY_AUTH_MODE" not in os.environ and "ray" not in sys.modules:
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    try:
+        import ray
+    except ImportError as e:
+        raise CoveyError(
+            "engine.name is 'ray' but Ray is not installed: `pip install 'covey[ray]'`, or use engine.name = 'simulate'"
+        ) from e
+    if ray.is_initialized():
+        return ray
+    here: dict[str, Any] = {} if address else {"num_cpus": cpus or cores(), "include_dashboard": False}
+    try:
+        ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
+    except (ConnectionError, RuntimeError, ValueError) as e:
+        if not address:
+            raise
+        raise CoveyError(
+            f"no Ray cluster lets us in at RAY_ADDRESS = {address!r}: start one with `ray start --head`, set its "
+            "RAY_AUTH_TOKEN if it has one, or unset RAY_ADDRESS to compute on this machine"
+        ) from e
+    return ray
+
+
+def crew(ray: Any, count: int) -> list[Any]:
+    """So many workers, in no run; idle ones first."""
+    here = _here(ray)
+    found: list[Any] = []
+    while _idle:
+        at, of, actor = _idle.pop()
+        if at != here:
+            continue  # its cluster was left
+        if of == count and len(found) < count and _alive(ray, actor):
+            found.append(actor)
+        else:
+            _end(ray, actor)
+    new = [another(ray, count) for _ in range(count - len(found))]
+    _await(ray, new)
+    return found + new
+
+
+def another(ray: Any, count: int) -> Any:
+    """A worker of a crew of `count`: they may be more than there are processors, as processes may."""
+    share = min(1.0, int(1e4 * processors(ray) / count) / 1e4)
+    remote = ray.remote(num_cpus=share, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD")(Worker)
+    return remote.remote()
+
+
+def dismiss(ray: Any, actors: list[Any]) -> None:
+    """The end of a run: what its workers hold of it is dropped. They stay, for another."""
+    with contextlib.suppress(Exception):  # the cluster may be gone
+        here = _here(ray)
+        for actor in actors:
+            actor.end.remote()
+        _idle.extend((here, len(actors), actor) for actor in actors)
+
+
+def disband(ray: Any) -> None:
+    """Idle workers give their processors back, for work of another kind."""
+    while _idle:
+        _end(ray, _idle.pop()[2])
+
+
+def processors(ray: Any) -> int:
+    return max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
+def gone(ray: Any) -> tuple[type[Exception], ...]:
+    """What Ray raises when a worker, its machine, or an answer that lay there is gone."""
+    e = ray.exceptions
+    return (e.RayActorError, e.ObjectLostError, e.WorkerCrashedError, e.OutOfMemoryError, e.NodeDiedError)
+
+
+def _here(ray: Any) -> str:
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def _alive(ray: Any, actor: Any) -> bool:
+    try:
+        return bool(ray.get(actor.ready.remote()) == __version__)
+    except gone(ray):
+        return False
+
+
+def _end(ray: Any, actor: Any) -> None:
+    with contextlib.suppress(Exception):
+        ray.kill(actor)
+
+
+def _await(ray: Any, actors: list[Any]) -> None:
+    ready = [actor.ready.remote() for actor in actors]
+    started, missing = ray.wait(ready, num_returns=len(ready), timeout=PATIENCE) if ready else ([], [])
+    if missing:
+        warnings.warn(
+            f"{len(missing)} of {len(actors)} Ray workers have not started after {PATIENCE:.0f} s: the cluster may be busy "
+            "(`ray status`)",
+            stacklevel=2,
+        )
+    try:
+        others = set(ray.get(started)) - {__version__}
+    except gone(ray) as e:
+        for actor in actors:
+            _end(ray, actor)
+        last = str(e).strip().splitlines()[-1].strip()
+        raise CoveyError(
+            f"a Ray worker did not start ({last}): covey {__version__} must be installed on every machine of the cluster"
+        ) from e
+    if others:
+        for actor in actors:
+            _end(ray, actor)
+        raise CoveyError(
+            f"the Ray cluster has covey {', '.join(sorted(others))}, here is {__version__}: install one version everywhere"
+        )

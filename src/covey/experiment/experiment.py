@@ -1,0 +1,216 @@
+"""Experiment: one dataclass is the TOML file, the command line and the Python call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from covey import config
+from covey.algorithms import ALGORITHMS
+from covey.attacks import ATTACKS
+from covey.data.partitions.partitions import PARTITIONS
+from covey.defences import DEFENCES
+from covey.errors import CoveyError, nearest
+from covey.experiment.deployment import SILOS, Deployment, Silos
+from covey.experiment.exposure import Exposure
+from covey.experiment.participation import Participation
+from covey.learn.work import Plan
+from covey.models import MODELS
+
+ENGINES = ("simulate", "ray")
+ENCRYPTIONS = ("none", "ckks", "bfv", "paillier")
+
+
+@dataclass(frozen=True)
+class Training:
+    """Rounds and what a client does in one."""
+
+    rounds: int = 20
+    epochs: int = 5
+    steps: int = 0  # > 0: this many mini-batch steps instead of epochs
+    batch_size: int = 50  # 0: full batch
+    lr: float = 0.01
+    lr_decay: float = 1.0  # the learning rate of round t is lr · lr_decay^(t-1) …
+    lr_milestones: tuple[int, ...] = ()  # … times lr_drop for every milestone passed
+    lr_drop: float = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    dropout: float = 0.0
+    target: float = 0.0  # > 0: stop when the mean accuracy of clients on their own distribution reaches it …
+    target_metric: str = "client_mean"  # … or another reading: average_cluster, global
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise CoveyError(f"training.rounds is {self.rounds}: at least one round is needed")
+        if self.epochs < 1 and self.steps < 1:
+            raise CoveyError("training.epochs and training.steps are both 0: a client would do nothing")
+        if not 0 < self.lr_decay <= 1:
+            raise CoveyError(f"training.lr_decay is {self.lr_decay}: it must be above 0 and at most 1")
+        if not 0 <= self.target <= 1:
+            raise CoveyError(f"training.target is {self.target}: an accuracy lies between 0 and 1")
+        if self.target_metric not in ("client_mean", "average_cluster", "global"):
+            raise CoveyError(
+                f"training.target_metric is {self.target_metric!r}: client_mean, average_cluster or global"
+            )
+        self.plan(1)  # refuses what a plan refuses
+
+    def plan(self, round: int) -> Plan:
+        """The training plan of a round, before device heterogeneity."""
+        passed = sum(round > m for m in self.lr_milestones)
+        return Plan(
+            lr=self.lr * self.lr_decay ** (round - 1) * self.lr_drop**passed,
+            epochs=self.epochs,
+            steps=self.steps,
+            batch_size=self.batch_size,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            dropout=self.dropout,
+        )
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where the cluster models begin."""
+
+    common: bool = True  # one initial model for all clusters, or a different one each
+    pretrain_epochs: int = 1  # on the public samples of each cluster, where the partition sets some aside
+    pretrain_batch: int = 0  # 0: full batch
+    pretrain_lr: float = 0.0  # 0: the training's
+
+    def __post_init__(self) -> None:
+        if self.pretrain_epochs < 0 or self.pretrain_batch < 0 or self.pretrain_lr < 0:
+            raise CoveyError("start.pretrain_epochs, start.pretrain_batch and start.pretrain_lr must not be negative")
+
+
+@dataclass(frozen=True)
+class Layers:
+    """With `personal` > 0 only the last so many layers are averaged per cluster, the others over all clients."""
+
+    personal: int = 0  # 0: all layers are personal
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    every: int = 1  # rounds; the last round is always evaluated
+    samples: int = 0  # at most this many test samples; 0: all
+
+    def __post_init__(self) -> None:
+        if self.every < 1 or self.samples < 0:
+            raise CoveyError("evaluation.every must be at least 1 and evaluation.samples not negative")
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    name: str = "simulate"  # on this machine; ray: on Ray workers, here or on the cluster at RAY_ADDRESS
+    device: str = "auto"  # auto: cuda where there is one; cpu; cuda
+    workers: int = 0  # on a CPU; 0: one per core (on macOS 1); 1: no worker processes, as always without fork
+    wave: int = 0  # clients advanced together per host; 0: chosen by device and model
+    kernel: str = "auto"  # linear, loop, stacked, streams: force how training is computed
+    tf32: bool = False  # on a GPU, products and convolutions with 10-bit mantissas: faster, and off by some 1e-3
+    checkpoint_every: int = 10  # rounds
+    checkpoint_minutes: float = 5.0
+
+    def __post_init__(self) -> None:
+        if self.name not in ENGINES:
+            raise CoveyError(f"unknown engine '{self.name}'{nearest(self.name, ENGINES)}")
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise CoveyError(f"engine.device is {self.device!r}: choose auto, cpu or cuda")
+        if self.name == "ray" and self.device == "cuda":
+            raise CoveyError("engine.name = 'ray' computes on CPUs: on a GPU use engine.name = 'simulate'")
+        if self.workers < 0 or self.wave < 0 or self.checkpoint_every < 1 or self.checkpoint_minutes <= 0:
+            raise CoveyError(
+                "engine.workers and engine.wave must not be negative, engine.checkpoint_* must be positive"
+            )
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that determines a run. `Experiment.of(...)` takes tables and names as a TOML file has them."""
+
+    dataset: str = "digits"
+    partition: Any = field(default_factory=lambda: config.choose(PARTITIONS, "label_sets", "partition"))
+    model: str = "fcnn"
+    algorithm: Any = field(default_factory=lambda: config.choose(ALGORITHMS, "ifca", "algorithm"))
+    training: Training = field(default_factory=Training)
+    clients: int = 20
+    clusters: int = 5
+    start: Start = field(default_factory=Start)
+    layers: Layers = field(default_factory=Layers)
+    participation: Participation = field(default_factory=Participation)
+    exposure: Exposure = field(default_factory=Exposure)
+    defence: Any = None
+    encryption: str = "none"
+    attacks: tuple[Any, ...] = ()
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    seed: int = 0
+    seeds: int = 1  # > 1: repeat with seed, seed + 1, …; mean and standard deviation
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    silos: Silos = field(default_factory=Silos)
+    deployment: Deployment = field(default_factory=Deployment)
+    out: str = ""  # folder of the run; empty: runs/<algorithm>-<dataset>-<number>
+
+    def __post_init__(self) -> None:
+        if self.clients < 1 or self.clusters < 1:
+            raise CoveyError(f"clients is {self.clients} and clusters is {self.clusters}: both must be at least 1")
+        if self.clusters > self.clients:
+            raise CoveyError(
+                f"{self.clusters} clusters for {self.clients} clients: there must be at least as many clients"
+            )
+        if self.seeds < 1 or self.seed < 0:
+            raise CoveyError("seed must not be negative and seeds must be at least 1")
+        if self.model not in MODELS:
+            raise CoveyError(f"unknown model '{self.model}'{nearest(self.model, list(MODELS))}")
+        if self.encryption not in ENCRYPTIONS:
+            raise CoveyError(f"unknown encryption '{self.encryption}'{nearest(self.encryption, ENCRYPTIONS)}")
+        if self.encryption not in self.algorithm.encryptions:
+            able = ", ".join(self.algorithm.encryptions)
+            raise CoveyError(
+                f"{self.algorithm.name} cannot run with encryption = '{self.encryption}'; it can with: {able}"
+            )
+        if self.dataset == SILOS:
+            self.silos.check()
+        if self.deployment.min_silos > self.clients:
+            raise CoveyError(f"deployment.min_silos is {self.deployment.min_silos}, of {self.clients} clients")
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any] | None = None, /, **more: Any) -> Experiment:
+        """From a table of plain values (a TOML file's content, or keyword arguments)."""
+        values = config.merge(table or {}, more)
+        defence = values.get("defence")
+        if defence == "none" or (isinstance(defence, Mapping) and defence.get("name") == "none"):
+            values["defence"] = None
+        for key, registry in {"partition": PARTITIONS, "algorithm": ALGORITHMS, "defence": DEFENCES}.items():
+            if key in values and not (key == "defence" and values[key] is None):
+                values[key] = _chosen(registry, values[key], key)
+        attacks = values.get("attacks", ())
+        if not isinstance(attacks, list | tuple):
+            raise CoveyError(f'attacks is {attacks!r}: expected a list, for example ["a1"]')
+        values["attacks"] = tuple(_chosen(ATTACKS, a, "attacks") for a in attacks)
+        return config.build(cls, values)
+
+    @classmethod
+    def read(cls, path: str | Path, *assignments: str) -> Experiment:
+        """From a TOML file, with `key=value` assignments on top."""
+        table = config.read_toml(Path(path))
+        for assignment in assignments:
+            table = config.assign(table, assignment)
+        return cls.of(table)
+
+    def table(self) -> dict[str, Any]:
+        """Plain tables, as `Experiment.of` reads them."""
+        table: dict[str, Any] = config.to_table(self)
+        return table
+
+    def toml(self) -> str:
+        return config.to_toml(self.table())
+
+
+def _chosen(registry: Mapping[str, type], value: Any, key: str) -> Any:
+    """What a name or a table picks from the registry; an object of the user's own passes as it is."""
+    if isinstance(value, str | Mapping):
+        return config.choose(registry, value, key)
+    if value is None or isinstance(value, bool | int | float | list | tuple):
+        raise CoveyError(f"{key} is {value!r}: expected a name or a table with one, such as '{next(iter(registry))}'")
+    return value

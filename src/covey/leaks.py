@@ -1,0 +1,90 @@
+"""What could leak, and who might learn it: the rows and columns of an audit, as attacks and algorithms name them.
+
+A `Leak` says what the question is and in which experiments it has a meaning. One of your own is an instance of your own: an
+attack that declares it as its `row` brings it into the audit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from covey import roles
+
+SERVER, SECOND, CLIENT = "server", "second server", "participating client"
+COALITION, EAVESDROPPER = "server and client", "eavesdropper"
+PARTIES = (SERVER, SECOND, CLIENT, COALITION, EAVESDROPPER)
+WIRE = (SERVER, EAVESDROPPER)  # who sees what clients send and get
+
+
+def _always(experiment: Any) -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class Leak:
+    name: str
+    question: str
+    absent: Callable[[Any], str] = _always  # why it has no meaning in this experiment, whoever looks; "": it has
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a protocol hands a party by itself, which no attack needs to find."""
+
+    leak: Leak
+    to: tuple[str, ...]
+    why: str
+
+
+# ---------------------------------------------------------------- the leaks that covey's attacks look for
+
+
+def _no_clusters(experiment: Any) -> str:
+    return _alone(experiment) or (
+        "" if experiment.algorithm.trains == "clusters" else f"{_label(experiment)} has no clusters"
+    )
+
+
+def _no_other_clusters(experiment: Any) -> str:
+    return _alone(experiment) or (
+        "" if experiment.algorithm.trains == "clusters" else f"{_label(experiment)} has no other clusters"
+    )
+
+
+def _alone(experiment: Any) -> str:
+    return "no model ever leaves a client" if experiment.algorithm.trains == "own" else ""
+
+
+def _no_label_sets(experiment: Any) -> str:
+    drawn = getattr(experiment.partition, "from_label_sets", False)
+    why = "clients are not drawn from sets of labels: partition is not 'label_sets'"
+    return _alone(experiment) or ("" if drawn else why)
+
+
+def _no_property(experiment: Any) -> str:
+    planted = getattr(experiment.partition, "plants_property", False) and experiment.exposure.every
+    why = "no property is planted: set partition = 'property', on data with attributes, and exposure.every"
+    return _alone(experiment) or ("" if planted else why)
+
+
+def _no_shuffle(experiment: Any) -> str:
+    asked = getattr(experiment.algorithm, "asks", ())
+    shuffled = any(roles.carries(kind, roles.ShuffledRows) for kind in asked)
+    return _alone(experiment) or ("" if shuffled else "no rows are shuffled here")
+
+
+def _label(experiment: Any) -> str:
+    return str(getattr(experiment.algorithm, "label", experiment.algorithm.name))
+
+
+IDENTITY = Leak("cluster identity", "which cluster a client chose", _no_clusters)
+PREFERENCE = Leak("label preference", "which set of labels a client's data is from", _no_label_sets)
+PROPERTY = Leak("property", "when a client trained on samples with a property that its task is not about", _no_property)
+CATEGORY = Leak("category", "which categories the clients of a cluster hold", _alone)
+MEMBERSHIP = Leak("membership", "whether a given sample was trained on", _alone)
+MODELS = Leak("other clusters' models", "models of clusters that a party is not in", _no_other_clusters)
+LINKAGE = Leak(
+    "row linkage", "whose a shuffled row is, or that two rows of different rounds are one client's", _no_shuffle
+)

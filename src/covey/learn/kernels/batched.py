@@ -1,0 +1,136 @@
+"""The steps of many clients at once: what the linear and the stacked kernel share.
+
+A kernel only adds the mean gradient of a batch to its target; drawing the batch, noise, the rest of the update rule and
+holding clients that are done happen here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from covey import randomness
+from covey.learn.objective import keep_mask
+from covey.learn.rule import Rule
+from covey.learn.samples import Samples
+from covey.learn.schedule import Wave
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step of c clients, B slots each."""
+
+    x: Tensor  # [c, B, ...]
+    y: Tensor  # [c, B]
+    factor: Tensor  # [c, B] weight / batch size, 0 in empty slots
+    counts: Tensor  # [c]
+    keep: Tensor | None  # [c, B, features] scaled dropout mask
+    head_y: Tensor | None  # [c, B]
+    head_classes: int
+    head_share: float
+    clip: float
+
+
+# (target [c, D], model [c, D], batch, beta, alpha): target ← beta · target + alpha · gradient at model
+Accumulate = Callable[[Tensor, Tensor, Batch, float, float], None]
+
+
+def run(wave: Wave, samples: Samples, features: int, accumulate: Accumulate, model: Tensor) -> None:
+    """Trains all clients of the wave side by side, step by step; what they arrive at is written to `model` [n, D]."""
+    model.copy_(wave.start)
+    velocity = torch.zeros_like(model) if wave.plan.momentum else None
+    widths = wave.counts.amax(dim=1).tolist() if wave.counts.numel() else []
+    for t, width in enumerate(widths):
+        active = sum(steps > t for steps in wave.steps)  # clients are sorted: those still training come first
+        step = Tensors.at(wave, t, active, width)
+        advance(
+            wave,
+            step,
+            samples,
+            features,
+            accumulate,
+            model[:active],
+            None if velocity is None else velocity[:active],
+            None if wave.constant is None else wave.constant[:active],
+        )
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """The tensors of a wave at one step."""
+
+    rows: Tensor  # [c, B]
+    factor: Tensor  # [c, B]
+    counts: Tensor  # [c]
+    noise_keys: Tensor | None  # [c]
+    dropout_keys: Tensor | None  # [c]
+    head_labels: Tensor | None  # [c, B]
+
+    @classmethod
+    def at(cls, wave: Wave, t: int, active: int, width: int) -> Tensors:
+        return cls(
+            wave.rows[t, :active, :width],
+            wave.factor[t, :active, :width],
+            wave.counts[t, :active],
+            None if wave.noise_keys is None else wave.noise_keys[t, :active],
+            None if wave.dropout_keys is None else wave.dropout_keys[t, :active],
+            None if wave.head_labels is None else wave.head_labels[t, :active, :width],
+        )
+
+    @classmethod
+    def at_counter(cls, wave: Wave, counter: Tensor) -> Tensors:
+        """The step that a counter on the device points to: a CUDA graph can replay this."""
+
+        def pick(tensor: Tensor) -> Tensor:
+            return tensor.index_select(0, counter).squeeze(0)
+
+        return cls(
+            pick(wave.rows),
+            pick(wave.factor),
+            pick(wave.counts),
+            None if wave.noise_keys is None else pick(wave.noise_keys),
+            None if wave.dropout_keys is None else pick(wave.dropout_keys),
+            None if wave.head_labels is None else pick(wave.head_labels),
+        )
+
+
+def advance(
+    wave: Wave,
+    step: Tensors,
+    samples: Samples,
+    features: int,
+    accumulate: Accumulate,
+    model: Tensor,
+    velocity: Tensor | None,
+    constant: Tensor | None,
+    hold: bool = False,
+) -> None:
+    """One step of all these clients, in place. `hold`: some may be done, and would move without a gradient."""
+    plan, rule = wave.plan, Rule.of(wave.plan)
+    keep = None
+    if step.dropout_keys is not None:
+        keep = keep_mask(step.dropout_keys, step.rows.shape[1], features, plan.dropout)
+    batch = Batch(
+        samples.inputs(step.rows),
+        samples.labels(step.rows),
+        step.factor,
+        step.counts,
+        keep,
+        step.head_labels,
+        wave.head_classes,
+        wave.head_share,
+        plan.clip,
+    )
+    before = model.clone() if hold else None
+    target = model if velocity is None else velocity
+    accumulate(target, model, batch, rule.beta, rule.alpha)
+    if step.noise_keys is not None:
+        noise = randomness.normals(step.noise_keys, model.shape[1], model.device)
+        scale = (step.counts > 0) * (plan.noise * plan.clip) / step.counts.clamp(min=1)
+        target.addcmul_(noise, scale.to(noise.dtype)[:, None], value=rule.alpha)
+    rule.finish(model, velocity, constant)
+    if before is not None:
+        torch.where((step.counts > 0)[:, None], model, before, out=model)

@@ -1,0 +1,95 @@
+"""CUDA graphs: a training step is captured once and replayed, so that a step costs one launch instead of hundreds.
+
+The captured step reads everything from fixed buffers, and a counter on the device picks the row of the step: a replay
+needs nothing from the host.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from covey.learn.kernels.batched import Accumulate, Tensors, advance
+from covey.learn.rule import Rule
+from covey.learn.samples import Samples
+from covey.learn.schedule import Wave
+
+WARM_UP = 3  # steps on a side stream before capturing: libraries allocate their workspaces in the first
+
+
+class Replay:
+    """One captured step of c clients, for every wave of the same shape and plan. (On a CPU the same step, not captured.)"""
+
+    def __init__(self, wave: Wave, samples: Samples, features: int, accumulate: Accumulate, hold: bool) -> None:
+        self._model = wave.start.clone(memory_format=torch.contiguous_format)
+        self._wave = replace(wave.copy(), start=self._model)  # so that it does not keep the first wave's memory
+        self._counter = torch.zeros(1, dtype=torch.int64, device=wave.start.device)
+        self._velocity = torch.zeros_like(self._model) if wave.plan.momentum else None
+        self._parts = (samples, features, accumulate, hold)
+        self._graph = self._capture() if wave.start.device.type == "cuda" else None
+
+    def _capture(self) -> torch.cuda.CUDAGraph | None:
+        graph = torch.cuda.CUDAGraph()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP):
+                self._counter.zero_()
+                self._step()
+        torch.cuda.current_stream().wait_stream(side)
+        try:
+            with torch.cuda.graph(graph):
+                self._step()
+        except RuntimeError as error:
+            warnings.warn(f"no CUDA graph for this step, it runs slower without: {error}", stacklevel=2)
+            return None
+        return graph
+
+    def run(self, wave: Wave) -> Tensor:
+        """Trained models [c, D] of a wave that needs no more steps than the one captured."""
+        self._wave.overwrite(wave)
+        self._model.copy_(wave.start)
+        if self._velocity is not None:
+            self._velocity.zero_()
+        self._counter.zero_()
+        for _ in range(len(wave.rows)):
+            if self._graph is None:
+                self._step()
+            else:
+                self._graph.replay()
+        return self._model.clone()
+
+    def _step(self) -> None:
+        samples, features, accumulate, hold = self._parts
+        step = Tensors.at_counter(self._wave, self._counter)
+        advance(self._wave, step, samples, features, accumulate, self._model, self._velocity, self._wave.constant, hold)
+        self._counter.add_(1)
+
+
+class Replays:
+    """The captured steps of a machine; the oldest go when they would hold too much memory."""
+
+    def __init__(self, samples: Samples, features: int, accumulate: Accumulate, budget: float) -> None:
+        self._parts = (samples, features, accumulate)
+        self._budget = budget
+        self._kept: OrderedDict[tuple[object, ...], tuple[Replay, float, int]] = OrderedDict()
+
+    def run(self, wave: Wave, size: float) -> Tensor:
+        """Trains a wave whose step needs about `size` bytes."""
+        hold = Rule.of(wave.plan).moves_alone(wave.constant) and min(wave.steps) < max(wave.steps)
+        shape = (*wave.rows.shape[1:], wave.start.shape[1])
+        plan = replace(wave.plan, epochs=1, steps=0, batch_size=0)  # how often the step is taken is not in the step
+        given = tuple(t is None for t in (wave.constant, wave.noise_keys, wave.dropout_keys, wave.head_labels))
+        signature = (plan, shape, given, wave.head_classes, wave.head_share, hold)
+        found = self._kept.pop(signature, None)
+        if found is None or found[2] < len(wave.rows):
+            found = None  # frees its memory before the next is captured
+            while self._kept and sum(kept for _, kept, _ in self._kept.values()) + size > self._budget:
+                self._kept.popitem(last=False)
+            found = (Replay(wave, *self._parts, hold), size, len(wave.rows))
+        self._kept[signature] = found
+        return found[0].run(wave)

@@ -1,0 +1,122 @@
+"""Which way a machine computes: the choice, and how many clients go side by side."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from covey.errors import CoveyError, nearest
+from covey.learn.flat import Network
+from covey.learn.kernels.batched import Accumulate, run
+from covey.learn.kernels.graph import Replays
+from covey.learn.kernels.linear import Linear, is_stack
+from covey.learn.kernels.loop import Loop
+from covey.learn.kernels.stacked import Stacked
+from covey.learn.kernels.streams import Streams
+from covey.learn.objective import activations
+from covey.learn.samples import Samples
+from covey.learn.schedule import Wave
+
+NAMES = ("auto", "linear", "loop", "stacked", "streams")
+CACHE = 4e6  # bytes of the parameters and activations that share a CPU's cache: four or five FCNNs; flat around there
+GPU = 32e9  # bytes of a GPU that one captured step may use; more clients at once gain nothing beyond
+LARGE = (
+    500_000  # parameters from which a convolutional network's clients go on streams, on a GPU (H200: 1.5-1.6x there)
+)
+
+
+class Points(Protocol):
+    """What is computed for one model at a time."""
+
+    def logits(self, model: Tensor, x: Tensor) -> Tensor: ...
+    def gradient(self, at: Tensor, rows: Tensor) -> Tensor: ...
+    def sample_norms(self, at: Tensor, rows: Tensor) -> Tensor: ...
+    def fisher(self, at: Tensor, rows: Tensor) -> Tensor: ...
+
+
+class Kernel(Protocol):
+    """A way to compute: trains waves, and computes points."""
+
+    name: str
+
+    @property
+    def points(self) -> Points: ...
+    def train(self, wave: Wave) -> Tensor: ...
+
+
+def choose(name: str, network: Network, samples: Samples, device: torch.device, chunk: int = 0) -> Kernel:
+    """The kernel of this name; auto: the fastest as measured."""
+    if name not in NAMES:
+        raise CoveyError(f"unknown kernel '{name}'{nearest(name, NAMES)}")
+    if name == "auto":
+        name = automatic(network, device)
+    loop = Loop(network, samples, device)
+    if name == "loop":
+        return loop
+    if name == "linear":
+        linear = Linear(network, samples)
+        return SideBySide(name, network, samples, linear, linear.accumulate, sum(linear.sizes), 2, chunk)
+    stacked = Stacked(network, device)
+    accumulate = stacked.accumulate if name == "stacked" else Streams(stacked, device).accumulate
+    return SideBySide(name, network, samples, loop, accumulate, activations(network), 5, chunk)
+
+
+def automatic(network: Network, device: torch.device) -> str:
+    """Linear stacks in closed form; the rest looped on a CPU, and on a GPU stacked, or on streams where they are large."""
+    if is_stack(network):
+        return "linear"
+    if device.type != "cuda":
+        return "loop"
+    convolutional = any(isinstance(layer, nn.Conv2d) for layer in network.module("meta").modules())
+    return "streams" if convolutional and network.d >= LARGE else "stacked"
+
+
+class SideBySide:
+    """Trains chunks of clients at once: eagerly on a CPU, as a replayed CUDA graph on a GPU."""
+
+    def __init__(
+        self,
+        name: str,
+        network: Network,
+        samples: Samples,
+        points: Points,
+        accumulate: Accumulate,
+        activations: int,  # floats per sample
+        copies: int,  # of the parameters that a step holds at its peak
+        chunk: int,
+    ) -> None:
+        self.name, self.points = name, points
+        self._network, self._samples, self._accumulate = network, samples, accumulate
+        self._activations, self._copies, self._chunk = activations, copies, chunk
+        self._device = samples.x.device
+        self._room = CACHE
+        if self._device.type == "cuda":
+            self._room = min(GPU, torch.cuda.mem_get_info(self._device)[0] / 2)
+            self._replays = Replays(samples, network.features, accumulate, self._room)
+
+    def train(self, wave: Wave) -> Tensor:
+        """Trained models [n, D] in the wave's order."""
+        if len(wave.rows) == 0:  # nobody takes a step
+            return wave.start.clone(memory_format=torch.contiguous_format)
+        n, each = len(wave.steps), self._bytes(wave)
+        fit = self._chunk or max(1, int(self._room / each))
+        size = -(-n // -(-n // fit))  # chunks of even size
+        result = wave.start.new_empty(wave.start.shape)
+        for low in range(0, n, size):
+            part = wave.clients(low, min(low + size, n))
+            if self._device.type == "cuda":
+                result[low : low + size] = self._replays.run(part.padded(size), size * each)[: n - low]
+            else:
+                run(part, self._samples, self._network.features, self._accumulate, result[low : low + size])
+        return result
+
+    def _bytes(self, wave: Wave) -> float:
+        """What one client needs while it trains."""
+        plan, slots, d = wave.plan, wave.rows.shape[2], wave.start.shape[1]
+        copies = self._copies + (plan.momentum > 0) + (wave.constant is not None) + 3 * (plan.noise > 0)
+        per_sample = 3 * slots * d if plan.clip and self.name != "linear" else 0
+        if self._device.type == "cpu":  # what is reused soon should stay in the cache: not the temporaries
+            return 4.0 * (d + slots * self._activations)
+        return 4.0 * (copies * d + 3 * slots * self._activations + per_sample)

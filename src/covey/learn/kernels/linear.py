@@ -1,0 +1,163 @@
+"""Linear stacks in closed form, many clients side by side: forward, backward and the SGD step as batched products.
+
+With h the inputs of a layer and δ the gradient at its outputs, the gradient of its weights is δᵀh, so the step
+`W ← beta W + alpha δᵀh` is one product, and a sample's squared gradient norm is Σ ‖δ‖² (‖h‖² + 1) over the layers:
+clipping needs no per-sample gradients.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from covey.errors import CoveyError
+from covey.learn.flat import Network
+from covey.learn.kernels.batched import Batch
+from covey.learn.objective import clipped
+from covey.learn.samples import Samples
+
+Layers = list[tuple[Tensor, Tensor]]  # (weights [c, out, in], biases [c, out]) of the hidden layers, the last, the head
+
+
+class Linear:
+    """Gradients of stacked linear networks. Does those that `is_stack` accepts."""
+
+    def __init__(self, network: Network, samples: Samples) -> None:
+        self.samples = samples
+        self.sizes, self.leak = stack_of(network)
+        self.hidden = len(self.sizes) - 2
+
+    def accumulate(self, target: Tensor, model: Tensor, batch: Batch, beta: float, alpha: float) -> None:
+        """target ← beta · target + alpha · (mean gradient of the batch at model)."""
+        layers = self._cut(model, batch.head_classes)
+        inputs, deltas = self._backward(layers, batch)
+        if batch.clip:
+            scale = clipped(batch.factor, _norms(inputs, deltas), batch.counts, batch.clip)
+        else:
+            scale = batch.factor
+        for (weight, bias), h, delta in zip(self._cut(target, batch.head_classes), inputs, deltas):
+            delta.mul_(scale[..., None])
+            weight.baddbmm_(delta.mT, h, beta=beta, alpha=alpha)
+            if beta != 1:
+                bias.mul_(beta)
+            bias.add_(delta.sum(1), alpha=alpha)
+
+    def _backward(self, layers: Layers, batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
+        """Per layer its inputs [c, B, in] and its unscaled δ [c, B, out]; the head is a last layer beside the last."""
+        inputs = self._forward(layers, batch.x, batch.keep)
+        features = inputs[-1]
+        deltas = [_softmax_delta(features, *layers[self.hidden], batch.y)]
+        if batch.head_y is not None:
+            deltas[0].mul_(batch.head_share)
+            deltas.append(_softmax_delta(features, *layers[-1], batch.head_y).mul_(1 - batch.head_share))
+            inputs.append(features)
+        back = deltas[0] @ layers[self.hidden][0] if self.hidden else None
+        if back is not None and batch.head_y is not None:
+            back.baddbmm_(deltas[1], layers[-1][0])
+        for layer in range(self.hidden, 0, -1):
+            assert back is not None
+            outputs = inputs[layer]
+            if layer == self.hidden and batch.keep is not None:
+                back.mul_(batch.keep)  # a dropped unit has output 0 and mask 0, so the next line cannot err on it
+            deltas.insert(0, self._activation_backward(back, outputs))
+            if layer > 1:
+                back = deltas[0] @ layers[layer - 1][0]
+        return inputs, deltas
+
+    def _forward(self, layers: Layers, x: Tensor, keep: Tensor | None = None) -> list[Tensor]:
+        """The inputs of every layer of the network; the last of them are the features."""
+        inputs = [x]
+        for weight, bias in layers[: self.hidden]:
+            h = torch.baddbmm(bias[:, None], inputs[-1], weight.mT)
+            inputs.append(nn.functional.leaky_relu_(h, self.leak) if self.leak else h.relu_())
+        if keep is not None:
+            inputs[-1] = inputs[-1] * keep
+        return inputs
+
+    def _activation_backward(self, back: Tensor, outputs: Tensor) -> Tensor:
+        if self.leak:
+            out: Tensor = torch.ops.aten.leaky_relu_backward(back, outputs, self.leak, True)
+        else:
+            out = torch.ops.aten.threshold_backward(back, outputs, 0)
+        return out
+
+    def logits(self, model: Tensor, x: Tensor) -> Tensor:
+        """Outputs [b, classes] of one model [d]."""
+        layers = [(weight[0], bias[0]) for weight, bias in self._cut(model[None], 0)]
+        for weight, bias in layers[:-1]:
+            x = torch.addmm(bias, x, weight.t())
+            x = nn.functional.leaky_relu_(x, self.leak) if self.leak else x.relu_()
+        return torch.addmm(layers[-1][1], x, layers[-1][0].t())
+
+    def gradient(self, at: Tensor, rows: Tensor) -> Tensor:
+        """Mean gradient [d]."""
+        total = torch.zeros_like(at)
+        for part in torch.split(rows, self.samples.at_once):
+            self.accumulate(total[None], at[None], self._batch(part, 1 / len(rows)), 1.0, 1.0)
+        return total
+
+    def sample_norms(self, at: Tensor, rows: Tensor) -> Tensor:
+        """Norm of every sample's gradient [n]."""
+        layers, found = self._cut(at[None], 0), []
+        for part in torch.split(rows, self.samples.at_once):
+            found.append(_norms(*self._backward(layers, self._batch(part)))[0])
+        return torch.cat(found)
+
+    def fisher(self, at: Tensor, rows: Tensor) -> Tensor:
+        """Mean squared per-sample gradient [d]: (δ²)ᵀ h² for weights, Σ δ² for biases."""
+        total = torch.zeros_like(at)
+        layers, sums = self._cut(at[None], 0), self._cut(total[None], 0)
+        for part in torch.split(rows, self.samples.at_once):
+            for (weight, bias), h, delta in zip(sums, *self._backward(layers, self._batch(part))):
+                delta.square_()
+                weight.baddbmm_(delta.mT, h.square(), alpha=1 / len(rows))
+                bias.add_(delta.sum(1), alpha=1 / len(rows))
+        return total
+
+    def _batch(self, rows: Tensor, factor: float = 1.0) -> Batch:
+        x, y = self.samples.inputs(rows)[None], self.samples.labels(rows)[None]
+        every = torch.full(y.shape, factor, device=y.device)
+        return Batch(x, y, every, torch.tensor([len(rows)], device=y.device), None, None, 0, 1.0, 0.0)
+
+    def _cut(self, vector: Tensor, head_classes: int) -> Layers:
+        """Views of [c, D], layer by layer; a head reads what the last layer reads."""
+        shapes = [(fan_out, fan_in) for fan_in, fan_out in pairwise(self.sizes)]
+        if head_classes:
+            shapes.append((head_classes, self.sizes[-2]))
+        parts = torch.split(vector, [size for out, into in shapes for size in (out * into, out)], dim=1)
+        return [(w.view(len(w), *shape), b) for shape, w, b in zip(shapes, parts[::2], parts[1::2])]
+
+
+def is_stack(network: Network) -> bool:
+    """Whether a network is linear layers with ReLU or LeakyReLU between them."""
+    layers = network.module("meta").body.children()
+    return all(isinstance(layer, nn.Flatten | nn.Linear | nn.ReLU | nn.LeakyReLU) for layer in layers)
+
+
+def stack_of(network: Network) -> tuple[tuple[int, ...], float]:
+    """(widths from input to classes, slope below zero) of a linear stack; anything else is refused."""
+    module = network.module("meta")
+    body = list(module.body.children())
+    if not is_stack(network):
+        raise CoveyError(
+            f"the linear kernel computes stacks of linear layers, '{network.name}' has others: "
+            "use kernel 'auto', 'loop' or 'stacked'"
+        )
+    linear = [layer for layer in body if isinstance(layer, nn.Linear)]
+    slopes = [layer.negative_slope for layer in body if isinstance(layer, nn.LeakyReLU)]
+    sizes = (*(layer.in_features for layer in linear), module.last.in_features, module.last.out_features)
+    return sizes, slopes[0] if slopes else 0.0
+
+
+def _softmax_delta(features: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Tensor:
+    """Gradient of each sample's cross-entropy at the outputs: softmax − one-hot."""
+    delta = torch.baddbmm(bias[:, None], features, weight.mT).softmax(-1)
+    return delta.scatter_add_(-1, y[..., None], torch.full_like(delta[..., :1], -1.0))
+
+
+def _norms(inputs: list[Tensor], deltas: list[Tensor]) -> Tensor:
+    """Norms of the per-sample gradients [c, B]."""
+    squares = [(h.square().sum(-1) + 1) * delta.square().sum(-1) for h, delta in zip(inputs, deltas)]
+    return torch.stack(squares).sum(0).sqrt()

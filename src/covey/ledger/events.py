@@ -1,0 +1,96 @@
+"""The ledger: first say what happened (events, booked with `me.spend`), then price it (`price`).
+
+An ε is never copied from a configuration: it is computed from the noise that was added, per client and over all its rounds,
+and stands beside what the paper claims for one step. Where the formal guarantee is weaker than the printed figure, the entry
+says so. An event that nobody can price raises.
+
+    {mechanism: {epsilon, delta, per_step {…}, total {…}, composition, clients, rounds, sensitivity {…}, adjacency, caveat}}
+
+`epsilon` is the worst client's over the whole run; None where nothing is guaranteed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from covey.errors import CoveyError
+from covey.messages import message
+
+PUBLIC = "public bound"
+PRIVATE = "private data"
+
+
+@message
+@dataclass(frozen=True)
+class SubsampledGaussian:
+    """Steps of DP-SGD on random batches of one client's samples."""
+
+    sampling: float  # q = |b| / n
+    noise: float  # σ, in units of the clipping bound
+    steps: int
+    uses: int  # in how many of these steps one sample takes part at most
+    clip: float = 1.0  # C, the sensitivity of a batch's sum
+    delta: float = 1e-5
+    mechanism: str = "dp_sgd"
+
+
+@message
+@dataclass(frozen=True)
+class GaussianRelease:
+    """One vector with Gaussian noise on it."""
+
+    epsilon: float  # what its calibration claims for this release
+    delta: float
+    sigma: float  # noise in units of `sensitivity`: of the coordinate that got the least
+    sensitivity: float  # what the noise was scaled to, in the L2 norm
+    sensitivity_from: str = PUBLIC  # or PRIVATE: it is then itself a leak
+    growth: float = 1.0  # how many times `sensitivity` neighbouring releases can really be apart
+    mechanism: str = "gaussian"
+
+
+@message
+@dataclass(frozen=True)
+class LaplaceRelease:
+    """Records released once each, every coordinate with Laplace noise of scale Δ/ε."""
+
+    epsilon: float  # per coordinate
+    coordinates: int  # of one record
+    sensitivity: float  # Δ, the largest over the coordinates
+    sensitivity_from: str = PUBLIC
+    delta: float = 1e-5  # of the ledger's second statement; the mechanism itself has none
+    mechanism: str = "laplace"
+
+
+Event = SubsampledGaussian | GaussianRelease | LaplaceRelease
+
+
+def price(spends: Sequence[tuple[int, int, Any]], delta: float | None = None) -> dict[str, dict[str, Any]]:
+    """What a run spent, (round, client, event) each, by mechanism. `delta` overrides the δ that the events carry."""
+    from covey.ledger import statements
+
+    by_mechanism: dict[str, list[tuple[int, int, Event]]] = defaultdict(list)
+    for round, client, event in spends:
+        if type(event) not in statements.STATEMENTS:
+            known = ", ".join(kind.__name__ for kind in statements.STATEMENTS)
+            raise CoveyError(f"the ledger cannot price a {type(event).__name__}: it knows {known}")
+        by_mechanism[event.mechanism].append((round, client, event))
+    return {name: _entry(name, entries, delta, statements.STATEMENTS) for name, entries in by_mechanism.items()}
+
+
+def _entry(name: str, spends: list[tuple[int, int, Event]], delta: float | None, known: Any) -> dict[str, Any]:
+    kinds = {type(event) for _, _, event in spends}
+    if len(kinds) > 1:
+        raise CoveyError(f"mechanism '{name}' booked events of several kinds: give each kind a name of its own")
+    # The weakest δ that was asked for holds for all.
+    deltas = {event.delta for _, _, event in spends}
+    chosen = max(deltas) if delta is None else delta
+    if not 0 < chosen < 1:
+        raise CoveyError(f"delta is {chosen}: a failure probability lies strictly between 0 and 1")
+    histories: dict[int, list[Any]] = defaultdict(list)
+    for _, client, event in spends:
+        histories[client].append(event)
+    entry: dict[str, Any] = known[kinds.pop()](histories, chosen)
+    return entry | {"clients": len(histories), "rounds": len({round for round, _, _ in spends})}

@@ -1,0 +1,1 @@
+"""`covey reproduce fedcaprivacy`: settings, tables, the paper's printed figures, and a verdict per claim."""

@@ -1,0 +1,323 @@
+"""MingledPie's accuracy: Tables III, V, VI, VII, VIII and Figs. 4 to 8."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from covey.papers.harness import Cell, Claim, Options, Outcome, Reproduction, cell, claim
+from covey.papers.mingledpie.settings import NAMES, base, described, fewer_samples, remarks, with_
+
+METHODS = {"MingledPie": "mingledpie", "IFCA": "ifca", "FedProx": "fedprox", "FedAvg": "fedavg", "FedEM": "fedem"}
+TABLE3 = {  # dataset -> method -> (homogeneous, heterogeneous)
+    "mnist": {"MingledPie": (97.51, 95.81), "IFCA": (97.49, 95.86), "FedProx": (81.11, 81.11), "FedEM": (87.14, 87.14)},
+    "fashion_mnist": {
+        "MingledPie": (98.14, 96.14),
+        "IFCA": (98.49, 96.15),
+        "FedProx": (67.53, 67.53),
+        "FedEM": (79.33, 79.33),
+    },
+    "cifar10": {"MingledPie": (94.76, 87.30), "IFCA": (95.27, 90.62), "FedProx": (61.11, 61.11), "FedEM": (83.1, 83.1)},
+    "cifar100": {
+        "MingledPie": (59.20, 55.64),
+        "IFCA": (62.20, 60.92),
+        "FedProx": (48.22, 48.22),
+        "FedEM": (50.55, 50.55),
+    },
+}
+TABLE5 = {  # dataset -> test accuracy of ①, ① + ②, ① + ② + ③, ① + ② + ④
+    "mnist": (97.47, 52.13, 37.94, 97.46),
+    "fashion_mnist": (98.49, 65.82, 70.16, 98.18),
+    "cifar10": (95.27, 66.11, 51.45, 94.13),
+}
+TABLE6 = {
+    "ResNet": ("resnet18", (61.30, 64.60, 63.75, 61.35, 65.20, 63.24)),
+    "CNN": ("cnn", (36.45, 45.05, 41.45, 44.80, 45.10, 42.57)),
+}
+TABLE7 = {0.0: (98.14, 98.49), 0.2: (83.98, 88.52), 0.4: (76.77, 82.46), 0.6: (72.29, 77.71)}  # MingledPie, IFCA
+TABLE8 = {0.0: 97.47, 0.2: 97.40, 0.4: 97.37, 0.6: 97.22}
+FIG_DIFFERENCES = {  # figure -> dataset -> |difference| (homogeneous, heterogeneous), where the text prints it
+    "fig6": {"mnist": (0.07, 0.04), "cifar10": (0.13, 0.53)},
+    "fig7": {"mnist": (0.03, 0.06), "fashion_mnist": (0.01, 0.01), "cifar10": (0.13, 0.12)},
+    "fig8": {"mnist": (0.06, 0.06), "fashion_mnist": (0.01, 0.01), "cifar10": (0.13, 0.12)},
+}
+
+
+def table3(options: Options) -> Reproduction:
+    """Average cluster accuracy of MingledPie, IFCA and single-model baselines, homogeneous and heterogeneous."""
+    seeds, dataset = options.count(3), options.dataset
+    cells: list[Cell] = []
+    runs: dict[tuple[str, str], list[Outcome]] = {}
+    for n, split in enumerate(("Homogeneous", "Heterogeneous")):
+        if options.quick and n:
+            continue
+        for method, name in METHODS.items():
+            table = with_(base(dataset, options, heterogeneous=bool(n)), algorithm=name)
+            runs[method, split] = options.run(table, seeds)
+            printed = TABLE3.get(dataset, {}).get(method)
+            cells.append(_accuracy(method, split, runs[method, split], printed[n] if printed else None))
+    return Reproduction(
+        paper="mingledpie",
+        table="table3",
+        title=f"Average cluster accuracy on {NAMES[dataset]}",
+        dataset=dataset,
+        settings=described(base(dataset, options), seeds),
+        cells=cells,
+        claims=[c for split in dict.fromkeys(s for _, s in runs) for c in _claims_table3(runs, split)],
+        notes=remarks(dataset),
+    )
+
+
+def _claims_table3(runs: dict[tuple[str, str], list[Outcome]], split: str) -> list[Claim]:
+    ours, ifca = runs["MingledPie", split], runs["IFCA", split]
+    allowed = 0.003 if split == "Homogeneous" else 0.01
+    gap = _largest_gap(ours, ifca, after=20)
+    means = {m: _mean(runs[m, split]) for m in METHODS}
+    single = max(means["FedProx"], means["FedAvg"])
+    return [
+        claim(
+            f"{split}: MingledPie stays with IFCA (here: within {100 * allowed:.1f} points at every round from 20 on).",
+            gap <= allowed,
+            f"Largest gap {100 * gap:.2f} points over all seeds and evaluated rounds.",
+            partly=abs(means["MingledPie"] - means["IFCA"]) <= allowed,
+        ),
+        claim(
+            f"{split}: both stand far above one model for all (here: at least 15 points).",
+            min(means["MingledPie"], means["IFCA"]) - single >= 0.15,
+            "; ".join(f"{m} {100 * v:.2f} %" for m, v in means.items()) + ".",
+            partly=min(means["MingledPie"], means["IFCA"]) > single,
+        ),
+    ]
+
+
+def fig4(options: Options) -> Reproduction:
+    """Convergence of MingledPie, IFCA, FedProx and FedEM in the homogeneous setting; shares its runs with table3."""
+    seeds, dataset = options.count(3), options.dataset
+    methods = {m: n for m, n in METHODS.items() if m != "FedAvg"}
+    runs = {m: options.run(with_(base(dataset, options), algorithm=n), seeds) for m, n in methods.items()}
+    rounds = sorted(runs["IFCA"][0].curve())
+    shown = [r for r in rounds if r in (1, 2, 5, 10, 20, 30, 50, 100, 150, 200, 240, 300) or r == rounds[-1]]
+    cells = [cell(f"round {r}", m, [o.curve()[r] for o in found]) for r in shown for m, found in runs.items()]
+    gap = _largest_gap(runs["MingledPie"], runs["IFCA"], after=20)
+    verdict = claim(
+        "MingledPie and IFCA converge alike (here: within 0.3 points at every round from 20 on).",
+        gap <= 0.003,
+        f"Largest gap {100 * gap:.2f} points.",
+    )
+    settings = described(base(dataset, options), seeds)
+    title = f"Convergence on {NAMES[dataset]}"
+    return Reproduction("mingledpie", "fig4", title, dataset, settings, cells, [verdict], remarks(dataset))
+
+
+def table5(options: Options) -> Reproduction:
+    """Ablation: clustering alone, mingled without rebuilding, rebuilt with the ideal matrix, rebuilt with counts."""
+    seeds, dataset = options.count(3), options.dataset
+    start = base(dataset, options)
+    rows: dict[str, Any] = {
+        "① clustering": "ifca",
+        "① + ② mingled": {"name": "mingledpie", "rebuild": "none"},
+        "① + ② + ③ ideal matrix": {"name": "mingledpie", "rebuild": "ideal"},
+        "① + ② + ④ counts": {"name": "mingledpie", "rebuild": "counts"},
+    }
+    runs = {row: options.run(with_(start, algorithm=algorithm), seeds) for row, algorithm in rows.items()}
+    printed = TABLE5.get(dataset, (None,) * 4)
+    early = min(30, start["training"]["rounds"])
+    cells = [_accuracy(row, "at the end", found, p) for (row, found), p in zip(runs.items(), printed)]
+    cells += [cell(row, f"at round {early}", [o.accuracy(early) for o in found]) for row, found in runs.items()]
+    plain, mingled, ideal, counts = (_mean(found) for found in runs.values())
+    then = {row: float(np.mean([o.accuracy(early) for o in found])) for row, found in runs.items()}
+    _, mingled_then, ideal_then, counts_then = then.values()
+    claims = [
+        claim(
+            "Mingling without rebuilding, and rebuilding with the ideal matrix, both collapse (here: by 15 points or more).",
+            counts - max(mingled, ideal) >= 0.15,
+            f"Mingled {100 * mingled:.2f} % and ideal {100 * ideal:.2f} % against {100 * counts:.2f} % at the end; "
+            f"{100 * mingled_then:.2f} % and {100 * ideal_then:.2f} % against {100 * counts_then:.2f} % at round {early}. "
+            "Mingled means are means over all clients with extra weight on a cluster's own: they learn as slowly as one model "
+            "for all, and end somewhat above it. The ideal matrix swings and does not recover.",
+            partly=counts_then - max(mingled_then, ideal_then) >= 0.15,
+        ),
+        claim(
+            "Rebuilding with the true counts restores the accuracy of clustering without defence (here: within 1 point).",
+            abs(plain - counts) <= 0.01,
+            f"{100 * counts:.2f} % against {100 * plain:.2f} %.",
+        ),
+    ]
+    settings = described(start, seeds)
+    notes = [
+        *remarks(dataset),
+        "The paper's training accuracies are not measured here: its test accuracies follow them.",
+    ]
+    title = f"Ablation on {NAMES[dataset]}"
+    return Reproduction("mingledpie", "table5", title, dataset, settings, cells, claims, notes)
+
+
+def table6(options: Options) -> Reproduction:
+    """Accuracy of each cluster's model on CIFAR-100, ResNet-18 against a CNN."""
+    seeds, start = options.count(1), base("cifar100", options, quick_rounds=10)
+    cells: list[Cell] = []
+    means = {}
+    for column, (model, printed) in TABLE6.items():
+        if options.quick and model == "resnet18":
+            cells += [cell("average", column, [], printed[-1] / 100)]
+            continue
+        found = options.run(with_(start, model=model), seeds)
+        per_cluster = np.array([o.result["accuracy"]["per_cluster"] for o in found])  # [seeds, k]
+        for j in range(per_cluster.shape[1]):
+            cells.append(cell(f"cluster {j}", column, per_cluster[:, j].tolist(), printed[j] / 100))
+        cells.append(_accuracy("average", column, found, printed[-1]))
+        means[column] = _mean(found)
+    better = claim(
+        "ResNet-18 is more accurate than the CNN.",
+        means["ResNet"] > means["CNN"] if len(means) == 2 else None,
+        "; ".join(f"{m} {100 * v:.2f} %" for m, v in means.items()) + ".",
+    )
+    settings = described(start, seeds) | {"model": ", ".join(m for m, _ in TABLE6.values())}
+    notes = remarks("cifar100")
+    return Reproduction(
+        "mingledpie", "table6", "Accuracy per cluster by model", "cifar100", settings, cells, [better], notes
+    )
+
+
+def table7(options: Options) -> Reproduction:
+    """Accuracy on a client's own mixture as a share of its samples comes from all labels."""
+    seeds, dataset = options.count(3), options.dataset
+    cells: list[Cell] = []
+    gaps, falls = [], []
+    for rate, printed in TABLE7.items():
+        table = with_(base(dataset, options), partition={"iid_rate": rate, "samples": 400})
+        both = {m: options.run(with_(table, algorithm=METHODS[m]), seeds) for m in ("MingledPie", "IFCA")}
+        shown = printed if dataset == "fashion_mnist" else (None, None)
+        cells += [_accuracy(f"IID rate {rate:.0%}", m, found, p) for (m, found), p in zip(both.items(), shown)]
+        gaps.append(_mean(both["IFCA"]) - _mean(both["MingledPie"]))
+        falls.append(_mean(both["MingledPie"]))
+    claims = [
+        claim(
+            "Accuracy falls as the IID rate rises.",
+            falls == sorted(falls, reverse=True),
+            ", ".join(f"{100 * v:.2f} %" for v in falls) + " at 0, 20, 40, 60 %.",
+        ),
+        claim(
+            "MingledPie loses 4 to 6 points to IFCA at 20 % and more.",
+            min(gaps[1:]) >= 0.03,
+            "IFCA minus MingledPie: " + ", ".join(f"{100 * g:+.2f}" for g in gaps) + " points.",
+        ),
+    ]
+    settings = described(base(dataset, options), seeds) | {"samples per client": 400}
+    notes = [
+        *remarks(dataset),
+        "Test data is drawn like a client's mixture. The paper's row at 0 % is its Fashion MNIST figure.",
+    ]
+    title = f"IID rate, on {NAMES[dataset]}"
+    return Reproduction("mingledpie", "table7", title, dataset, settings, cells, claims, notes)
+
+
+def table8(options: Options) -> Reproduction:
+    """Ten clients join every ten rounds."""
+    seeds, dataset = options.count(3), options.dataset
+    start = base(dataset, options)
+    rounds = start["training"]["rounds"]
+    most = 120 + 10 * ((rounds - 1) // 10)
+    cells: list[Cell] = []
+    found: dict[float, list[Outcome]] = {}
+    for rate, printed in TABLE8.items():
+        table = with_(
+            start,
+            clients=most,
+            partition={"iid_rate": rate, "samples": 220, "in_turn": True},
+            participation={"initial": 120, "join": 10, "join_every": 10},
+        )
+        found[rate] = options.run(table, seeds)
+        cells.append(_accuracy(f"IID rate {rate:.0%}", "own mixture", found[rate]))
+        cells.append(
+            cell(f"IID rate {rate:.0%}", "own label set (paper)", [], printed / 100 if dataset == "mnist" else None)
+        )
+    steady = min(o.accuracy() for o in found[0.0])
+    verdict = claim(
+        "Clients may join while training goes on without loss (here: above 96 % at IID rate 0, on MNIST).",
+        steady >= 0.96,
+        f"{120} clients grew to {most}; lowest accuracy over seeds {100 * steady:.2f} %.",
+    )
+    settings = described(start, seeds) | {
+        "samples per client": 220,
+        "clients": f"120, then +10 every 10 rounds to {most}",
+    }
+    notes = [
+        *remarks(dataset),
+        "Here all clients have the IID rate of the row, in the paper only the newcomers have; and the paper tests on the own "
+        "label set, we on the own mixture. So only the first row is comparable.",
+    ]
+    title = f"Joining clients, on {NAMES[dataset]}"
+    return Reproduction("mingledpie", "table8", title, dataset, settings, cells, [verdict], notes)
+
+
+def influence(
+    options: Options, figure: str, words: str, changed: dict[str, Any], uneven: dict[str, Any]
+) -> Reproduction:
+    """Figs. 5 to 8: one parameter changed, in the homogeneous and the heterogeneous setting."""
+    seeds, dataset = options.count(3), options.dataset
+    cells: list[Cell] = []
+    claims: list[Claim] = []
+    printed = FIG_DIFFERENCES.get(figure, {}).get(dataset)
+    for n, (split, change) in enumerate((("Homogeneous", changed), ("Heterogeneous", uneven))):
+        if options.quick and n:
+            continue
+        start = base(dataset, options, heterogeneous=bool(n))
+        before, after = options.run(start, seeds), options.run(with_(start, **change), seeds)
+        shift = _mean(after) - _mean(before)
+        cells += [_accuracy(split, "default", before), _accuracy(split, words, after)]
+        cells.append(cell(split, "difference, points", [100 * abs(shift)], printed[n] if printed else None, unit=""))
+        better = figure == "fig5"
+        claims.append(
+            claim(
+                f"{split}: {words} {'raises accuracy' if better else 'hardly changes accuracy (here: by 1 point at most)'}.",
+                shift > 0 if better else abs(shift) <= 0.01,
+                f"{100 * _mean(before):.2f} % before, {100 * _mean(after):.2f} % after.",
+            )
+        )
+    settings = described(base(dataset, options), seeds)
+    title = f"Influence of {words} on {NAMES[dataset]}"
+    return Reproduction("mingledpie", figure, title, dataset, settings, cells, claims, remarks(dataset))
+
+
+def fig5(options: Options) -> Reproduction:
+    """More clusters: 5 to 10, heterogeneous 5 to 8."""
+    fewer = {"partition": fewer_samples(options.dataset)}
+    return influence(options, "fig5", "more clusters", {"clusters": 10, **fewer}, {"clusters": 8, **fewer})
+
+
+def fig6(options: Options) -> Reproduction:
+    """More clients: 120 to 240."""
+    more = {"clients": 240, "partition": fewer_samples(options.dataset, 2)}
+    return influence(options, "fig6", "240 clients", more, more)
+
+
+def fig7(options: Options) -> Reproduction:
+    """A lower false positive rate: .5 to .25."""
+    lower = {"algorithm": {"name": "mingledpie", "rate": 0.25}}
+    return influence(options, "fig7", "p = 0.25", lower, lower)
+
+
+def fig8(options: Options) -> Reproduction:
+    """A higher threshold: 2 to 3."""
+    higher = {"algorithm": {"name": "mingledpie", "threshold": 3}}
+    return influence(options, "fig8", "T = 3", higher, higher)
+
+
+def _accuracy(row: str, column: str, found: Sequence[Outcome], printed: float | None = None) -> Cell:
+    return cell(row, column, [o.accuracy() for o in found], None if printed is None else printed / 100)
+
+
+def _mean(found: Sequence[Outcome]) -> float:
+    return float(np.mean([o.accuracy() for o in found]))
+
+
+def _largest_gap(ours: Sequence[Outcome], theirs: Sequence[Outcome], after: int) -> float:
+    """Over seeds and rounds from `after` on, of runs with equal seeds; over all rounds if there are fewer."""
+    gaps = []
+    for a, b in zip(ours, theirs):
+        both = {r: abs(v - b.curve()[r]) for r, v in a.curve().items()}
+        gaps += [g for r, g in both.items() if r >= after] or list(both.values())
+    return max(gaps)

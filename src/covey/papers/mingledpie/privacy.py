@@ -1,0 +1,230 @@
+"""What MingledPie hides: Fig. 3, Table II, and the attackers that the paper leaves out."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from covey.attacks.preference.identity_sets import hit, intersection, last_set
+from covey.crypto import fmd
+from covey.crypto.identity_math import Reading, guess_accuracy
+from covey.papers.harness import Cell, Claim, Options, Outcome, Reproduction, cell, claim
+from covey.papers.mingledpie.settings import NAMES, base, described, remarks, with_
+from covey.randomness import generator
+
+TABLE2 = {  # dataset -> (MingledPie, IFCA) at epochs 1, 3, 5
+    "mnist": ((27.8, 27.8, 27.8), (60.3, 97.2, 100.0)),
+    "fashion_mnist": ((28.8, 28.8, 28.8), (86.7, 100.0, 100.0)),
+    "cifar10": ((29.0, 29.0, 29.0), (98.8, 100.0, 100.0)),
+    "cifar100": ((28.9, 28.9, 28.9), (81.7, 100.0, 100.0)),
+}
+
+
+def fig3(options: Options) -> Reproduction:
+    """Preference profiling by a uniform guess in the shown set, over k, p and T: drawn sets against the closed form."""
+    draws = 400 if options.quick else 4000
+    grid = dict.fromkeys(
+        [
+            *((k, p, 2) for k, p in itertools.product((5, 6, 8, 10), (0.5, 0.25, 0.125))),
+            *((5, p, t) for p, t in itertools.product((0.5, 0.25), (1, 2, 3, 4))),
+            *((k, 0.5, t) for k, t in itertools.product((5, 6, 8, 10), (2, 3, 4, 5))),
+            (7, 0.3, 3),
+        ]
+    )
+    cells: list[Cell] = []
+    worst = 0.0
+    for n, (k, p, t) in enumerate(grid):
+        options.say(f"[{n + 1}/{len(grid)}] k={k} p={p} T={t}")
+        scores = [1.0 / len(shown) for shown in _drawn(k, p, t, [i % k for i in range(draws)])]
+        expected = guess_accuracy(k, p, t)
+        error = float(np.std(scores, ddof=1)) / draws**0.5
+        if error > 1e-12:  # at T = k every set is full
+            worst = max(worst, abs(float(np.mean(scores)) - expected) / error)
+        row = f"k={k} p={p} T={t}"
+        printed = 0.306 if (k, p, t) == (5, 0.5, 2) else None
+        cells += [cell(row, "uniform guess", [float(np.mean(scores))], printed)]
+        cells += [cell(row, "closed form", [expected]), cell(row, "standard error", [error])]
+        cells += [cell(row, "closed form, T false members", [guess_accuracy(k, p, t, "false")] if t < k else [])]
+    one = 100 * guess_accuracy(5, 0.5, 2)
+    other, six = 100 * guess_accuracy(5, 0.5, 2, "false"), 100 * guess_accuracy(6, 0.5, 2)
+    return Reproduction(
+        paper="mingledpie",
+        table="fig3",
+        title="Accuracy of guessing a client's cluster uniformly in its shown set",
+        dataset="",
+        settings={"draws per cell": draws, "group": "ristretto255", "reading of T": "set has at least T members"},
+        cells=cells,
+        claims=_claims_fig3(worst, len(grid)),
+        notes=[
+            "The paper prints one number of this figure: 30.6 % at k=5, p=0.5, T=2. Algorithm 1's text (the set has at "
+            f"least T members) gives {one:.2f} %, its Eq. 9 and Table II (T false members) {other:.2f} %; "
+            f"{six:.2f} % is the text's value at k=6."
+        ],
+    )
+
+
+def _claims_fig3(worst: float, cells: int) -> list[Claim]:
+    by_rate = [guess_accuracy(5, p, 2) for p in (0.5, 0.25, 0.125)]
+    by_threshold = [guess_accuracy(5, 0.5, t) for t in (1, 2, 3, 4)]
+    by_clusters = [guess_accuracy(k, 0.5, 2) for k in (5, 6, 8, 10)]
+
+    def listed(values: list[float]) -> str:
+        return ", ".join(f"{100 * v:.1f} %" for v in values)
+
+    return [
+        claim(
+            "Uniform guessing succeeds as often as E[1/|CI|] says.",
+            worst < 4.0,
+            f"Over {cells} settings the drawn sets are at most {worst:.1f} standard errors from the closed form.",
+        ),
+        claim(
+            "A lower false positive rate slowly raises the attack's accuracy.",
+            by_rate == sorted(by_rate),
+            f"p = 0.5, 0.25, 0.125 at k=5, T=2: {listed(by_rate)}.",
+        ),
+        claim(
+            "A higher threshold lowers it.",
+            by_threshold == sorted(by_threshold, reverse=True),
+            f"T = 1 to 4 at k=5, p=0.5: {listed(by_threshold)}.",
+        ),
+        claim(
+            "More clusters lower it.",
+            by_clusters == sorted(by_clusters, reverse=True),
+            f"k = 5, 6, 8, 10 at p=0.5, T=2: {listed(by_clusters)}.",
+        ),
+    ]
+
+
+def table2(options: Options) -> Reproduction:
+    """Profiling accuracy by round, MingledPie against IFCA."""
+    seeds, dataset = options.count(3), options.dataset
+    attack = [{"name": "a1", "target": "preference"}]
+    start = with_(base(dataset, options), training={"rounds": 5}, evaluation={"every": 5}, attacks=attack)
+    mingled = {"name": "mingledpie", "reading": "false"}  # the reading that Table II follows
+    runs = {
+        "MingledPie": options.run(with_(start, algorithm=mingled), seeds),
+        "IFCA": options.run(with_(start, algorithm="ifca"), seeds),
+    }
+    printed = TABLE2.get(dataset, ((None,) * 3, (None,) * 3))
+    cells = [
+        cell(method, f"epoch {r}", _at(found, r), None if p is None else p / 100)
+        for (method, found), row in zip(runs.items(), printed)
+        for r, p in zip((1, 3, 5), row)
+    ]
+    ours, theirs = (float(np.mean(_at(found, 5))) for found in runs.values())
+    expected = guess_accuracy(5, 0.5, 2, "false")
+    error = (expected * (1 - expected) / (120 * seeds)) ** 0.5
+    claims = [
+        claim("IFCA's clients are profiled to 100 % by epoch 5.", theirs >= 0.99, f"{100 * theirs:.1f} % at epoch 5."),
+        claim(
+            "MingledPie's stay near 29 %.",
+            abs(ours - expected) <= 3 * error,
+            f"{100 * ours:.1f} % at epoch 5; closed form {100 * expected:.2f} % ± {100 * error:.1f}.",
+        ),
+    ]
+    settings = described(start, seeds) | {"reading of T": "at least T false members, as Table II"}
+    title = f"Profiling accuracy on {NAMES[dataset]}"
+    return Reproduction("mingledpie", "table2", title, dataset, settings, cells, claims, remarks(dataset))
+
+
+def attackers(options: Options) -> Reproduction:
+    """Attackers that the paper leaves out: cluster sizes, redrawn sets, plain models, one client's key. On the digits."""
+    repeats = 20 if options.quick else 200
+    sizes = (12, 12, 24, 36, 36)
+    truth = [j for j, n in enumerate(sizes) for _ in range(n)]
+    even = [i % 5 for i in range(120)]
+    uniform, prior = [], []
+    after = (1, 2, 3, 5, 10)
+    redrawn: dict[int, list[float]] = {t: [] for t in after}
+    for n in range(repeats):
+        options.say(f"[{n + 1}/{repeats}]")
+        sets = _drawn(5, 0.5, 2, truth, n)
+        uniform.append(float(np.mean([hit(last_set([s], 5), j) for s, j in zip(sets, truth)])))
+        weighted = [last_set([s], 5) * np.array(sizes) for s in sets]
+        prior.append(float(np.mean([hit(w, j) for w, j in zip(weighted, truth)])))
+        if n < repeats // 5:
+            many = [_drawn(5, 0.5, 2, even, 1000 * n + t) for t in range(max(after))]
+            for t in after:
+                seen = [intersection([many[s][i] for s in range(t)], 5) for i in range(len(even))]
+                redrawn[t].append(float(np.mean([hit(w, j) for w, j in zip(seen, even)])))
+    cells = [
+        cell("unequal clusters 12, 12, 24, 36, 36", "uniform guess", uniform),
+        cell("unequal clusters 12, 12, 24, 36, 36", "attack", prior),
+        *(cell(f"sets redrawn every round, intersection after {t}", "attack", found) for t, found in redrawn.items()),
+    ]
+    start = with_(
+        _digits(),
+        attacks=["a1", "a1_intersection", {"name": "a2", "rounds": [5]}, {"name": "coalition", "rounds": [5]}],
+    )
+    count = options.count(3)
+    kept = options.run(with_(start, encryption="ckks"), count)
+    plain = options.run(with_(start, algorithm="ifca"), count)
+    cells += [
+        cell("remembered sets, intersection after 5", "attack", _values(kept, "a1_intersection")),
+        cell("remembered sets, intersection after 5", "uniform guess", _values(kept, "a1")),
+        cell("A2 on IFCA's plain models", "attack", _values(plain, "a2")),
+        cell("A2 under CKKS", "attack", _values(kept, "a2")),
+        cell("server and one client with the common key", "attack", _values(kept, "coalition")),
+    ]
+    means = {t: float(np.mean(v)) for t, v in redrawn.items()}
+    claims = [
+        claim(
+            "Uniform guessing is optimal (Theorem 2).",
+            float(np.mean(prior)) <= float(np.mean(uniform)) + 0.02,
+            f"On unequal clusters, weighting by their sizes reaches {100 * np.mean(prior):.1f} % against "
+            f"{100 * np.mean(uniform):.1f} %.",
+        ),
+        claim(
+            "The guess succeeds with probability 1/T at most.",
+            max(means.values()) <= 0.5,
+            "Redrawn sets, intersected: " + ", ".join(f"{100 * v:.1f} % after {t}" for t, v in means.items()) + ".",
+        ),
+        claim(
+            "Remembered sets give the intersection nothing (ours, beyond the paper).",
+            _values(kept, "a1_intersection") == _values(kept, "a1"),
+            f"{100 * np.mean(_values(kept, 'a1_intersection')):.1f} % against {100 * np.mean(_values(kept, 'a1')):.1f} %.",
+        ),
+        claim(
+            "Encrypted models resist A2.",
+            float(np.mean(_values(kept, "a2"))) <= 0.21,
+            f"{100 * np.mean(_values(kept, 'a2')):.1f} % under CKKS (chance 20 %), "
+            f"{100 * np.mean(_values(plain, 'a2')):.1f} % on plain models.",
+        ),
+        claim(
+            "The scheme withstands a server that one client helps (the paper does not claim it).",
+            float(np.mean(_values(kept, "coalition"))) <= 0.5,
+            f"{100 * np.mean(_values(kept, 'coalition')):.1f} %: all clients hold the same key.",
+        ),
+    ]
+    settings = {"sets drawn": f"{repeats} × 120 clients", "runs": f"{count} on digits, 60 clients, 5 rounds"}
+    title = "Attackers that the paper leaves out"
+    return Reproduction("mingledpie", "attackers", title, "digits", settings, cells, claims)
+
+
+def _digits() -> dict[str, object]:
+    return {
+        "dataset": "digits",
+        "algorithm": "mingledpie",
+        "clients": 60,
+        "clusters": 5,
+        "partition": {"name": "label_sets", "public": 20},
+        "training": {"rounds": 5, "epochs": 5, "batch_size": 10, "lr": 0.1},
+    }
+
+
+def _drawn(
+    k: int, p: float, t: int, truth: list[int], stream: int = 0, reading: Reading = "members"
+) -> list[list[int]]:
+    """Sets as clients of these true clusters draw them."""
+    random = generator("drawn sets", k, int(p * 1e6), t, stream)
+    keys = fmd.generate_keys(k, p, random.bytes)
+    return [fmd.draw_set(keys, j, t, reading, random.bytes) for j in truth]
+
+
+def _at(found: list[Outcome], epoch: int) -> list[float]:
+    return [float(o.attack("a1")["details"]["by round"][str(epoch)]) for o in found]
+
+
+def _values(found: list[Outcome], attack: str) -> list[float]:
+    return [float(o.attack(attack)["value"]) for o in found]

@@ -1,0 +1,118 @@
+"""Which experiments each table of the property-inference paper wants, beside the figures that the paper prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from covey.papers.harness import Options
+from covey.papers.property_inference import figures as printed
+from covey.papers.property_inference.settings import MILD, TASKS, Task, Wanted, experiment, private
+
+METHODS = ("FL", "CFL")
+DEFENCES = {
+    "dropout 0.1": {"name": "dropout", "rate": 0.1},
+    "dropout 0.2": {"name": "dropout", "rate": 0.2},
+    "L2 0.01": {"name": "l2", "weight_decay": 0.01},
+    "L2 0.02": {"name": "l2", "weight_decay": 0.02},
+}
+Grid = Callable[[Options], list[Wanted]]
+
+
+def passive(options: Options, counts: Iterable[int]) -> list[Wanted]:
+    return [
+        Wanted(
+            f"{name}, {k} clients", m, name, experiment(task, m, k, quick=options.quick), printed.PASSIVE[name, m, k]
+        )
+        for name, task in TASKS[options.dataset].items()
+        for k in counts
+        for m in METHODS
+    ]
+
+
+def active(options: Options) -> list[Wanted]:
+    kinds = [("FL", 1.0), ("CFL", 1.0), ("CFL", 5.0)] + (
+        [] if options.quick else [("CFL", 10.0), ("FL", 5.0), ("FL", 10.0)]
+    )
+    found = [w for w in passive(options, (5,)) if not options.quick or w.column == "CFL"]
+    for name, task in TASKS[options.dataset].items():
+        for m, gamma in kinds if not options.quick else kinds[1:]:
+            column = f"{m} γ={gamma:g}"
+            figure = printed.ACTIVE.get((name, column if gamma == 1 else "CFL scaled up" if m == "CFL" else "", 5))
+            table = experiment(task, m, 5, quick=options.quick, gamma=gamma)
+            found.append(Wanted(f"{name}, 5 clients", column, name, table, figure))
+    return found
+
+
+def regularised(options: Options, attack: str) -> list[Wanted]:
+    gamma = 5.0 if attack == "active" else 0.0
+    found = []
+    for name, task in TASKS[options.dataset].items():
+        for m in ("CFL",) if gamma or options.quick else METHODS:
+            for words, defence in [("none", None), *DEFENCES.items()][: 3 if options.quick else None]:
+                bare = printed.ACTIVE.get((name, "CFL scaled up", 5)) if gamma else printed.PASSIVE[name, "CFL", 5]
+                figure = printed.REGULARISED.get((attack, name, words, 5)) if words != "none" else bare
+                table = experiment(task, m, 5, quick=options.quick, gamma=gamma, defence=defence)
+                found.append(Wanted(f"{name}, 5 clients, {m}", words, name, table, figure if m == "CFL" else None))
+    return found
+
+
+def noised(options: Options) -> list[Wanted]:
+    found = []
+    for name, task in TASKS[options.dataset].items():
+        for attack, gamma in (("passive", 0.0), ("active", 5.0))[: 1 if options.quick else 2]:
+            for m in METHODS:
+                for sigma in (0.0, 0.2, 0.5):
+                    defence = private(sigma) if sigma else None
+                    table = experiment(task, m, 5, quick=options.quick, gamma=gamma, defence=defence)
+                    figure = printed.NOISED.get((attack, name, m, sigma, 5))
+                    found.append(Wanted(f"{name}, 5 clients, {attack}", f"{m} σ={sigma:g}", name, table, figure))
+    return found
+
+
+def mild(options: Options) -> list[Wanted]:
+    """K = 5 under mild skew, one task: undefended, with a placebo for a property, with DP-SGD."""
+    name, task = _main_task(options)
+    found = []
+    for m in ("FL",) if options.quick else METHODS:
+        for words, more in (
+            ("undefended", {}),
+            ("placebo", {"placebo": True}),
+            ("DP-SGD σ=0.5", {"defence": private(0.5)}),
+        ):
+            table = experiment(task, m, 5, quick=options.quick, beta=MILD, **more)  # type: ignore[arg-type]
+            found.append(Wanted(f"{name}, 5 clients, {m}", words, name, table))
+    return found
+
+
+def pictured(options: Options) -> list[Wanted]:
+    """Task C (D on reviews) with 5 clients: at the paper's rounds and learning rate, except in a quick run."""
+    name, task = _main_task(options)
+    tables = [experiment(task, m, 5, quick=options.quick, paper=not options.quick) for m in METHODS]
+    return [Wanted(f"{name}, 5 clients", m, name, t, printed.PASSIVE[name, m, 5]) for m, t in zip(METHODS, tables)]
+
+
+def _main_task(options: Options) -> tuple[str, Task]:
+    """Gender and race on faces, the first author of reviews."""
+    name = "C" if "C" in TASKS[options.dataset] else "D"
+    return name, TASKS[options.dataset][name]
+
+
+GRIDS: dict[str, Grid] = {
+    "table3": lambda o: passive(o, (5,) if o.quick else printed.SOME),
+    "table4": active,
+    "table5": lambda o: regularised(o, "passive"),
+    "table6": lambda o: regularised(o, "active"),
+    "table7": noised,
+    "table8": noised,
+    "table9": lambda o: passive(o, (3, 5) if o.quick else (3, 5, 10, 15, 20)),
+    "fig2": pictured,
+    "mild": mild,
+    "undefended": lambda o: [w for w in mild(o) if "DP" not in w.column and w.row.endswith(" FL")],
+    "tasks": lambda o: passive(o, (5,)),
+}
+PARTITIONS = {"table3": 10, "table9": 10, "mild": 10, "fig2": 2}  # of other tables: 5
+
+
+def partitions(options: Options, table: str) -> int:
+    """How many partitions a cell of this table is a mean over."""
+    return options.count(PARTITIONS.get(table, 5))

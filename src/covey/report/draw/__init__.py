@@ -1,0 +1,1 @@
+"""Pictures as SVG, and the markup around them. Nothing here knows what a run is."""

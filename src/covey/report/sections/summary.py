@@ -1,0 +1,223 @@
+"""The first screen: what was trained, how well, how private, at what cost, in words and four numbers."""
+
+from __future__ import annotations
+
+from covey.report.draw.layout import Tile
+from covey.report.draw.marks import covey, spark, stacked_bar, track
+from covey.report.draw.markup import Html, join, tag
+from covey.report.format import NBSP, counted, duration, number, percent, plain, pretty, sentence_case, size
+from covey.report.sections.clusters import choices
+from covey.report.sections.privacy import Finding, finding_axis, interval_of, read_findings, read_ledger
+from covey.report.sections.training import phases_of
+from covey.results.folder import Run, dig, numbers
+
+ONE_MODEL = ("fedavg", "fedprox", "scaffold", "feddyn")
+
+
+def headline(run: Run) -> str:
+    """'IFCA trained 5 models for 120 clients on MNIST'."""
+    algorithm = run.word("algorithm", "algorithm") or "This run"
+    data = run.word("dataset") or str(run.federation.get("dataset") or "")
+    per_cluster = numbers(run.final("accuracy", "per_cluster"))
+    clusters = number(run.config.get("clusters")) or (len(per_cluster) if per_cluster else None)
+    if algorithm == "local":
+        what = "gave every client a model of its own"
+    elif algorithm in ONE_MODEL:
+        what = "trained one model"
+    elif algorithm == "pqfed" and number(dig(run.config, "algorithm", "target")) == -1:
+        return f"PQFed trained a model for each of {run.clients} clients" + (f" on {pretty(data)}" if data else "")
+    else:
+        what = f"trained {counted(int(clusters), 'model')}" if clusters else "trained"
+    who = f" for {counted(run.clients, 'client')}" if run.clients and algorithm != "local" else ""
+    return f"{pretty(algorithm)} {what}{who}" + (f" on {pretty(data)}" if data else "")
+
+
+def main_accuracy(run: Run) -> tuple[float, str] | None:
+    """The accuracy that leads, and what it is: of the clusters where there are some, else the clients', else global."""
+    kinds = (
+        ("average_cluster", "mean of the cluster models, each on its own cluster's test data"),
+        ("client_mean", "mean over clients, each on its own distribution"),
+        ("global", "on the whole test set"),
+    )
+    for key, words in kinds:
+        if (value := number(run.final("accuracy", key))) is not None:
+            return value, words
+    return None
+
+
+def lede(run: Run) -> list[str]:
+    """Paragraphs under the headline: how well, then how private. Each sentence stands only where its facts are known."""
+    said: list[str] = []
+    guarded: list[str] = []
+    found = main_accuracy(run)
+    rounds = f"After {counted(run.done_rounds, 'round')}" if run.done_rounds else "So far"
+    if found:
+        said.append(f"{rounds} accuracy is {percent(found[0])}, {found[1]}.")
+    target = number(run.result.get("rounds_to_target"))
+    if target is not None:
+        said.append(f"The target accuracy was reached in round {int(target)}.")
+    ari = number(run.final("clustering", "ari"))
+    right = number(run.final("clustering", "accuracy"))
+    if right is not None:
+        said.append(
+            f"{percent(right)} of the clients ended in their true cluster{f' (ARI {ari:.2f})' if ari is not None else ''}."
+        )
+    shields = [
+        *([f"updates travelled encrypted ({pretty(scheme)})"] if (scheme := run.word("encryption")) else []),
+        *([f"the defence was {pretty(defence)}"] if (defence := run.word("defence")) else []),
+    ]
+    plain_text = "updates travelled in the clear" if "encryption" in run.result or "encryption" in run.config else ""
+    if shields or plain_text:
+        sentence = " and ".join(shields) or plain_text
+        guarded.append(sentence[:1].upper() + sentence[1:] + ".")
+    if attacks := read_findings(run):
+        guarded.append(_worst_in_words(attacks[0]))
+    return [" ".join(paragraph) for paragraph in (said, guarded) if paragraph]
+
+
+def _worst_in_words(worst: Finding) -> str:
+    where = f", watching as the {worst.vantage}," if worst.vantage else ""
+    score = (
+        f"The strongest attack, “{worst.name.lower()}”,{where[1:] if where else ''} scores {worst.form(worst.value)}"
+    )
+    against = f" where guessing gives {worst.form(worst.chance)}" if worst.chance is not None else ""
+    return f"{score}{against} ({worst.verdict})."
+
+
+def tiles(run: Run) -> list[Tile]:
+    return [_accuracy(run), _privacy(run), _traffic(run), _time(run)]
+
+
+def _accuracy(run: Run) -> Tile:
+    found = main_accuracy(run)
+    if found is None:
+        return Tile("Accuracy", "–", "Not evaluated.")
+    words = []
+    per_cluster = numbers(run.final("accuracy", "per_cluster"))
+    if per_cluster and len(per_cluster) > 1:
+        words.append(f"Clusters from {percent(min(per_cluster))} to {percent(max(per_cluster))}.")
+    whole = number(run.final("accuracy", "global"))
+    if whole is not None and whole != found[0]:
+        words.append(f"Whole test set: {percent(whole)}.")
+    if (spread := seeds(run)) is not None:
+        words.insert(0, spread)
+    key = next(k for k in ("average_cluster", "client_mean", "global") if number(run.final("accuracy", k)) is not None)
+    return Tile("Accuracy", percent(found[0]), " ".join(words), spark(run.series("accuracy", key)))
+
+
+def seeds(run: Run) -> str | None:
+    """'97.1 ± 0.3 % over 5 seeds', where the run was repeated."""
+    count = number(dig(run.result, "seeds", "n"))
+    if count is None:
+        return None
+    for key in ("average_cluster", "client_mean", "global"):
+        mean, deviation = (number(dig(run.result, "seeds", part, f"accuracy.{key}")) for part in ("mean", "std"))
+        if mean is not None and deviation is not None:
+            return f"{100 * mean:.1f} ± {100 * deviation:.1f}{NBSP}% over {counted(int(count), 'seed')}."
+    return f"{counted(int(count), 'seed')}."
+
+
+def _privacy(run: Run) -> Tile:
+    found, ledger = read_findings(run), read_ledger(run)
+    spends = [
+        f"{pretty(name)}: ε = {plain(epsilon)}"
+        for name, entry in ledger
+        if (epsilon := number(entry.get("epsilon"))) is not None
+    ]
+    if found:
+        worst = found[0]
+        against = f" Guessing: {worst.form(worst.chance)}." if worst.chance is not None else ""
+        seen_from = f" ({worst.vantage})" if worst.vantage else ""
+        verdict = sentence_case(worst.verdict.split(":")[0])
+        among = f", by the strongest of {len(found)} attacks" if len(found) > 1 else ""
+        words = f"{verdict}{among}: {worst.name.lower()}{seen_from}.{against}"
+        colour = {"leak": "bad", "none": "good", "open": "ink"}[worst.kind]
+        picture = track(
+            finding_axis(worst), worst.value, interval_of(worst), worst.chance, (), worst.form, colour, ticks=False
+        )
+        return Tile(
+            "Privacy: strongest attack", worst.form(worst.value), " ".join([words, *(f"{s}." for s in spends)]), picture
+        )
+    if spends:
+        largest = max(n for _, e in ledger if (n := number(e.get("epsilon"))) is not None)
+        return Tile("Privacy", f"ε = {plain(largest)}", " ".join(f"{s}." for s in spends) + " No attack was run.")
+    if ledger:
+        names = ", ".join(pretty(name) for name, _ in ledger)
+        return Tile("Privacy", "no guarantee", f"{names}: no finite ε. No attack was run.")
+    words = "No attack was run and no noise was accounted for. `covey audit` runs every attack that applies."
+    return Tile("Privacy", "not audited", words_with_code(words))
+
+
+def _traffic(run: Run) -> Tile:
+    up, down = (number(run.final("bytes", way)) for way in ("up", "down"))
+    if up is None and down is None:
+        return Tile("Cost", "–", "No traffic was recorded.")
+    parts = [("up", up or 0.0, "c0"), ("down", down or 0.0, "c1")]
+    words = f"per client and round: {size(up or 0)} up, {size(down or 0)} down."
+    return Tile("Cost", size((up or 0) + (down or 0)), words, stacked_bar(parts, size))
+
+
+def _time(run: Run) -> Tile:
+    phases = [one for one in phases_of(run) if one[1] > 0]
+    total = number(dig(run.result, "seconds", "total")) or sum(value for _, value, _ in phases)
+    if not total:
+        return Tile("Time", "–", "No time was recorded.")
+    words = ""
+    if phases:
+        name, value, _ = max(phases, key=lambda phase: phase[1])
+        words = f"{100 * value / total:.0f} % of it in “{sentence_case(name).lower()}”."
+    if run.done_rounds:
+        words += f" {duration(total / run.done_rounds)} per round."
+    return Tile("Time", duration(total), words, stacked_bar(phases, duration))
+
+
+def flock(run: Run) -> tuple[Html, str] | None:
+    """The clients as dots, by true cluster where known, coloured by their last choice; and its caption."""
+    _, picked = choices(run)
+    if not picked:
+        return None
+    last, truth = picked[-1], run.true_clusters
+    known = truth is not None and len(truth) == len(last)
+    label = truth if known and truth is not None else last
+    names = sorted(set(label))
+    if len(names) > 40:
+        return None
+    groups = [[last[i] for i in range(len(last)) if label[i] == name] for name in names]
+    picture, stands_for = covey(groups, [f"{'true ' if known else ''}cluster {name}" for name in names])
+    words = "Each dot is a client" if stands_for == 1 else f"Each dot is {stands_for} clients"
+    words += (
+        ", each group a true cluster, each colour the model it trains."
+        if known
+        else ", coloured by the model it trains."
+    )
+    if known and any(len({c for c in group if c >= 0}) > 1 for group in groups):
+        words += " A ring marks those that differ from most of their group."
+    return picture, words
+
+
+def badges(run: Run) -> list[tuple[str, str]]:
+    """(kind, words) that qualify every number below them."""
+    marks = []
+    stand_in = run.result.get("stand_in") or run.federation.get("stand_in")
+    if stand_in:
+        words = str(stand_in) if isinstance(stand_in, str) else "generated stand-in data"
+        marks.append(("warn", f"{words}; no figure here holds for the real data"))
+    planned = run.planned_rounds
+    reached = run.result.get("rounds_to_target") == run.done_rounds  # a run may end as soon as it meets its target
+    if not run.result or (planned is not None and run.done_rounds < planned and not reached):
+        words = f"stopped after round {run.done_rounds}" + (f" of {planned}" if planned else "")
+        marks.append(("warn", f"{words}; `covey resume` goes on"))
+    marks += [("warn", problem) for problem in run.problems]
+    seed = run.result.get("seed", run.config.get("seed"))
+    facts = [
+        ("model", run.word("model")),
+        ("encryption", run.word("encryption")),
+        ("defence", run.word("defence")),
+        ("seed", None if seed is None else str(seed)),
+    ]
+    return marks + [("fact", f"{name} {pretty(value)}") for name, value in facts if value]
+
+
+def words_with_code(sentence: str) -> Html:
+    """Backticks in our own sentences become <code>; everything is escaped first."""
+    return join(tag("code", part) if i % 2 else part for i, part in enumerate(sentence.split("`")))

@@ -1,0 +1,396 @@
+"""The round loop: broadcast, clients in waves, aggregate, evaluate, observe, record, checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from covey import files
+from covey.algorithms.contract import Server, make_keys, server_of, wanted
+from covey.attacks.contract import Attack, Truth
+from covey.attacks.observe import Observers
+from covey.data.federation import Federation
+from covey.engines.host import Outcome, Score, heterogeneous
+from covey.engines.prepare import device_of, prepare, start_engine
+from covey.engines.simulate import Call
+from covey.errors import CoveyError
+from covey.experiment.experiment import Experiment
+from covey.learn.work import Plan
+from covey.messages import size, to_device
+from covey.report.progress import Progress
+from covey.rounds.record import Traffic, clusters_of, federation_summary, means_of, pictures_of
+from covey.rounds.result import Result, cluster_accuracies, clustering_scores, summarise, summarise_seeds
+
+Callback = Callable[[dict[str, Any], Any], None]  # (this round's record, the server's state)
+
+
+def run(
+    experiment: Experiment,
+    *,
+    out: str | Path | None = None,
+    attacks: Sequence[Attack] = (),
+    callbacks: Sequence[Callback] = (),
+    federation: Federation | None = None,
+    resume: bool = False,
+    quiet: bool = False,
+    command: str = "",
+) -> Result:
+    """Runs an experiment to its end; with `out` also writes its folder, from which an interrupted run resumes.
+
+    Args:
+        attacks: observers beside those that the experiment names.
+        callbacks: called after every round; raising StopIteration ends the run there. One that also has `begin(experiment, done)`
+            and `end(result)` is told of both, with None for the result where the run broke off (see `covey.loggers`).
+        federation: own data, already cut over clients, instead of the experiment's dataset and partition.
+        resume: go on from the checkpoint in `out`.
+    """
+    folder = Path(out) if out else None
+    if experiment.seeds > 1:
+        return _run_seeds(experiment, folder, attacks, callbacks, federation, resume, quiet, command)
+    loop = _Loop(experiment, folder, list(attacks), federation, command)
+    with _single_threaded():
+        return loop.run(callbacks, resume, quiet)
+
+
+def _run_seeds(
+    experiment: Experiment,
+    folder: Path | None,
+    attacks: Sequence[Attack],
+    callbacks: Sequence[Callback],
+    federation: Federation | None,
+    resume: bool,
+    quiet: bool,
+    command: str,
+) -> Result:
+    """One run per seed, each in a folder of its own, then their mean and standard deviation."""
+    if attacks:
+        raise CoveyError(
+            "own attack objects cannot be repeated over seeds: name them in the experiment, or run each seed"
+        )
+    if folder and not resume:
+        _clear(folder)
+        files.write_atomically(folder / "config.toml", experiment.toml().encode())  # what `covey resume` reads
+    results = []
+    for seed in range(experiment.seed, experiment.seed + experiment.seeds):
+        once = replace(experiment, seed=seed, seeds=1)
+        here = folder / f"seed-{seed}" if folder else None
+        going_on = resume and here is not None and (here / "checkpoint" / "state.bin").is_file()
+        results.append(run(once, out=here, callbacks=callbacks, federation=federation, resume=going_on, quiet=quiet))
+    return summarise_seeds(results, folder, command)
+
+
+@dataclass
+class _Loop:
+    """One run of one seed."""
+
+    experiment: Experiment
+    folder: Path | None
+    attacks: list[Attack]
+    given: Federation | None
+    command: str
+    records: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[dict[int, dict[str, Any]]] = field(default_factory=list)
+    spends: list[tuple[int, int, Any]] = field(default_factory=list)  # round, client, event
+    saved: tuple[int, float] = (0, 0.0)  # round and time of the last checkpoint
+
+    def run(self, callbacks: Sequence[Callback], resume: bool, quiet: bool) -> Result:
+        content, keys = files.load(self.folder / "checkpoint") if resume and self.folder else ({}, {})
+        begin = time.perf_counter()
+        self.federation, self.network, self.setting = prepare(self.experiment, self.given)
+        self.keys = keys or make_keys(self.experiment.algorithm, self.setting)
+        self.observers = Observers(
+            [*_instances(self.experiment.attacks), *self.attacks],
+            self.setting,
+            self.network,
+            self.federation,
+            self.keys,
+            device_of(self.experiment),
+            self.experiment.algorithm,
+            self.experiment.defence,
+        )
+        self.speeds = self.experiment.participation.speeds(self.setting.seed, self.setting.clients)
+        self.prepared = time.perf_counter() - begin
+        if self.folder and not resume:
+            self._write_head()
+        self.hosts = start_engine(
+            self.experiment,
+            self.network,
+            self.federation,
+            self.setting,
+            self.keys.get("clients", {}),
+            self.observers.replaced,
+        )
+        try:
+            state, done = self._begin(content)
+            result = None
+            _tell(callbacks, "begin", self.experiment, done)
+            try:
+                result = self._rounds(state, done, callbacks, quiet)
+                return result
+            finally:
+                _tell(callbacks, "end", result)
+        finally:
+            self.hosts.close()
+
+    def _begin(self, content: dict[str, Any]) -> tuple[Any, int]:
+        if not content:
+            return self.experiment.algorithm.start(self.setting), 0
+        done = int(content["round"])
+        if self.folder:
+            self.records = files.read_lines(self.folder / "metrics.jsonl")[:done]
+            files.write_lines(self.folder / "metrics.jsonl", self.records)
+        device = device_of(self.experiment)
+        self.hosts.restore(to_device(content["memories"], device))
+        self.observers.restore(content["attacks"])
+        self.notes, self.spends, self.saved = content["notes"], content["spends"], (done, time.monotonic())
+        return to_device(content["state"], device), done
+
+    def _rounds(self, state: Any, done: int, callbacks: Sequence[Callback], quiet: bool) -> Result:
+        rounds = self.experiment.training.rounds
+        title = f"{self.experiment.algorithm.name} on {self.experiment.dataset}"
+        self.saved = (done, time.monotonic())
+        with Progress(rounds, title, quiet=quiet) as progress:
+            progress.update(done=done)
+            try:
+                for round in range(done + 1, rounds + 1):
+                    if done and self._reached(self.records[-1]):
+                        break
+                    begin = time.perf_counter()
+                    state, record = self._round(state, round)
+                    done = round
+                    self.records.append(record)
+                    if self.folder:
+                        files.append_line(self.folder / "metrics.jsonl", record)
+                    for callback in callbacks:
+                        callback(record, state)
+                    self._checkpoint(state, done)
+                    rate = record["participants"] / max(time.perf_counter() - begin, 1e-9)
+                    accuracy = (record["accuracy"] or {}).get("client_mean")
+                    progress.update(done=done, accuracy=accuracy, rate=f"{rate:,.0f} clients/s")
+            except StopIteration:
+                pass  # a callback has seen enough
+            except (KeyboardInterrupt, CoveyError):
+                # `state` is the one after round `done`: a round is recorded and adopted together.
+                if done > self.saved[0]:
+                    with contextlib.suppress(CoveyError):
+                        self._checkpoint(state, done, force=True)
+                raise
+        self._checkpoint(state, done, force=True)
+        truth = Truth(self.federation, self.notes, [r["extra"] for r in self.records])
+        findings, failed = self.observers.findings(truth)
+        result = summarise(
+            self.experiment,
+            self.records,
+            findings,
+            self.spends,
+            {"prepare": self.prepared},
+            state,
+            self.folder,
+            self.command,
+            self.federation.dataset.stand_in,
+        )
+        if failed:  # only now: what was trained and found is written
+            raise CoveyError("; ".join(failed))
+        return result
+
+    @property
+    def _server(self) -> str:
+        return server_of(self.experiment.algorithm)
+
+    def _desk(self, party: str, round: int, seconds: dict[str, float]) -> Server:
+        """A server's desk in this round; what it asks another one crosses the wire, and views see it."""
+        notes: dict[str, Any] = {}
+
+        def ask(other: str, question: Any) -> Any:
+            desk = self._desk(other, round, seconds)
+            self.observers.see(round, party, other, question)
+            given = self.experiment.algorithm.answer(desk, question)
+            notes.update(desk.notes)
+            return self.observers.see(round, other, party, given)
+
+        keys, phase = self.keys.get(party, {}), partial(_timed, seconds)
+        return Server(round, self.setting.seed, self.setting, keys, ask, phase, notes)
+
+    def _round(self, state: Any, round: int) -> tuple[Any, dict[str, Any]]:
+        algorithm = self.experiment.algorithm
+        present, lost = self.experiment.participation.participants(self.setting.seed, round, self.setting.clients)
+        traffic, seconds = Traffic(), defaultdict[str, float](float)
+        calls = self._calls(state, round, wanted(algorithm, state, present))
+        for client, broadcast, _ in calls:
+            traffic.down += traffic.size(broadcast)
+            self.observers.see(round, self._server, f"client:{client}", broadcast)
+        facts: dict[int, dict[str, Any]] = {}
+        replies = self._replies(round, calls, traffic, facts, seconds)
+        server = self._desk(self._server, round, seconds)
+        with _timed(seconds, "aggregate"):
+            state = algorithm.aggregate(server, state, replies)
+            for _ in replies:  # an algorithm that looks at some replies only still gets all of them computed
+                pass
+        seconds["aggregate"] -= seconds.pop("waited", 0.0) + sum(s for p, s in seconds.items() if p != "aggregate")
+        self.observers.end_round(round)
+        accuracy = self._evaluate(state, round) if self._evaluates(round) else None
+        for phase, s in self.hosts.seconds().items():
+            seconds[phase] += s
+        if self.observers:
+            self.notes.append(facts)
+        clusters = clusters_of(facts, self.records[-1]["clusters"] if self.records else None, self.setting.clients)
+        n = max(len(calls), 1)
+        record: dict[str, Any] = {
+            "round": round,
+            "participants": len(calls),
+            "dropped": len(lost),
+            "seconds": {p: s for p, s in seconds.items() if s > 0},
+            "bytes": {"up": traffic.up / n, "down": traffic.down / n},
+            "accuracy": accuracy,
+            "clustering": clustering_scores(clusters, self.federation.clusters),
+            "clusters": clusters,
+            "extra": {**server.notes, **means_of(facts), **pictures_of(facts)},
+        }
+        memberships = {i: f["membership"] for i, f in facts.items() if "membership" in f}
+        if memberships:
+            record["memberships"] = [memberships.get(i) for i in range(self.setting.clients)]
+        return state, record
+
+    def _replies(
+        self, round: int, calls: list[Call], traffic: Traffic, facts: dict[int, Any], seconds: dict[str, float]
+    ) -> Iterator[tuple[int, Any]]:
+        """The clients' replies as they come in, seen by whoever sees them on their way."""
+        outcomes = self.hosts.run(round, calls)
+        while True:
+            begin = time.perf_counter()
+            outcome: Outcome | None = next(outcomes, None)
+            seconds["waited"] += time.perf_counter() - begin
+            if outcome is None:
+                return
+            traffic.up += size(outcome.reply)
+            facts[outcome.client] = outcome.notes
+            self.spends.extend((round, outcome.client, event) for event in outcome.events)
+            self.observers.see(round, f"client:{outcome.client}", self._server, outcome.reply)
+            yield outcome.client, outcome.reply
+
+    def _calls(self, state: Any, round: int, clients: Sequence[int] | np.ndarray[Any, Any]) -> list[Call]:
+        plan = self.experiment.training.plan(round)
+        return [(int(i), self.experiment.algorithm.broadcast(state, int(i)), self._plan(plan, int(i))) for i in clients]
+
+    def _plan(self, plan: Plan, client: int) -> Plan:
+        slowest = self.experiment.participation.slowest
+        return heterogeneous(plan, float(self.speeds[client])) if slowest < 1 else plan
+
+    def _evaluates(self, round: int) -> bool:
+        return round % self.experiment.evaluation.every == 0 or round == self.experiment.training.rounds
+
+    def _evaluate(self, state: Any, round: int) -> dict[str, Any]:
+        """Accuracy of what every client that has joined would use now; no party of the protocol learns it."""
+        joined = self.experiment.participation.joined(round, self.setting.clients)
+        served = wanted(self.experiment.algorithm, state, range(joined), "serves")
+        scores: list[Score] = list(self.hosts.score(round + 1, self._calls(state, round, served)))
+        own = np.array([s.own for s in scores])
+        truth = self.federation.clusters
+        groups = truth[served] if truth is not None else np.array([s.index for s in scores])
+        per_cluster = cluster_accuracies(scores, groups, self._intended())
+        target: Any = self.federation.notes.get("target")  # the client that the partition is about, where it has one
+        return {
+            "client_mean": float(own.mean()),
+            "per_cluster": per_cluster or [float(own.mean())],
+            "average_cluster": float(np.mean(per_cluster)) if per_cluster else float(own.mean()),
+            "global": float(np.mean([s.everywhere for s in scores])),
+        } | ({"target": float(own[served.index(target)])} if target in served else {})
+
+    def _intended(self) -> bool:
+        """Whether model j was begun for cluster j: pre-trained on that cluster's public samples."""
+        truth, k = self.federation.clusters, self.setting.clusters
+        pretrained = self.experiment.start.pretrain_epochs > 0 and len(self.federation.public) == k
+        return truth is not None and pretrained and int(truth.max()) + 1 == k
+
+    def _reached(self, record: dict[str, Any]) -> bool:
+        training = self.experiment.training
+        accuracy = record["accuracy"]
+        return bool(training.target and accuracy and accuracy[training.target_metric] >= training.target)
+
+    def _checkpoint(self, state: Any, done: int, force: bool = False) -> None:
+        if self.folder is None or done == self.saved[0]:
+            return
+        engine = self.experiment.engine
+        due = done - self.saved[0] >= engine.checkpoint_every
+        late = time.monotonic() - self.saved[1] >= 60 * engine.checkpoint_minutes
+        if force or due or late:
+            content = {
+                "round": done,
+                "state": state,
+                "memories": self.hosts.memories(done),
+                "attacks": self.observers.memories(),
+                "notes": self.notes,
+                "spends": self.spends,
+            }
+            files.save(self.folder / "checkpoint", content, self.keys)
+            self.saved = (done, time.monotonic())
+
+    def _write_head(self) -> None:
+        """What is known before the first round; an old run in the same folder gives way."""
+        assert self.folder is not None
+        _clear(self.folder)
+        files.write_atomically(self.folder / "config.toml", self.experiment.toml().encode())
+        files.write_json(self.folder / "federation.json", federation_summary(self.federation))
+
+
+def _clear(folder: Path) -> None:
+    """Takes an old run's files away, so that none of them is taken for the new one's."""
+    try:
+        for old in ("metrics.jsonl", "result.json", "report.html", "checkpoint/state.bin", "checkpoint/keys.bin"):
+            (folder / old).unlink(missing_ok=True)
+    except OSError as e:  # it is a file, or not ours
+        raise CoveyError(f"{folder} cannot be the folder of a run: {e.strerror}; choose another with --out") from e
+
+
+def _tell(callbacks: Sequence[Callback], moment: str, *facts: Any) -> None:
+    for callback in callbacks:
+        if hasattr(callback, moment):
+            getattr(callback, moment)(*facts)
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    begin = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[phase] += time.perf_counter() - begin
+
+
+@contextmanager
+def _single_threaded() -> Iterator[None]:
+    """Parallelism comes from worker processes: threads that wait for each other crawl when the cores are busy (60× seen).
+
+    torch's threads, and BLAS's under numpy (k-means, principal components) where scikit-learn's threadpoolctl is there.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with _one_blas_thread():
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _one_blas_thread() -> AbstractContextManager[Any]:
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:  # a bare GPU machine
+        return contextlib.nullcontext()
+    limits: AbstractContextManager[Any] = threadpool_limits(1, user_api="blas")
+    return limits
+
+
+def _instances(attacks: tuple[Any, ...]) -> list[Attack]:
+    """Fresh observers of the experiment's attacks: an experiment may be run twice."""
+    return [replace(a, memory={}) for a in attacks]

@@ -1,0 +1,230 @@
+"""What a run ends with: `Result` in Python, `result.json` (schema 1) on disk, `report.html` to look at."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covey import __version__
+from covey.attacks.contract import Finding
+from covey.clustering.agreement import accuracy, adjusted_rand_index
+from covey.engines.host import Score
+from covey.experiment.experiment import Experiment
+from covey.files import finite, read_lines, write_json, write_lines
+
+
+@dataclass(frozen=True)
+class Result:
+    """The figures of result.json, plus the final state for those who go on in Python."""
+
+    accuracy: dict[str, Any]  # average_cluster, per_cluster, client_mean, global
+    rounds: int
+    rounds_to_target: int | None
+    seconds: dict[str, float]  # by phase
+    bytes: dict[str, float]  # up, down: per client and round
+    clustering: dict[str, float] | None  # accuracy, ari against the true partition
+    attacks: dict[str, dict[str, Any]]
+    privacy: dict[str, Any]
+    seed: int
+    versions: dict[str, str]
+    algorithm: str
+    dataset: str
+    stand_in: str
+    model: str
+    encryption: str
+    defence: str
+    command: str
+    seeds: dict[str, Any] | None = None
+    records: list[dict[str, Any]] = field(default_factory=list, repr=False)  # one per round, as in metrics.jsonl
+    state: Any = field(default=None, repr=False)
+    findings: list[Finding] = field(default_factory=list, repr=False)
+    folder: Path | None = None
+
+    def json(self) -> dict[str, Any]:
+        """result.json's content; what is infinite or undefined is None there."""
+        left_out = {"records", "state", "findings", "folder"}
+        return {"schema": 1} | {k: finite(v) for k, v in vars(self).items() if k not in left_out}
+
+    def _repr_html_(self) -> str | None:
+        """A notebook that ends a cell with a result shows its report."""
+        try:
+            from covey.report.notebook import inline
+
+            return inline(self)
+        except ImportError:  # no jinja2 on a bare GPU machine: its repr then
+            return None
+
+
+def summarise(
+    experiment: Experiment,
+    records: list[dict[str, Any]],
+    findings: list[Finding],
+    spends: list[tuple[int, int, Any]],
+    seconds: dict[str, float],
+    state: Any,
+    folder: Path | None,
+    command: str,
+    stand_in: str,
+) -> Result:
+    """The result of a finished run; with a folder also its files."""
+    evaluated = [r for r in records if r["accuracy"]]
+    total: dict[str, float] = defaultdict(float, seconds)
+    for record in records:
+        for phase, s in record["seconds"].items():
+            total[phase] += s
+    target = experiment.training.target
+    hits = [r["round"] for r in evaluated if target and r["accuracy"][experiment.training.target_metric] >= target]
+    result = Result(
+        accuracy=evaluated[-1]["accuracy"] if evaluated else {},
+        rounds=len(records),
+        rounds_to_target=hits[0] if hits else None,
+        seconds=dict(total),
+        bytes={way: float(np.mean([r["bytes"][way] for r in records])) for way in ("up", "down")},
+        clustering=records[-1]["clustering"],
+        attacks={f.attack: _finding(f) for f in findings},
+        privacy=_privacy(spends),
+        seed=experiment.seed,
+        versions=versions(),
+        algorithm=experiment.algorithm.name,
+        dataset=experiment.dataset,
+        stand_in=stand_in,
+        model=experiment.model,
+        encryption=experiment.encryption,
+        defence=experiment.defence.name if experiment.defence else "none",
+        command=command,
+        records=records,
+        state=state,
+        findings=findings,
+        folder=folder,
+    )
+    _write(result)
+    return result
+
+
+def summarise_seeds(results: list[Result], folder: Path | None, command: str) -> Result:
+    """The first seed's result with mean accuracies in place of its own, and mean ± std of all its figures under `seeds`."""
+    if len(results) == 1:
+        return _in(folder, Result(**vars(results[0]) | {"command": command, "folder": folder}))
+    flat = [numbers(r.json(), "") for r in results]
+    names = [n for n in flat[0] if all(n in f for f in flat)]
+    mean = {n: float(np.mean([f[n] for f in flat])) for n in names}
+    std = {n: float(np.std([f[n] for f in flat], ddof=1)) for n in names}
+    first = results[0]
+    per_cluster = [r.accuracy["per_cluster"] for r in results]
+    accuracy = {k: mean[f"accuracy.{k}"] for k in ("average_cluster", "client_mean", "global")}
+    same = len({len(p) for p in per_cluster}) == 1
+    accuracy["per_cluster"] = np.mean(per_cluster, axis=0).tolist() if same else per_cluster[0]
+    values = vars(first) | {
+        "accuracy": accuracy,
+        "seeds": {"n": len(results), "mean": mean, "std": std},
+        "command": command,
+        "folder": folder,
+    }
+    return _in(folder, Result(**values))
+
+
+def _in(folder: Path | None, result: Result) -> Result:
+    if folder:
+        write_lines(folder / "metrics.jsonl", result.records)
+    _write(result)
+    return result
+
+
+def read_result(folder: Path) -> Result:
+    """A finished run as its folder has it: without the final state and with its attacks as result.json tells them."""
+    content = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    content.pop("schema")
+    return Result(**content, records=read_lines(folder / "metrics.jsonl"), folder=folder)
+
+
+def cluster_accuracies(scores: Sequence[Score], groups: NDArray[np.int64], intended: bool) -> list[float]:
+    """Accuracy of each cluster's model on the test distribution of that cluster, averaged over its clients.
+
+    The model of cluster c is model c where the models were begun for their clusters (`intended`), else the one that most of
+    the cluster's clients choose. Where clients predict with models of their own, it is the mean of theirs.
+    """
+    found = []
+    for c in np.unique(groups[groups >= 0]):
+        members = [s for s, g in zip(scores, groups) if g == c]
+        chosen = np.bincount([s.index for s in members if s.index >= 0], minlength=1)
+        if min(s.index for s in members) < 0 or len({len(s.fits) for s in members}) > 1:
+            found.append(float(np.mean([s.own for s in members])))
+            continue
+        models = len(members[0].fits)
+        model = int(c) if intended and int(c) < models and models > 1 else int(chosen.argmax())
+        found.append(float(np.mean([s.fits[model] for s in members])))
+    return found
+
+
+def clustering_scores(clusters: list[int] | None, truth: NDArray[np.int64] | None) -> dict[str, float] | None:
+    """Agreement of the clients' clusters with the true ones, over clients that have one."""
+    if clusters is None or truth is None:
+        return None
+    found = np.array(clusters)
+    known = found >= 0
+    if not known.any():
+        return None
+    scores = {"ari": adjusted_rand_index(found[known], truth[known])}
+    with contextlib.suppress(ModuleNotFoundError):  # the matching needs scipy, which a bare GPU machine lacks
+        scores["accuracy"] = accuracy(found[known], truth[known])
+    return scores
+
+
+def _write(result: Result) -> None:
+    if result.folder is None:
+        return
+    write_json(result.folder / "result.json", result.json())
+    try:
+        from covey.report.page import write_report
+
+        write_report(result.folder)  # imports jinja2 only here
+    except ImportError:  # jinja2 is not there on a bare GPU machine; the figures are
+        return
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    content = asdict(finding)
+    content.pop("attack")
+    return content | {"verdict": finding.verdict}
+
+
+def _privacy(spends: list[tuple[int, int, Any]]) -> dict[str, Any]:
+    if not spends:
+        return {}
+    from covey.ledger.events import price
+
+    try:
+        return price(spends)
+    except ImportError as absent:  # a bare GPU machine has no accountant: no figure is better than a home-made one
+        return {"unpriced": {"events": len(spends), "why": f"{absent.name} is not installed here"}}
+
+
+def numbers(value: Any, path: str) -> dict[str, float]:
+    """Every number of a tree, by its dotted path."""
+    if isinstance(value, dict):
+        inner = [
+            numbers(v, f"{path}.{k}" if path else str(k)) for k, v in value.items() if k not in ("versions", "details")
+        ]
+        return {k: v for part in inner for k, v in part.items()}
+    return {path: float(value)} if isinstance(value, int | float) and not isinstance(value, bool) else {}
+
+
+def versions() -> dict[str, str]:
+    """What produced the figures."""
+    found = {"covey": __version__, "python": platform.python_version()}
+    for name in ("torch", "numpy", "scipy", "scikit-learn", "seal-python", "gmpy2", "dp-accounting"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

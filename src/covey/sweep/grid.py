@@ -1,0 +1,268 @@
+"""A sweep: the product of values × seeds as runs side by side, then one page and one table that compare the settings.
+
+    covey run ifca-digits --sweep training.lr=0.1,0.01 --sweep clusters=3,5 --seeds 5
+
+Every setting has a folder (`lr=0.1,clusters=3`) like that of `covey run --set seeds=5`: a folder per seed, and their mean. What
+is finished is not run again, so the same command goes on after an interruption, and a longer list of values adds to what is
+there. A run that fails costs only itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from covey import config, files
+from covey.errors import CoveyError
+from covey.experiment.experiment import Experiment
+from covey.papers.harness import run_hash
+from covey.results.follow import Tail
+from covey.rounds.result import numbers, read_result, summarise_seeds, versions
+from covey.sweep.progress import Board, Row
+from covey.sweep.runs import Job, alone, spread_over
+from covey.sweep.text import lines
+
+MANY = 500  # runs: beyond, it may be a slip of the keyboard
+POLL = 0.2  # seconds
+_CHOSEN = ("algorithm", "partition", "defence")  # keys whose bare name stands for a table with it
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A key and the values it takes, as they were written."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting."""
+
+    values: dict[str, str]
+    experiment: Experiment
+
+    @property
+    def name(self) -> str:
+        """For people and for the file system: the end of every key is enough where it is unique."""
+        ends = [key.rsplit(".", 1)[-1] for key in self.values]
+        keys = ends if len(set(ends)) == len(ends) else list(self.values)
+        words = ",".join(f"{key}={value}" for key, value in zip(keys, self.values.values()))
+        return re.sub(r"[^\w.,=+-]+", "-", words)[:120] or str(self.experiment.algorithm.name)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A setting's figures over its finished seeds."""
+
+    values: dict[str, str]
+    name: str
+    seeds: list[int]
+    mean: dict[str, float]  # by dotted path in result.json
+    std: dict[str, float]  # empty for a single seed
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep as it came out."""
+
+    folder: Path
+    command: str
+    axes: list[str]
+    settings: list[Summary]
+    failed: dict[str, str]  # run -> why
+    page: Path | None
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "schema": 1,
+            "command": self.command,
+            "axes": self.axes,
+            "settings": [files.finite(vars(s)) for s in self.settings],
+            "failed": self.failed,
+            "page": self.page.name if self.page else None,
+            "versions": versions(),
+        }
+
+
+def axis(text: str) -> Axis:
+    """`key=a,b,c`; commas within brackets, braces or quotes belong to a value."""
+    key, equals, listed = (part.strip() for part in text.partition("="))
+    values = _listed(listed)
+    if not equals or not key or not all(values):
+        raise CoveyError(f"--sweep {text!r}: expected key=value,value,…, for example training.lr=0.1,0.01")
+    if key in ("seed", "seeds", "out") or key.split(".")[0] == "engine":
+        raise CoveyError(
+            f"--sweep cannot vary '{key}': use --seeds for repetitions, --set for the engine, --out for the folder"
+        )
+    if len(set(values)) < len(values):
+        raise CoveyError(f"--sweep {text!r} lists a value twice: list it once")
+    return Axis(key, tuple(values))
+
+
+def _listed(text: str) -> list[str]:
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if letter == "," and not depth and not quote:
+            parts.append("")
+            continue
+        parts[-1] += letter
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        else:
+            depth += (letter in "[{") - (letter in "]}")
+    return [part.strip() for part in parts]
+
+
+def points(table: Mapping[str, Any], axes: Sequence[Axis]) -> list[Point]:
+    """Every combination of values; each is checked here, before anything runs."""
+    keys = [a.key for a in axes]
+    if len(set(keys)) < len(keys):
+        raise CoveyError(f"--sweep names '{max(keys, key=keys.count)}' twice: list all its values in one")
+    found: dict[str, Point] = {}
+    for chosen in itertools.product(*(a.values for a in axes)):
+        values = dict(zip(keys, chosen))
+        changed: Mapping[str, Any] = table
+        for key, value in values.items():
+            assigned = config.assign({}, f"{key}={value}")
+            for choice in _CHOSEN:
+                if isinstance(assigned.get(choice), str):
+                    assigned[choice] = {"name": assigned[choice]}
+            changed = config.merge(changed, assigned)
+        try:
+            experiment = Experiment.of(changed)
+        except CoveyError as e:
+            raise CoveyError(f"the sweep's setting {', '.join(f'{k}={v}' for k, v in values.items())}: {e}") from e
+        point = Point(values, replace(experiment, engine=alone(experiment.engine), seeds=1, out=""))
+        if point.name in found:
+            raise CoveyError(f"two settings of the sweep are called {point.name}: leave one of them out")
+        found[point.name] = point
+    return list(found.values())
+
+
+def sweep(
+    table: Mapping[str, Any],
+    sweeps: Sequence[str],
+    seeds: int = 0,
+    out: Path | None = None,
+    *,
+    quiet: bool = False,
+    yes: bool = False,
+    command: str = "",
+) -> Sweep:
+    """Runs what is not finished yet, then summarises. What failed is in the result; the others are kept."""
+    base = Experiment.of(table)
+    axes = [axis(text) for text in sweeps]
+    settings = points(table, axes)
+    count = seeds or base.seeds
+    if len(settings) * count > MANY and not yes:
+        raise CoveyError(
+            f"the sweep has {len(settings) * count:,} runs: add --yes if that is meant, or list fewer values"
+        )
+    folder = out or (Path(base.out) if base.out else _usual_folder(base))
+    jobs = {point.name: _jobs(point, folder / point.name, count) for point in settings}
+    failed = _run(base, [job for some in jobs.values() for job in some], quiet)
+    summaries = []
+    for point in settings:
+        done = [job for job in jobs[point.name] if job.finished]
+        if done:
+            summaries.append(_summary(point, folder / point.name, done, command))
+    made = Sweep(folder, command, [a.key for a in axes], summaries, failed, _page(folder, summaries))
+    files.write_json(folder / "sweep.json", made.json())
+    files.write_atomically(folder / "summary.txt", ("\n".join(lines(made)) + "\n").encode())
+    return made
+
+
+def _usual_folder(base: Experiment) -> Path:
+    """The same for the same experiment, whatever is swept: so a sweep finds what is finished."""
+    which = run_hash(replace(base, seeds=1))[:6]
+    return Path("runs") / f"sweep-{base.algorithm.name}-{base.dataset.replace(':', '-')}-{which}"
+
+
+def _jobs(point: Point, folder: Path, count: int) -> list[Job]:
+    """One job per seed, its config.toml written; a folder with a run of other settings is refused."""
+    first = point.experiment.seed
+    made = []
+    for seed in range(first, first + count):
+        experiment = replace(point.experiment, seed=seed)
+        here = folder / f"seed-{seed}"
+        written = here / "config.toml"
+        if written.is_file() and run_hash(Experiment.read(written)) != run_hash(experiment):
+            raise CoveyError(f"{here} holds a run of other settings: choose another folder with --out, or remove it")
+        if not written.is_file():
+            files.write_atomically(written, experiment.toml().encode())
+        made.append(Job(f"{point.name} seed {seed}", experiment, here))
+    seeded = replace(point.experiment, seeds=count)
+    files.write_atomically(folder / "config.toml", seeded.toml().encode())
+    return made
+
+
+def _run(base: Experiment, jobs: Sequence[Job], quiet: bool) -> dict[str, str]:
+    """Runs the jobs that are not finished; why some failed, by title."""
+    waiting = [job for job in jobs if not job.finished]
+    if not waiting:
+        return {}
+    finished, failed, done_before = len(jobs) - len(waiting), dict[str, str](), _rounds(waiting)
+    runs, begin = spread_over(base), time.monotonic()
+    running: dict[str, tuple[Job, Tail]] = {}
+    todo = list(waiting)
+    with Board(len(jobs), f"sweep of {base.algorithm.name} on {base.dataset}", quiet) as board:
+        try:
+            while todo or running:
+                while todo and len(running) < runs.room:
+                    job = todo.pop(0)
+                    runs.start(job)
+                    running[job.title] = (job, Tail(job.folder / "metrics.jsonl"))
+                for job, problem in runs.ended():
+                    del running[job.title]
+                    if problem or not job.finished:
+                        failed[job.title] = problem or "it left no result.json"
+                    else:
+                        finished += 1
+                for _, tail in running.values():
+                    tail.update()
+                rows = [
+                    Row(title, tail.rounds, job.experiment.training.rounds, tail.curve[-1] if tail.curve else None)
+                    for title, (job, tail) in running.items()
+                ]
+                still = sum(job.experiment.training.rounds for job in todo) + sum(r.rounds - r.done for r in rows)
+                did = sum(j.experiment.training.rounds for j in waiting) - still - done_before
+                left = (time.monotonic() - begin) / did * still if did > 0 else None
+                board.update(finished, len(failed), rows, left)
+                if running:
+                    time.sleep(POLL)
+        finally:
+            runs.stop()
+    return failed
+
+
+def _rounds(jobs: Sequence[Job]) -> int:
+    """Rounds that interrupted runs have behind them: progress, but not of this session's making."""
+    total = 0
+    for job in jobs:
+        if job.begun:
+            tail = Tail(job.folder / "metrics.jsonl")
+            tail.update()
+            total += tail.rounds
+    return total
+
+
+def _summary(point: Point, folder: Path, done: Sequence[Job], command: str) -> Summary:
+    result = summarise_seeds([read_result(job.folder) for job in done], folder, command)
+    over = result.seeds or {"mean": numbers(result.json(), ""), "std": {}}
+    return Summary(point.values, point.name, [job.experiment.seed for job in done], over["mean"], over["std"])
+
+
+def _page(folder: Path, summaries: Sequence[Summary]) -> Path | None:
+    if len(summaries) < 2:
+        return None
+    from covey.report.page import write_comparison
+
+    return write_comparison([folder / s.name for s in summaries], folder / "comparison.html")

@@ -1,0 +1,188 @@
+"""Whole runs side by side: each a process of this machine, or a task on Ray. Both work in the run's folder, where anyone can
+watch its rounds; an interrupted run goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from covey.engines.simulate import cores
+from covey.errors import CoveyError
+from covey.experiment.experiment import EngineConfig, Experiment
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a sweep. Its folder holds its config.toml."""
+
+    title: str
+    experiment: Experiment
+    folder: Path
+
+    @property
+    def finished(self) -> bool:
+        return (self.folder / "result.json").is_file()
+
+    @property
+    def begun(self) -> bool:
+        return (self.folder / "checkpoint" / "state.bin").is_file()
+
+
+class Runs(Protocol):
+    room: int  # runs side by side
+
+    def start(self, job: Job) -> None: ...
+
+    def ended(self) -> Iterator[tuple[Job, str]]:
+        """(job, what went wrong or "") of those that have ended since the last look."""
+        ...
+
+    def stop(self) -> None: ...
+
+
+def alone(engine: EngineConfig) -> EngineConfig:
+    """The engine of one run among many: one process, since the runs are what is spread."""
+    return replace(engine, name="simulate", workers=1)
+
+
+def spread_over(experiment: Experiment) -> Runs:
+    """Where a sweep's runs go: `engine.name` says where, `engine.workers` how many side by side."""
+    if experiment.engine.name == "ray":
+        return OnRay(experiment.engine.workers)
+    from covey.engines.prepare import device_of
+
+    on_gpu = device_of(experiment) == "cuda"  # which one run fills
+    return Processes(experiment.engine.workers or (1 if on_gpu else cores()))
+
+
+class Processes:
+    """A process per run, forked from one that has all modules loaded: whatever happens to one run, the others go on."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self._context: Any = mp.get_context("forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn")
+        with suppress(AttributeError):
+            self._context.set_forkserver_preload(["covey.rounds.loop", "covey.sweep.runs"])
+        self._said = Path(tempfile.mkdtemp(prefix="covey-sweep-"))
+        self._running: list[tuple[Job, Any, Path]] = []
+        self._started = 0
+
+    def start(self, job: Job) -> None:
+        self._started += 1
+        said = self._said / str(self._started)
+        process = self._context.Process(target=_run_here, args=(str(job.folder.resolve()), str(said)))
+        process.start()
+        self._running.append((job, process, said))
+
+    def ended(self) -> Iterator[tuple[Job, str]]:
+        for entry in [e for e in self._running if not e[1].is_alive()]:
+            self._running.remove(entry)
+            job, process, said = entry
+            yield job, _problem(process.exitcode, said)
+
+    def stop(self) -> None:
+        for _, process, _ in self._running:
+            with suppress(OSError):
+                os.kill(process.pid, signal.SIGINT)  # it writes its checkpoint
+        for _, process, _ in self._running:
+            process.join(timeout=20)
+            if process.is_alive():
+                process.kill()
+                process.join()
+        self._running = []
+        shutil.rmtree(self._said, ignore_errors=True)
+
+
+def _run_here(folder: str, said: str) -> None:
+    """A run of a sweep in a process of its own; what it has to say goes to a file."""
+    if hasattr(os, "setsid"):
+        os.setsid()  # Ctrl-C reaches it through `stop`, once
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    try:
+        problem = _run_there(folder)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    if problem:
+        os.write(2, f"\n{problem}".encode())
+        sys.exit(2)
+
+
+def _problem(code: int, said: Path) -> str:
+    if code == 0:
+        return ""
+    if code < 0:
+        return f"its process was killed by signal {-code}"
+    try:
+        lines = [line for line in said.read_text(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        lines = []
+    return lines[-1] if lines else f"its process ended with exit code {code}"
+
+
+class OnRay:
+    """A Ray task per run. Its machine must see the run's folder, so a cluster needs a file system that its machines share."""
+
+    def __init__(self, room: int) -> None:
+        from covey.engines.ray.pool import connect, disband, processors
+
+        self._ray = connect()
+        disband(self._ray)
+        self.room = room or processors(self._ray)
+        # A task whose worker dies is done again, from the run's checkpoint.
+        self._task = self._ray.remote(num_cpus=1, max_retries=2)(_run_there)
+        self._running: dict[Any, Job] = {}
+
+    def start(self, job: Job) -> None:
+        ref = self._task.remote(str(job.folder.resolve()), os.environ.get("COVEY_DATA", ""))
+        self._running[ref] = job
+
+    def ended(self) -> Iterator[tuple[Job, str]]:
+        if not self._running:
+            return
+        for ref in self._ray.wait(list(self._running), num_returns=len(self._running), timeout=0)[0]:
+            try:
+                problem = str(self._ray.get(ref))
+            except self._ray.exceptions.RayError as e:
+                problem = f"its Ray worker died ({type(e).__name__})"
+            yield self._running.pop(ref), problem
+
+    def stop(self) -> None:
+        for ref in self._running:
+            with suppress(Exception):
+                self._ray.cancel(ref, force=True)
+        self._running = {}
+
+
+def _run_there(folder: str, data: str = "") -> str:
+    """A run of a sweep, in the process that is its own; what went wrong, or ""."""
+    import torch
+
+    from covey.rounds.loop import run
+
+    torch.set_num_threads(1)
+    if data:
+        os.environ.setdefault("COVEY_DATA", data)
+    path = Path(folder)
+    if not (path / "config.toml").is_file():
+        return f"{path} is not there on a machine of the Ray cluster: use a folder that all of them share"
+    try:
+        job = Job("", Experiment.read(path / "config.toml"), path)
+        run(job.experiment, out=path, resume=job.begun, quiet=True, command=f"covey run {path}/config.toml")
+    except CoveyError as e:
+        return str(e)
+    except Exception as e:
+        return f"{type(e).__name__}: {e}"
+    return ""

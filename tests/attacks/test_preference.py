@@ -1,0 +1,144 @@
+"""Preference profiling: each attack where it must win, where it must fail, and against its closed form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from covey.attacks.preference.identity import identity_set
+from covey.attacks.preference.identity_sets import (
+    hit,
+    intersection,
+    last_set,
+    score,
+    sizes_by_likelihood,
+    sizes_by_moments,
+)
+from covey.crypto import fmd
+from covey.crypto.identity_math import effective_rate, guess_accuracy
+from covey.errors import CoveyError
+from covey.experiment.experiment import Experiment
+from covey.randomness import generator
+from covey.rounds.loop import run
+
+SIZES = (12, 12, 24, 36, 36)
+
+
+def drawn(k: int, p: float, t: int, truth: list[int], stream: int = 0) -> list[list[int]]:
+    random = generator("test sets", k, t, stream)
+    keys = fmd.generate_keys(k, p, random.bytes)
+    return [fmd.draw_set(keys, j, t, draw=random.bytes) for j in truth]
+
+
+@pytest.mark.parametrize(("k", "p", "t"), [(5, 0.5, 2), (7, 0.3, 3)])
+def test_the_uniform_guess_equals_its_closed_form(k: int, p: float, t: int) -> None:
+    truth = [i % k for i in range(800)]
+    hits = [hit(last_set([s], k), j) for s, j in zip(drawn(k, p, t, truth), truth)]
+    error = float(np.std(hits, ddof=1)) / len(hits) ** 0.5
+    assert abs(np.mean(hits) - guess_accuracy(k, p, t)) < 4 * error
+    assert error < 0.007  # so that the closed form of another reading would not pass
+
+
+def test_cluster_sizes_beat_the_uniform_guess() -> None:
+    truth = [j for j, n in enumerate(SIZES) for _ in range(n)] * 6
+    sets = drawn(5, 0.5, 2, truth)
+    uniform = np.mean([hit(last_set([s], 5), j) for s, j in zip(sets, truth)])
+    weighted = np.mean([hit(last_set([s], 5) * np.array(SIZES), j) for s, j in zip(sets, truth)])
+    assert weighted > 0.44 and uniform < 0.38
+
+
+def test_sizes_are_found_in_the_sets_themselves() -> None:
+    truth = [j for j, n in enumerate(SIZES) for _ in range(10 * n)]
+    sets = drawn(5, 0.5, 2, truth)
+    possible = [last_set([s], 5) for s in sets]
+    share = np.array(SIZES) / sum(SIZES)
+    moments = sizes_by_moments(sum(possible).tolist(), len(sets), effective_rate(5, 0.5, 2))  # type: ignore[union-attr]
+    assert moments / moments.sum() == pytest.approx(share, abs=0.08)
+    assert sizes_by_likelihood(possible) == pytest.approx(share, abs=0.08)
+
+
+def test_the_intersection_by_hand() -> None:
+    assert intersection([[0, 1, 2], [1, 2, 3]], 5).tolist() == [0, 1, 1, 0, 0]
+    assert intersection([[0, 1], [2, 3], [3, 4]], 5).tolist() == [
+        0,
+        0,
+        0,
+        1,
+        0,
+    ]  # moved: counting starts anew at [2, 3]
+    assert hit(intersection([[0, 1, 2], [1, 2, 3]], 5), 2) == 0.5 and hit(intersection([[0, 1]], 5), 4) == 0.0
+
+
+def test_controls_ignore_the_observation() -> None:
+    beliefs = {i: np.eye(3)[i % 3] for i in range(9)}
+    value, controls = score(beliefs, {i: i % 3 for i in range(9)})
+    assert value == 1.0
+    assert controls["largest cluster"] == pytest.approx(1 / 3) and controls["another client"] == pytest.approx(2 / 8)
+
+
+def test_a_message_without_identity_leaves_all_clusters_possible() -> None:
+    class Sealed:
+        blocks = (b"",)
+
+    class Open:
+        cluster = 2
+
+    assert identity_set(Sealed(), 4) == [0, 1, 2, 3] and identity_set(Open(), 4) == [2]
+
+
+def watched(algorithm: Any, attacks: list[Any], **more: Any) -> dict[str, dict[str, Any]]:
+    table: dict[str, Any] = {
+        "dataset": "digits",
+        "algorithm": algorithm,
+        "clients": 40,
+        "clusters": 5,
+        "partition": {"name": "label_sets", "public": 20},
+        "training": {"rounds": 5, "epochs": 3, "batch_size": 10, "lr": 0.1},
+        "attacks": attacks,
+        "evaluation": {"every": 5},
+        "engine": {"workers": 1},
+    }
+    return run(Experiment.of(table, **more), quiet=True).attacks
+
+
+def test_against_ifca_everything_works() -> None:
+    found = watched("ifca", ["a1", "a1_prior", "a1_intersection", "a1_bayes", "a2", "coalition"])
+    for name, one in found.items():
+        assert one["value"] > 0.95 and one["low"] > max(one["chance"], *one["controls"].values()), name
+        assert one["verdict"] == "broken" and one["used"]
+
+
+def test_against_mingledpie_with_encryption() -> None:
+    found = watched("mingledpie", ["a1", "a1_intersection", "a2", "coalition"], encryption="ckks")
+    a1 = found["a1"]
+    assert a1["low"] < a1["details"]["closed form"] < a1["high"]
+    assert len(set(a1["details"]["by round"].values())) == 1  # remembered sets: the same guess every round
+    assert found["a1_intersection"]["value"] == a1["value"]  # … and nothing to intersect
+    assert found["a2"]["value"] == pytest.approx(0.2) and found["a2"]["details"]["models"] == 0
+    assert found["coalition"]["value"] == 1.0 and found["coalition"]["verdict"] == "broken"
+
+
+def test_redrawn_sets_are_broken_by_intersection() -> None:
+    found = watched({"name": "mingledpie", "remember": "never"}, ["a1", "a1_intersection", "a1_bayes"])
+    assert found["a1_intersection"]["details"]["by round"]["5"] >= 0.85
+    assert found["a1_bayes"]["value"] >= 0.85 and found["a1"]["value"] < 0.5
+
+
+def test_a2_reads_models_that_nothing_seals() -> None:
+    for algorithm in ("mingledpie", "routing", "fedavg"):
+        assert watched(algorithm, ["a2"])["a2"]["value"] > 0.9
+
+
+def test_routing_hides_identities_exactly_until_a_client_helps() -> None:
+    attacks = ["a1", "a1_prior", "a1_intersection", "a1_bayes", "a2", "coalition"]
+    found = watched("routing", attacks, encryption="ckks", clients=15, training={"rounds": 2})
+    for name in ("a1", "a1_prior", "a1_intersection", "a1_bayes", "a2"):
+        assert found[name]["value"] == pytest.approx(0.2) and found[name]["verdict"] == "no leak seen"
+    assert found["coalition"]["value"] == 1.0
+
+
+def test_an_unknown_target_is_refused() -> None:
+    with pytest.raises(CoveyError, match="'identity' or 'preference'"):
+        watched("ifca", [{"name": "a1", "target": "colour"}])

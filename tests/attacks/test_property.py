@@ -1,0 +1,474 @@
+"""Property inference: its parts by hand, its traps, and runs on images with a planted property against their controls."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.metrics import roc_auc_score
+
+from covey.algorithms.contract import Client
+from covey.algorithms.fedavg import FedAvg, GlobalModel, LocalModel
+from covey.algorithms.ifca import IFCA, ClusterModels
+from covey.attacks.contract import Finding, Truth, View
+from covey.attacks.observe import Observers
+from covey.attacks.property.active import ActivePropertyInference
+from covey.attacks.property.passive import PropertyInference, averages
+from covey.attacks.property.score import OTHER, PROPERTY, Evidence, Labels, auc, forest, judge, labels_of
+from covey.attacks.property.update_features import update_features
+from covey.data.federation import Dataset, Federation
+from covey.data.partitions.property_split import PropertySplit
+from covey.engines.prepare import prepare
+from covey.errors import CoveyError
+from covey.experiment.experiment import Experiment
+from covey.learn.flat import Network
+from covey.learn.machine import Machine
+from covey.learn.work import Job, Losses, Train
+from covey.messages import decode, encode
+from covey.randomness import generator
+from covey.rounds.loop import run
+
+
+def planted(rows: int = 1200) -> Dataset:
+    """Noisy 6 × 6 images: the label brightens the upper half or the lower, the property (a fifth of the rows) a corner.
+
+    Pixel (5, 5) and pixel (5, 4) hold the row's number, so that a test can tell which rows somebody has.
+    """
+    random = np.random.default_rng(7)
+    y = random.integers(0, 2, rows)
+    mark = (random.random(rows) < 0.2).astype(np.uint8)
+    x = random.normal(100, 40, (rows, 6, 6))
+    x[y == 0, :3] += 30
+    x[y == 1, 3:] += 30
+    x[mark == 1, :2, :2] += 120
+    x = x.clip(0, 255).astype(np.uint8)
+    x[:, 5, 5], x[:, 5, 4] = np.arange(rows) // 256, np.arange(rows) % 256
+    kept = rows * 5 // 6
+    return Dataset("planted", x[:kept], y[:kept], x[kept:], y[kept:], ("up", "down"), attributes={"mark": mark[:kept]})
+
+
+def numbers(x: Any) -> set[int]:
+    return {int(a) * 256 + int(b) for a, b in zip(x[:, 5, 5], x[:, 5, 4])}
+
+
+DATA = planted()
+SPLIT = PropertySplit(attribute="mark", beta=10.0)
+
+
+def experiment(algorithm: str = "fedavg", **more: Any) -> Experiment:
+    table = {
+        "dataset": "digits",  # not read: the federation is given
+        "model": "fcnn",
+        "algorithm": {"name": algorithm, "weighting": "clients"},
+        "clients": 4,
+        "clusters": 1 if algorithm == "fedavg" else 2,
+        "training": {"rounds": 100, "steps": 1, "batch_size": 32, "lr": 0.1},
+        "start": {"common": False},
+        "exposure": {"every": 5, "choose_on": "batch"},
+        "evaluation": {"every": 1000},
+        "engine": {"workers": 1},
+    }
+    return Experiment.of(table, **more)
+
+
+def federation(seed: int = 0, placebo: bool = False, clients: int = 4) -> Federation:
+    return replace(SPLIT, placebo=placebo).make(DATA, clients, 1, seed)
+
+
+def found(chosen: Experiment, attack: PropertyInference | None = None, placebo: bool = False) -> tuple[Finding, float]:
+    result = run(
+        chosen,
+        attacks=[attack or PropertyInference(rows=1500, trees=40, remove_own=True)],
+        federation=federation(chosen.seed, placebo),
+        quiet=True,
+    )
+    return result.findings[0], result.accuracy["global"]
+
+
+def begun(attack: PropertyInference, algorithm: Any, defence: Any = None) -> tuple[Observers, Federation]:
+    cut = federation()
+    _, network, setting = prepare(experiment(algorithm.name), cut)
+    return Observers([attack], setting, network, cut, {}, algorithm=algorithm, defence=defence), cut
+
+
+# What a client's round is drawn from
+
+
+def client(cut: Federation, i: int, round: int) -> Client:
+    _, _, setting = prepare(experiment(), cut)
+    return Client(i, round, 0, len(cut.clients[i]), setting.plan, setting, {}, {}, data=None)  # type: ignore[arg-type]
+
+
+def test_the_victim_trains_on_property_rows_in_every_fifth_round_and_only_there() -> None:
+    from covey.experiment.exposure import Exposure, expose
+
+    cut = federation()
+    marked = set(np.flatnonzero(DATA.attributes["mark"]))
+    for round, shown in ((4, 0), (5, 1), (6, 0), (10, 1)):
+        me = client(cut, 0, round)
+        (work,) = [next(expose(Exposure(every=5), cut, me, FedAvg().client(me, GlobalModel(torch.zeros(3)))))]
+        rows = set(cut.clients[0][work.on.numpy()])  # type: ignore[union-attr]
+        assert (rows <= marked) if shown else not (rows & marked)
+        assert me.notes == {"property": shown}
+    me = client(cut, 2, 5)
+    work = next(expose(Exposure(every=5), cut, me, FedAvg().client(me, GlobalModel(torch.zeros(3)))))
+    assert work.on is None and me.notes == {}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("round", [4, 5])
+def test_models_are_compared_on_the_very_batch_that_is_then_trained_on(round: int) -> None:
+    from covey.experiment.exposure import Exposure, expose
+
+    cut = federation()
+    me = client(cut, 0, round)
+    network = Network.of("fcnn", DATA)
+    machine = Machine(network, DATA.x_train, DATA.y_train)
+    models = torch.randn(2, network.d, generator=torch.Generator().manual_seed(0)) / 20
+    turn = expose(Exposure(every=5, choose_on="batch"), cut, me, IFCA().client(me, ClusterModels(models)))
+    asked = next(turn)
+    assert isinstance(asked, Losses) and asked.on is not None and len(asked.on) == 32
+    train = turn.send(torch.tensor([1.0, 2.0]))
+    assert isinstance(train, Train)
+    from covey.randomness import key
+
+    rows = torch.from_numpy(cut.clients[0])
+    job = key(me.seed, me.round, me.id, 0)  # as a host has it
+    by_batch = replace(train, on=asked.on, plan=replace(train.plan, batch_size=0))
+    drawn, again = machine.compute([Job(rows, job, train)])[0], machine.compute([Job(rows, job, by_batch)])[0]
+    assert torch.allclose(drawn, again, atol=1e-6) and not torch.equal(drawn, train.start)
+
+
+def test_a_schedule_without_a_victim_is_refused() -> None:
+    chosen = Experiment.of(dataset="digits", exposure={"every": 5}, training={"rounds": 1}, engine={"workers": 1})
+    with pytest.raises(CoveyError, match="partition with a victim"):
+        run(chosen, quiet=True)
+    with pytest.raises(CoveyError, match="choose_on"):
+        Experiment.of(exposure={"choose_on": "mood"})
+
+
+# Features
+
+
+def test_features_are_pooled_magnitudes_of_unit_length_without_biases() -> None:
+    # softmax on 2 × 2 images with 2 classes: weight [2, 4], bias [2]. Blocks of two inputs at 4 features.
+    network = Network("softmax", (2, 2), 2)
+    update = torch.tensor([[1.0, -3.0, 2.0, 0.0, 0.0, 0.0, -4.0, 1.0, 9.0, 9.0]])
+    pooled = torch.tensor([[3.0, 2.0, 0.0, 4.0]]) / 29**0.5
+    assert torch.allclose(update_features(network, update, limit=4), pooled)
+    assert torch.allclose(update_features(network, -5 * update, limit=4), pooled)
+    assert update_features(network, update, limit=100).shape == (1, 8)
+
+
+def test_convolutions_keep_one_feature_for_each_pair_of_channels() -> None:
+    network = Network("lfw_cnn", (16, 16, 3), 2)
+    update = torch.zeros(1, network.d)
+    network.unflatten(update)["body.0.weight"][0, 5, 1] = torch.tensor([[0.0, 1.0, 0.0], [0.0, -2.0, 0.0], [0.0] * 3])
+    rows = update_features(network, update, limit=96)
+    assert int((rows != 0).sum()) == 1 and rows[0, 5 * 3 + 1] == 1.0
+
+
+def test_groups_hold_one_update_of_the_kind_and_others() -> None:
+    # Others are 10, 20, 30 and the marked one is 1000: groups of 2 are (1000 + other) / 2, or two others' mean.
+    others = torch.tensor([[[10.0], [20.0], [30.0]]])
+    marked = torch.tensor([[[1000.0]]])
+    with_it = averages(marked, others, 50, 2, PROPERTY, generator(1))
+    without = averages(others, others, 50, 2, OTHER, generator(1))
+    assert set(with_it.flatten().tolist()) == {505.0, 510.0, 515.0}
+    assert {round(v) for v in without.flatten().tolist()} == {15, 20, 25}
+
+
+# Scores
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=40))
+def test_auc_is_that_of_scikit_learn(pairs: list[tuple[int, bool]]) -> None:
+    score = np.array([p[0] for p in pairs], float)
+    truth = np.array([p[1] for p in pairs], np.int64)
+    if truth.min() == truth.max():
+        assert np.isnan(auc(score, truth))
+    else:
+        assert auc(score, truth) == pytest.approx(roc_auc_score(truth, score))
+
+
+def test_a_row_is_true_only_where_the_victim_was_with_its_property_batch() -> None:
+    notes = [{0: {"cluster": 0, "property": 1}}, {0: {"cluster": 1, "property": 1}}, {0: {"cluster": 1, "property": 0}}]
+    round, cluster = np.repeat([1, 2, 3], 2), np.tile([0, 1], 3)
+    labels = labels_of(Truth(federation(), notes), round, cluster)  # type: ignore[arg-type]
+    assert labels.property.tolist() == [1, 0, 0, 1, 0, 0]
+    assert labels.victim.tolist() == [True, False, False, True, False, True]
+    # Without clusters (FedAvg) there is one; a round in which the victim was away is no row of its.
+    labels = labels_of(Truth(federation(), [{0: {"property": 1}}, {}]), np.array([1, 2]), np.array([0, 0]))
+    assert (labels.property.tolist(), labels.victim.tolist()) == ([1, 0], [True, False])
+
+
+def evidence(seed: int = 0) -> tuple[Evidence, Labels]:
+    """Simulated rows whose first feature tells the property, observed ones likewise."""
+    random = np.random.default_rng(seed)
+    kind = np.arange(300) % 3
+    simulated = random.normal(size=(300, 5))
+    simulated[kind == PROPERTY, 0] += 3
+    truth = (np.arange(100) % 5 == 0).astype(np.int64)
+    observed = random.normal(size=(100, 5))
+    observed[truth == 1, 0] += 3
+    rows = Evidence(
+        simulated,
+        kind,
+        np.full(300, 2),
+        observed,
+        np.arange(100),
+        np.zeros(100, np.int64),
+        observed[:0],
+        np.full(100, np.nan),
+    )
+    return rows, Labels(truth, np.ones(100, bool))
+
+
+def test_the_forest_is_fitted_on_simulated_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, labels = evidence()
+    fitted: list[Any] = []
+    fit = RandomForestClassifier.fit
+
+    def watch(self: Any, x: Any, y: Any) -> Any:
+        fitted.append((x, y))
+        return fit(self, x, y)
+
+    monkeypatch.setattr(RandomForestClassifier, "fit", watch)
+    scores = judge(rows, labels, seed=1)
+    assert scores.auc > 0.9 and scores.low > 0.8
+    assert abs(scores.controls["placebo property"] - 0.5) < 0.25 and abs(scores.controls["shuffled truth"] - 0.5) < 0.05
+    known = {round(float(v), 6) for v in rows.simulated[:, 1]}
+    for x, y in fitted:  # one forest for the property, one for the placebo: each saw 200 of the 300 simulated rows
+        chosen = rows.simulated[(rows.kind == OTHER) | (rows.kind == (PROPERTY if x is fitted[0][0] else 2))]
+        back = x[:, 1] * (chosen[:, 1].std() + 1e-8) + chosen[:, 1].mean()
+        assert len(x) == len(y) == 200
+        assert all(min(abs(v - k) for k in known) < 1e-4 for v in back)
+
+
+def test_observed_rows_do_not_change_what_the_forest_learnt() -> None:
+    rows, _ = evidence()
+    more = replace(rows, observed=np.concatenate([rows.observed, 50 + rows.observed]))
+    assert np.array_equal(forest(rows, PROPERTY, 20, 0)(rows.observed), forest(more, PROPERTY, 20, 0)(rows.observed))
+
+
+# What the attack has and does
+
+
+def test_auxiliary_rows_are_the_attackers_own_and_none_of_the_victims() -> None:
+    attack = PropertyInference()
+    observers, cut = begun(attack, FedAvg())
+    known = attack.knowledge
+    assert numbers(known.x) == set(cut.clients[1].tolist())
+    assert not numbers(known.x) & set(cut.clients[0].tolist())
+    assert numbers(known.x[attack.pools[PROPERTY]]) == set(np.asarray(cut.notes["attacker_property"]).tolist())
+    marks = known.attributes["mark"]
+    assert marks[attack.pools[PROPERTY]].all() and not marks[attack.pools[OTHER]].any()
+    assert set(attack.pools[2]) <= set(attack.pools[OTHER])
+    assert len(observers.machines[0].samples.y) == len(cut.clients[1])
+
+
+def test_every_cluster_is_simulated_from_its_own_model() -> None:
+    attack = PropertyInference(simulated=2, rows=10**6, warm_up=1)
+    begun(attack, IFCA())
+    models = torch.randn(2, attack.knowledge.network.d)
+    assert attack.observe(View(1, "server", "client:1", ClusterModels(models))) is None  # warm-up
+    thinking = attack.observe(View(2, "server", "client:1", ClusterModels(models)))
+    works = next(thinking)  # type: ignore[arg-type]
+    assert isinstance(works, list) and len(works) == 2 * 3 * 2  # clusters × kinds × updates (a group is 2 as well)
+    for j, half in enumerate((works[:6], works[6:])):
+        assert all(isinstance(w, Train) and torch.equal(w.start, models[j]) for w in half)
+    pools = [set(pool.tolist()) for pool in attack.pools.values()]
+    assert all(set(w.on.tolist()) in pools for w in works)  # type: ignore[union-attr]
+
+
+def test_an_observed_row_is_the_update_of_the_round_before() -> None:
+    attack = PropertyInference(rows=1, warm_up=1)
+    begun(attack, FedAvg())
+    d = attack.knowledge.network.d
+    first, second = torch.randn(2, d, generator=torch.Generator().manual_seed(3))
+    for round, model in ((2, first), (3, second), (5, first)):
+        attack._compare(round, model[None])
+        attack.memory["before"] = (round, model[None])
+    assert [r.tolist() for r in attack.memory["round"]] == [[2]]  # round 4 was missed: no row for 3 or 4
+    expected = update_features(attack.knowledge.network, (second - first)[None])
+    assert np.allclose(attack.memory["observed"][0], expected, atol=1e-3)
+
+
+def test_less_its_own_share_an_update_is_that_of_the_others() -> None:
+    attack = PropertyInference(rows=1, warm_up=1)
+    begun(attack, FedAvg())
+    network = attack.knowledge.network
+    start, *moves = torch.randn(5, network.d, generator=torch.Generator().manual_seed(4))  # of four clients, ours first
+    attack.observe(View(2, "server", "client:1", GlobalModel(start)))
+    attack.observe(View(2, "client:1", "server", LocalModel(start + moves[0], 10)))
+    attack.observe(View(3, "server", "client:1", GlobalModel(start + sum(moves) / 4)))  # type: ignore[operator]
+    with_own = update_features(network, sum(moves)[None])  # type: ignore[index]
+    without = update_features(network, sum(moves[1:])[None])  # type: ignore[index]
+    assert np.allclose(attack.memory["observed"][0], with_own, atol=1e-3)
+    assert np.allclose(attack.memory["without_own"][0], without, atol=1e-3)
+
+
+def test_each_way_of_scoring_has_the_forest_of_its_group_size() -> None:
+    rows, labels = evidence()
+    # Groups of 2 tell by the first feature, groups of 1 by the second; so do observed rows with and without its own upload.
+    swapped = rows.simulated[:, [1, 0, 2, 3, 4]]
+    both = replace(
+        rows,
+        simulated=np.concatenate([rows.simulated, swapped]),
+        kind=np.tile(rows.kind, 2),
+        size=np.repeat([2, 1], len(rows.kind)),
+        without_own=rows.observed[:, [1, 0, 2, 3, 4]],
+    )
+    plain, removed = judge(both, labels, seed=1), judge(both, labels, seed=1, remove_own=True)
+    assert min(plain.auc, removed.auc) > 0.9
+    assert plain.details["own contribution removed"] == removed.auc
+    assert removed.details["own contribution kept"] == plain.auc
+    assert plain.details["rows the forest learnt from"] == removed.details["rows the forest learnt from"] == 200
+    wrong = forest(both, PROPERTY, 40, 1, size=2)(both.without_own)
+    assert auc(wrong, labels.property) < 0.7
+
+
+def test_what_it_keeps_is_features_and_one_past_round() -> None:
+    attack = PropertyInference(rows=600, trees=10)
+    run(experiment(), attacks=[attack], federation=federation(), quiet=True)
+    d = attack.knowledge.network.d
+    whole = [a for a in _arrays(attack.memory) if a.shape[-1] == d]
+    assert sum(a.size if isinstance(a, np.ndarray) else a.numel() for a in whole) <= 3 * d
+    assert len(whole) <= 3  # the last models, the last update, its own last upload
+    assert len(np.concatenate(attack.memory["kind"])) < 2 * 900  # of both group sizes
+    again = PropertyInference(rows=600, trees=10, memory=decode(encode(attack.memory)))
+    assert np.array_equal(again.evidence().observed, attack.evidence().observed)
+
+
+def _arrays(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [a for v in value.values() for a in _arrays(v)]
+    if isinstance(value, list | tuple):
+        return [a for v in value for a in _arrays(v)]
+    return [value] if isinstance(value, np.ndarray | torch.Tensor) else []
+
+
+def test_the_defence_is_simulated_too() -> None:
+    from covey.defences.dp_sgd import DPSGD
+
+    attack = PropertyInference(rows=10**6, warm_up=1)
+    begun(attack, FedAvg(), DPSGD(clip=0.5, noise=0.2))
+    thinking = attack.observe(View(2, "server", "client:1", GlobalModel(torch.zeros(attack.knowledge.network.d))))
+    works = next(thinking)  # type: ignore[arg-type]
+    assert {(w.plan.clip, w.plan.noise) for w in works} == {(0.5, 0.2)}  # type: ignore[union-attr]
+
+
+# The active attack
+
+
+def turn_of(attack: ActivePropertyInference, model: torch.Tensor, memory: dict[str, Any]) -> tuple[Train, Any]:
+    """One turn of the attacker, in which training adds 1 to every parameter and 2 to the head."""
+    setting = attack.knowledge.setting
+    me = Client(1, 5, 0, len(attack.marks), setting.plan, setting, memory, {}, data=None)  # type: ignore[arg-type]
+    turn = attack.client(me, GlobalModel(model))
+    (work,) = next(turn)  # type: ignore[misc]
+    assert isinstance(work, Train)
+    change = torch.ones_like(work.start)
+    change[len(model) :] = 2
+    with pytest.raises(StopIteration) as stop:
+        turn.send([work.start + change])
+    return work, stop.value.value
+
+
+def test_the_active_attacker_scales_up_and_keeps_its_head() -> None:
+    attack = ActivePropertyInference(gamma=5.0, alpha=0.9)
+    _, cut = begun(attack, FedAvg())
+    d, size = attack.knowledge.network.d, attack.knowledge.network.head_size(2)
+    model, memory = torch.arange(d, dtype=torch.float32), dict[str, Any]()
+    work, reply = turn_of(attack, model, memory)
+    assert len(work.start) == d + size and work.head is not None and work.head.share == 0.9
+    marks = np.isin(cut.clients[1], np.asarray(cut.notes["attacker_property"]))
+    assert work.head.labels.tolist() == marks.astype(int).tolist()
+    assert torch.equal(reply.model, model + 5)  # w + γ (w_local − w), without the head
+    assert memory["head"].tolist() == [2.0] * size
+    work, _ = turn_of(attack, model, memory)
+    assert work.start[d:].tolist() == [2.0] * size
+    assert attack.replaces == 1
+
+
+def test_without_its_head_and_scale_the_active_attacker_is_an_honest_client() -> None:
+    short = experiment("ifca", training={"rounds": 6})
+    honest = run(short, federation=federation(), quiet=True).state.models
+    attack = ActivePropertyInference(alpha=1.0, gamma=1.0, rows=500, trees=5, warm_up=1)
+    active = run(short, attacks=[attack], federation=federation(), quiet=True).state.models
+    bent = run(short, attacks=[replace(attack, gamma=5.0, memory={})], federation=federation(), quiet=True).state.models
+    assert torch.allclose(honest, active, atol=1e-5)
+    assert not torch.allclose(honest, bent, atol=1e-3)
+
+
+# Runs
+
+
+def test_a_planted_property_leaks_and_its_controls_do_not() -> None:
+    runs = [found(experiment(seed=seed)) for seed in range(3)]
+    kept = [f.details["own contribution kept"] for f, _ in runs]
+    assert np.mean([f.value for f, _ in runs]) > 0.8 and np.mean(kept) > 0.7
+    assert np.mean([f.value for f, _ in runs]) > np.mean(kept)
+    assert abs(np.mean([f.controls["placebo property"] for f, _ in runs]) - 0.5) < 0.15
+    assert np.mean([accuracy for _, accuracy in runs]) > 0.75  # the main task is learnt
+    placebos = [found(experiment(seed=seed), placebo=True)[0].value for seed in range(3)]
+    assert abs(np.mean(placebos) - 0.5) < 0.15
+
+
+def test_noise_on_clients_hides_it() -> None:
+    defence = {"name": "dp_sgd", "clip": 0.5, "noise": 0.5}
+    values = [found(experiment(seed=seed, defence=defence))[0].value for seed in range(3)]
+    assert abs(np.mean(values) - 0.5) < 0.15
+
+
+def test_it_works_on_clusters_and_says_what_it_assumed() -> None:
+    finding, _ = found(experiment("ifca"), ActivePropertyInference(rows=900, trees=40, gamma=5.0))
+    assert finding.value > 0.6 and finding.chance == 0.5 and finding.metric == "AUC"
+    assert finding.details["simulated group"] == 2 and finding.details["first round scored"] == 11
+    assert finding.details["of them with the property"] <= 18
+    kinds = [p["kind"] for p in finding.details["pictures"]]
+    assert kinds == ["scatter", "histogram"]
+    dots = finding.details["pictures"][0]
+    assert len(dots["x"]) == len(dots["y"]) == len(dots["label"]) == min(250, finding.details["rows scored"])
+    encode(finding)
+
+
+def test_misuse_is_refused() -> None:
+    with pytest.raises(CoveyError, match="at least 1"):
+        PropertyInference(aggregates=0)
+    with pytest.raises(CoveyError, match="one client"):
+        PropertyInference(vantage="server")
+    with pytest.raises(CoveyError, match="gamma"):
+        ActivePropertyInference(gamma=0.0)
+    with pytest.raises(CoveyError, match="partition = 'property'"):
+        run(Experiment.of(dataset="digits", training={"rounds": 1}, attacks=["property"]), quiet=True)
+    with pytest.raises(CoveyError, match="too few rounds"):
+        run(experiment(training={"rounds": 1}), attacks=[PropertyInference()], federation=federation(), quiet=True)
+
+
+@pytest.mark.slow
+def test_race_leaks_from_a_gender_classifier_on_real_faces() -> None:
+    """A small network and few rounds, for a CPU: minutes. The paper's network is in `covey reproduce property_inference`."""
+    if not os.environ.get("COVEY_DATA"):
+        pytest.skip("COVEY_DATA is not set: UTKFace is read from there")
+    findings = []
+    for seed in range(2):
+        faces = experiment(
+            dataset="utkface:gender",
+            model="cnn",
+            clients=5,
+            seed=seed,
+            partition={"name": "property", "attribute": "black", "beta": 10.0},
+            training={"rounds": 400, "lr": 0.05},
+        )
+        result = run(faces, attacks=[PropertyInference(rows=1500, remove_own=True)], quiet=True)
+        findings.append(result.findings[0])
+        assert result.accuracy["global"] > 0.6
+    assert np.mean([f.value for f in findings]) > 0.6
+    assert abs(np.mean([f.controls["placebo property"] for f in findings]) - 0.5) < 0.15

@@ -1,0 +1,427 @@
+"""The audit: which attacks are run where, what a matrix says of them, and that it never says more than was measured."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import asdict
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given as sampled
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from covey.algorithms import ALGORITHMS
+from covey.attacks import ATTACKS
+from covey.attacks.applies import (
+    APPLIES,
+    CATEGORY,
+    CLIENT,
+    COALITION,
+    COLUMNS,
+    EAVESDROPPER,
+    IDENTITY,
+    LINKAGE,
+    MEMBERSHIP,
+    MODELS,
+    PREFERENCE,
+    PROPERTY,
+    ROWS,
+    SECOND,
+    SERVER,
+)
+from covey.attacks.contract import Finding, Scale
+from covey.attacks.preference.model_sensitivity import A2
+from covey.audit import runs as auditing
+from covey.audit.matrix import (
+    FAILED,
+    GIVEN,
+    INAPPLICABLE,
+    LEAKING,
+    NOBODY,
+    NOTHING_SEEN,
+    UNKNOWN,
+    VERDICTS,
+    Audit,
+    fill,
+)
+from covey.audit.runs import audit, combinations, sittings, survey, write
+from covey.audit.text import lines
+from covey.errors import CoveyError
+from covey.experiment.experiment import Experiment
+from covey.report.sections.privacy import read_findings
+from covey.results.folder import Run
+from covey.rounds.loop import run as run_once
+
+SMALL: dict[str, Any] = {
+    "clients": 8,
+    "clusters": 2,
+    "partition": {"name": "label_sets", "public": 20},
+    "training": {"rounds": 3, "epochs": 1, "batch_size": 10, "lr": 0.1},
+    "start": {"common": False},
+    "engine": {"workers": 1},
+    "attacks": [
+        {"name": "category", "subsets": 300, "rows": 100}
+    ],  # its settings are kept, so that the tests are quick
+}
+
+
+def small(**changes: Any) -> Experiment:
+    return Experiment.of(SMALL, **changes)
+
+
+def finding(value: float, low: float, high: float, chance: float = 0.5, **more: Any) -> dict[str, Any]:
+    bar = max([chance, *more.get("controls", {}).values()])
+    verdict = "no leak seen" if low <= bar else "broken" if value >= 0.95 else "leaks"
+    base = {"vantage": "v", "metric": "m", "controls": {}, "used": "all", "details": {}, "verdict": verdict}
+    return base | {"value": value, "low": low, "high": high, "chance": chance} | more
+
+
+def matrix(experiment: Experiment, done: dict[tuple[str, str], dict[str, Any]], **failed: str) -> Audit:
+    heading: dict[str, Any] = dict.fromkeys(
+        ("algorithm", "dataset", "stand_in", "partition", "defence", "encryption"), ""
+    )
+    counts: dict[str, Any] = dict.fromkeys(("clients", "clusters", "rounds", "seed"), 1)
+    problems = {(name, SERVER): why for name, why in failed.items()}
+    cells = fill(experiment, {w: (f, "runs/x/report.html") for w, f in done.items()}, problems)
+    return Audit(**heading, **counts, accuracy=0.5, cells=cells, runs=())
+
+
+def test_the_table_speaks_of_every_attack() -> None:
+    assert set(APPLIES) == set(ATTACKS)
+    assert {rule.row for rule in APPLIES.values()} == set(ROWS)
+    assert {column for rule in APPLIES.values() for column in rule.columns} == set(COLUMNS)
+    active = {name for name, cls in ATTACKS.items() if hasattr(cls, "replaces")}
+    assert {name for name, rule in APPLIES.items() if rule.active} == active
+
+
+def test_who_watches_together() -> None:
+    first, second = sittings(small(algorithm="ifca"))
+    assert ("a1", SERVER) in first and ("a1", EAVESDROPPER) in second and ("coalition", COALITION) in first
+    assert {("category", CLIENT), ("loss_membership", CLIENT), ("a2", SERVER)} <= set(first)
+    join = {"initial": 6, "join": 2, "join_every": 1}
+    loss = ("loss_membership", CLIENT)
+    assert sittings(small(algorithm="sattler", participation=join)) == [(loss,), (("acquisition", CLIENT),)]
+    assert sittings(small(algorithm="sattler")) == [(loss,)]  # nobody joins: nothing to acquire
+    assert sittings(small(algorithm="local")) == [()]  # no attack has anything to read; still a run, for the accuracy
+    (cloud,) = sittings(small(algorithm="fedcaprivacy"))
+    assert [c for name, c in cloud if name != "loss_membership"] == [SECOND] * 6 and loss in cloud
+
+
+def test_who_sees_the_models_in_the_clear_learns_what_a_client_learns_of_them() -> None:
+    leak = {("loss_membership", CLIENT): finding(0.8, 0.7, 0.9)}
+    for algorithm, encryption, plain in (
+        ("scaffold", "none", True),
+        ("mingledpie", "none", True),
+        ("mingledpie", "ckks", False),
+        ("fedcaprivacy", "none", False),
+    ):
+        made = matrix(small(algorithm=algorithm, encryption=encryption, clusters=4), leak)
+        assert made.cell(MEMBERSHIP, COALITION).carried == CLIENT  # the client is one of them
+        for column in (SERVER, EAVESDROPPER):
+            assert (made.cell(MEMBERSHIP, column).carried == CLIENT) == plain
+
+
+@sampled(st.sampled_from(sorted(ALGORITHMS)), st.sampled_from(["label_sets", "iid"]), st.integers(1, 3), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_every_cell_has_a_verdict_and_a_reason(name: str, partition: str, rounds: int, sealed: bool) -> None:
+    encryption = ALGORITHMS[name].encryptions[-1 if sealed else 0]  # type: ignore[attr-defined]
+    experiment = Experiment.of(
+        SMALL, algorithm=name, partition={"name": partition}, training={"rounds": rounds}, encryption=encryption
+    )
+    for sitting in sittings(experiment):
+        names = [attack for attack, _ in sitting]
+        assert len(set(names)) == len(names)
+        assert len(names) == 1 or not any(APPLIES[n].active for n in names)
+    made = matrix(experiment, {})
+    assert [(c.row, c.column) for c in made.cells] == [(r, c) for r in ROWS for c in COLUMNS]
+    for cell in made.cells:
+        assert cell.verdict in VERDICTS and cell.why
+        assert cell.verdict not in (NOTHING_SEEN, "leaks", "broken")  # nothing was run, so nothing was seen
+        assert (cell.verdict == NOBODY) == (cell.column == SECOND and name != "fedcaprivacy")
+
+
+def test_a_cell_shows_its_worst_attack_first() -> None:
+    none, leak = finding(0.6, 0.4, 0.8), finding(0.8, 0.7, 0.9)
+    beaten = finding(0.9, 0.85, 0.95, controls={"largest": 0.9})  # a higher score, which its control reaches too
+    made = matrix(small(), {("a1", SERVER): none, ("a1_prior", SERVER): beaten, ("a1_bayes", SERVER): leak})
+    cell = made.cell(IDENTITY, SERVER)
+    assert cell.verdict == "leaks" and [t.attack for t in cell.tried] == ["a1_bayes", "a1", "a1_prior"]
+    assert cell.tried[2].control == "largest" and cell.tried[1].excess == pytest.approx(0.2)
+    assert made.worst(IDENTITY) is cell  # the coalition has the same verdict, but only carried over
+
+
+def test_leaks_carry_over_to_who_sees_more_and_nothing_else_does() -> None:
+    leaks = matrix(small(), {("category", CLIENT): finding(0.8, 0.7, 0.9)})
+    for column in (SERVER, COALITION, EAVESDROPPER):
+        assert leaks.cell(CATEGORY, column).verdict == "leaks" and leaks.cell(CATEGORY, column).carried == CLIENT
+    calm = matrix(small(), {("category", CLIENT): finding(0.5, 0.4, 0.6)})
+    for column in (SERVER, COALITION, EAVESDROPPER):
+        assert calm.cell(CATEGORY, column).verdict == UNKNOWN and "who sees less" in calm.cell(CATEGORY, column).why
+    # What the server learns of a client's labels, another client does not.
+    labels = matrix(small(), {("a2", SERVER): finding(1.0, 0.8, 1.0)})
+    assert labels.cell(PREFERENCE, CLIENT).verdict == UNKNOWN and labels.cell(PREFERENCE, COALITION).carried == SERVER
+
+
+def test_an_attack_that_saw_nothing_is_not_no_leak() -> None:
+    blind = finding(0.5, 0.0, 1.0, used="no model was seen in the clear")
+    cell = matrix(small(), {("loss_membership", CLIENT): blind}).cell(MEMBERSHIP, CLIENT)
+    assert cell.verdict == FAILED and "no model was seen" in cell.why and not cell.tried
+
+
+def test_what_an_interval_leaves_open_is_said() -> None:
+    wide = finding(0.36, 0.19, 0.57, chance=0.2, details={"closed form": 0.36})
+    cell = matrix(small(), {("a1", SERVER): wide}).cell(IDENTITY, SERVER)
+    assert cell.verdict == NOTHING_SEEN and "up to 0.57 is not excluded" in cell.why
+    assert "the closed form expects 0.360" in cell.tried[0].used
+
+
+def test_known_clusters_spoil_sealed_labels() -> None:
+    done = {("coalition", COALITION): finding(1.0, 0.9, 1.0), ("a2", SERVER): finding(0.5, 0.2, 0.8)}
+    made = matrix(small(algorithm="mingledpie", encryption="ckks"), done)
+    assert "cluster identity is broken here" in made.cell(PREFERENCE, COALITION).why
+    assert "cluster identity" not in made.cell(PREFERENCE, SERVER).why
+
+
+def test_a_score_below_one_half_is_said_to_be() -> None:
+    made = matrix(small(), {("loss_membership", CLIENT): finding(0.2, 0.1, 0.3)})
+    cell = made.cell(MEMBERSHIP, CLIENT)
+    assert cell.verdict == NOTHING_SEEN and "other way round it would score 0.800" in cell.why
+
+
+def test_the_attacker_who_reckons_with_noise_counts() -> None:
+    details = {"noise_aware": 0.8, "noise_aware_leak": 0.2, "noise_aware_leak_low": 0.1, "noise_aware_leak_high": 0.3}
+    found = finding(0.4, 0.3, 0.5, chance=0.3, controls={"all present": 0.6}, details=details)
+    cell = matrix(small(), {("category", CLIENT): found}).cell(CATEGORY, CLIENT)
+    assert cell.verdict == "leaks" and [t.attack for t in cell.tried] == ["category_noise_aware", "category"]
+    assert cell.tried[0].control_value == pytest.approx(0.6) and cell.tried[0].low == pytest.approx(0.7)
+
+
+def test_combinations_keep_what_the_experiment_says() -> None:
+    base = small(algorithm={"name": "mingledpie", "rate": 0.3}, defence={"name": "ldp", "epsilon": 3.0})
+    made = combinations(base, ["ifca", "mingledpie"], ["none", "ldp", "ckks", "ldp+ckks"])
+    named = [(e.algorithm.name, e.defence.name if e.defence else "", e.encryption) for e in made]
+    assert named == [
+        ("ifca", "", "none"),
+        ("ifca", "ldp", "none"),
+        ("mingledpie", "", "none"),
+        ("mingledpie", "ldp", "none"),
+        ("mingledpie", "", "ckks"),
+        ("mingledpie", "ldp", "ckks"),
+    ]
+    assert made[2].algorithm.rate == 0.3 and made[3].defence.epsilon == 3.0
+    with pytest.raises(CoveyError, match="did you mean 'ldp'"):
+        combinations(base, ["ifca"], ["lpd"])
+    with pytest.raises(CoveyError, match="did you mean 'ifca'"):
+        combinations(base, ["ifac"], ["none"])
+    with pytest.raises(CoveyError, match="add 'none'"):
+        combinations(base, ["ifca"], ["ckks"])
+
+
+class Links(HTMLParser):
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.hrefs: set[str] = set()
+        self.ids: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.hrefs |= {v for k, v in attrs if k == "href" and v}
+        self.ids |= {v for k, v in attrs if k == "id" and v}
+
+
+def test_ifca_from_run_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = audit(small(), tmp_path, quiet=True)
+    assert made.cell(IDENTITY, SERVER).verdict == "broken"  # IFCA's replies say the cluster
+    assert {t.attack for t in made.cell(IDENTITY, EAVESDROPPER).tried} == {n for n in APPLIES if n.startswith("a1")}
+    assert made.cell(MODELS, CLIENT).verdict == GIVEN and made.cell(PROPERTY, CLIENT).verdict == INAPPLICABLE
+    assert made.cell(LINKAGE, SERVER).why == "no rows are shuffled here"
+    (category,) = made.cell(CATEGORY, CLIENT).tried
+    assert 0 <= category.low <= category.value <= category.high <= 1
+    assert made.accuracy is not None and made.accuracy > 0.5
+    monkeypatch.setattr(auditing, "run", lambda *a, **k: pytest.fail("a finished run was run again"))
+    assert audit(small(), tmp_path, quiet=True) == made
+    json_path, page_path = write([made], tmp_path, "covey audit <b>x</b>")
+    content = json.loads(json_path.read_text())
+    assert content["schema"] == 1 and Audit.of(content["audits"][0]) == made
+    page = page_path.read_text()
+    links = Links(page)
+    assert {h[1:] for h in links.hrefs if h.startswith("#")} <= links.ids
+    reports = {h for h in links.hrefs if not h.startswith(("#", "data:"))}
+    assert len(reports) == 2 and all((tmp_path / h).is_file() for h in reports)
+    assert not re.search(r"https?://(?!www\.w3\.org)", page) and "<b>x</b>" not in page
+    text = "\n".join(lines([made]))
+    assert "server: a1 1.000" in text and "which proves nothing" in text and "secure" not in text + page
+
+
+def test_hidden_identities_fall_to_one_client(tmp_path: Path) -> None:
+    made = audit(small(algorithm="mingledpie", encryption="ckks", clients=12, clusters=4), tmp_path, quiet=True)
+    assert made.cell(IDENTITY, COALITION).verdict == "broken"
+    sealed = made.cell(PREFERENCE, SERVER)
+    assert sealed.verdict == NOTHING_SEEN and "no plain model" in sealed.why
+    assert "broken here" in made.cell(PREFERENCE, COALITION).why
+
+
+def test_one_failing_attack_costs_its_own_cell_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: A2, truth: Any) -> Any:
+        raise CoveyError("a2 lost its way")
+
+    monkeypatch.setattr(A2, "finding", fails)
+    made = audit(small(algorithm="fedavg"), tmp_path, quiet=True)
+    assert made.cell(PREFERENCE, SERVER).verdict == FAILED and "lost its way" in made.cell(PREFERENCE, SERVER).why
+    assert made.cell(MEMBERSHIP, CLIENT).tried
+
+
+def test_a_survey_says_what_cannot_be_run(tmp_path: Path) -> None:
+    shared_layers = small(layers={"personal": 1})
+    fedavg, cloud = survey(shared_layers, tmp_path, ["fedavg", "fedcaprivacy"], ["none"], quiet=True)
+    assert not fedavg.problem and "layers.personal" in cloud.problem and not cloud.cells
+    links = Links(write([fedavg, cloud], tmp_path)[1].read_text())
+    assert {h[1:] for h in links.hrefs if h.startswith("#")} <= links.ids
+    assert any("refused" in line for line in lines([fedavg, cloud]))
+    assert [c for c in fedavg.cells if c.verdict in LEAKING]
+
+
+def test_the_command(tmp_path: Path) -> None:
+    def covey(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "covey", "audit", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    (tmp_path / "config.toml").write_text(small(algorithm="fedavg").toml())  # the folder of a run
+    done = covey(str(tmp_path), "--set", "training.rounds=2", "--out", str(tmp_path / "a"), "--json")
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert content["audits"][0]["rounds"] == 2 and (tmp_path / "a" / "audit.html").is_file()
+    wrong = covey("ifca-digits", "--defences", "ldp")
+    assert wrong.returncode == 2 and "add --matrix" in wrong.stderr and "Traceback" not in wrong.stderr
+
+
+def test_an_error_is_worse_the_smaller_it_is_by_hand() -> None:
+    """Guessing errs by 2.0, the best control by 1.6; who knows everything errs by 0."""
+
+    def verdict(value: float, low: float, high: float) -> str:
+        return Finding("x", "server", "error", value, 2.0, low, high, {"mean": 1.6}, perfect=0.0).verdict
+
+    assert verdict(1.2, 1.0, 1.5) == "leaks"
+    assert verdict(1.2, 1.0, 1.7) == "no leak seen"  # the control lies within
+    assert verdict(1.8, 1.7, 1.9) == "no leak seen"  # better than guessing, but not than the control
+    assert verdict(5.0, 4.0, 6.0) == "no leak seen"  # a large error is no leak
+    assert verdict(0.1, 0.0, 0.2) == "broken" and verdict(0.11, 0.0, 0.2) == "leaks"  # a twentieth of 2.0
+    assert Scale(2.0, (1.6,), 0.0).excess(0.4) == pytest.approx(0.75)
+    share = Scale(0.2, (0.3,))
+    assert share.excess(0.65) == pytest.approx(0.5) and share.broken(0.95) and not share.broken(0.949)
+
+
+def test_a_matrix_of_errors_reads_them_downwards() -> None:
+    def error(value: float, low: float, high: float) -> dict[str, Any]:
+        made = Finding("a1", "server", "error", value, 2.0, low, high, {"mean": 1.6, "last": 1.9}, "all", {}, 0.0)
+        return {**asdict(made), "verdict": made.verdict}
+
+    found = {("a1", SERVER): error(1.5, 1.4, 1.58), ("a1_bayes", SERVER): error(0.5, 0.4, 0.6)}
+    cell = matrix(small(), found).cell(IDENTITY, SERVER)
+    assert cell.verdict == "leaks" and [t.attack for t in cell.tried] == ["a1_bayes", "a1"]
+    assert (cell.tried[0].control, cell.tried[0].bar) == ("mean", 1.6)
+    calm = matrix(small(), {("a1", SERVER): error(1.5, 1.2, 1.8)}).cell(IDENTITY, SERVER)
+    assert calm.verdict == NOTHING_SEEN and "down to 1.20 is not excluded" in calm.why
+    high = matrix(small(), {("a1", SERVER): error(9.0, 8.0, 10.0)}).cell(IDENTITY, SERVER)
+    assert high.verdict == NOTHING_SEEN and "not excluded" not in high.why
+
+
+def test_the_report_reads_an_error_as_the_attack_does() -> None:
+    for value, low, high in ((1.2, 1.0, 1.5), (1.8, 1.7, 1.9), (5.0, 4.0, 6.0)):
+        made = Finding("x", "server", "error", value, 2.0, low, high, {"mean": 1.6}, perfect=0.0)
+        run_ = Run("r", {"attacks": {"x": {**asdict(made), "verdict": made.verdict}}}, (), {}, {}, "")
+        (read,) = read_findings(run_)
+        assert (read.kind == "leak") == (made.verdict == "leaks")
+        assert read.excess == pytest.approx(Scale(2.0, (1.6,), 0.0).excess(value))
+
+
+@pytest.mark.parametrize(
+    ("vantage", "said"),
+    [
+        ("sever", "ifca has no party 'sever', did you mean 'server'"),
+        ("csp", "ifca has no party 'csp'; known: server, eavesdropper, client:0"),
+        ("server+eavesdroper", "did you mean 'eavesdropper'"),
+        ("", "has no party ''"),
+    ],
+)
+def test_a_place_that_the_protocol_lacks_is_refused(vantage: str, said: str, tmp_path: Path) -> None:
+    experiment = small(attacks=[{"name": "a1", "vantage": vantage}])
+    with pytest.raises(CoveyError, match=re.escape(said)):
+        next(survey(experiment, tmp_path, ["fedcaprivacy"], ["none"], quiet=True))  # said of the experiment as it is
+    with pytest.raises(CoveyError, match=re.escape(said)):
+        audit(experiment, tmp_path, quiet=True)
+    with pytest.raises(CoveyError, match=re.escape(said)):
+        run_once(experiment, quiet=True)
+
+
+def test_an_audit_says_that_it_is_of_one_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = {"attacks": {}, "accuracy": {"client_mean": 0.5}, "stand_in": ""}
+    monkeypatch.setattr(auditing, "sittings", lambda experiment: [()])
+    monkeypatch.setattr(auditing, "_finished", lambda *rest: result)
+    (note,) = audit(small(seeds=5, seed=2), tmp_path).notes
+    assert note == "seeds = 5: an audit is of one, 2; repeat it with seed = … 6"
+    made = audit(small(seeds=5, seed=2), tmp_path)
+    assert f"note: {note}" in lines([made]) and f"note: {note}" in lines([made, made])
+    paths = write([made], tmp_path)
+    assert note in paths[1].read_text() and Audit.of(json.loads(paths[0].read_text())["audits"][0]) == made
+    assert audit(small(), tmp_path).notes == ()
+
+
+def test_an_interrupted_survey_goes_on_where_it_stopped_and_says_how_far_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made: list[str] = []
+
+    def counted(experiment: Experiment, **options: Any) -> Any:
+        made.append(experiment.defence.name if experiment.defence else "none")
+        return run_once(experiment, **options)
+
+    monkeypatch.setattr(auditing, "run", counted)
+    monkeypatch.setattr("covey.report.progress.EVERY", 0.0)  # every line, not one in two seconds
+    asked: dict[str, Any] = {"algorithms": ["fedavg"], "protections": ["none", "ldp"]}
+    begun = survey(small(), tmp_path, **asked)
+    first = next(begun)
+    begun.close()  # Ctrl-C after the first combination
+    runs = len(made)
+    assert made == ["none"] * runs and capsys.readouterr().err.startswith(f"audit: run 0/{2 * runs}, 1 of 2: fedavg")
+    again = list(survey(small(), tmp_path, **asked))
+    assert again[0] == first and made[runs:] == ["ldp"] * runs
+    said = capsys.readouterr().err
+    assert f"run {runs}/{2 * runs}" in said and "2 of 2: fedavg, ldp" in said and f"run {2 * runs}/{2 * runs}" in said
+
+
+def test_a_kept_audit_points_at_no_run(tmp_path: Path) -> None:
+    made = matrix(small(), {("a1", SERVER): finding(1.0, 0.9, 1.0)})
+    assert "runs/x/report.html" in write([made], tmp_path / "here")[1].read_text()
+    paths = auditing.store([made, made], tmp_path / "docs", "audit-x", "covey audit x")
+    assert paths[0] == tmp_path / "docs/results/audit-x/audit.json"
+    page = tmp_path / "docs/results/audit-x/README.md"
+    for path in (*paths, page):
+        assert "report.html" not in path.read_text() and "covey audit x" in path.read_text()
+    lines_ = page.read_text().splitlines()
+    assert lines_[4].startswith("|  | accuracy | cluster identity | label preference |")
+    assert lines_[6].startswith("| , + | 50.0 % | broken 1.00 S,S+C")
+
+
+def test_a_comparison_says_who_breaks_it_and_who_only_learns_something() -> None:
+    found = {
+        ("coalition", COALITION): finding(1.0, 0.9, 1.0),
+        ("a1", SERVER): finding(0.7, 0.6, 0.8),
+        ("a1", EAVESDROPPER): finding(0.5, 0.4, 0.6),
+    }
+    made = matrix(small(algorithm="mingledpie", clusters=4), found)
+    assert made.leaks(IDENTITY) == [("broken", [COALITION]), ("leaks", [SERVER])]
+    (line,) = [one for one in lines([made, made]) if "broken" in one and one.startswith(", ")][:1]
+    assert "broken 1.00 S+C; leaks S " in line
+
+
+def test_the_usual_place_of_an_attack_is_no_mistake_where_an_algorithm_lacks_it(tmp_path: Path) -> None:
+    """FedCAPrivacy's servers have other names; A1 looks from "server" unless told otherwise."""
+    quick = small(algorithm="fedcaprivacy", attacks=["a1"], training={"rounds": 2})
+    assert audit(quick, tmp_path, quiet=True).problem == ""

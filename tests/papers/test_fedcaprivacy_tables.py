@@ -1,0 +1,105 @@
+"""FedCAPrivacy's tables: what they say for outcomes that are made up, without training anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey.experiment.experiment import Experiment
+from covey.papers.fedcaprivacy import linkage as fedcaprivacy_linkage
+from covey.papers.fedcaprivacy import tables as fedcaprivacy
+from covey.papers.fedcaprivacy.settings import experiment
+from covey.papers.harness import Options, Outcome, reproduce, tables
+
+
+def outcome(final: float, own: float, clustered: int = 1, rounds: int = 4) -> Outcome:
+    records = [
+        {
+            "round": r,
+            "accuracy": {"global": final * r / rounds, "client_mean": own * r / rounds, "average_cluster": own},
+            "extra": {
+                "clustered": clustered if r > 1 else 1,
+                "eigengap": 0.1,
+                "affinity_quantiles": [0.0, 0.1, 0.2, 0.3, 1.0],
+            },
+            "seconds": {"cluster": 1.0},
+        }
+        for r in range(1, rounds + 1)
+    ]
+    return Outcome({"attacks": {}}, records)
+
+
+def made(table: str, monkeypatch: pytest.MonkeyPatch, answer: Any, tmp_path: Path) -> Any:
+    monkeypatch.setattr(Options, "run", lambda self, experiment, seeds=1: [answer(Experiment.of(experiment))] * seeds)
+    return reproduce("fedcaprivacy", table, Options(tmp_path, quiet=True))
+
+
+def verdicts(reproduction: Any) -> dict[str, str]:
+    return {c.text: c.verdict for c in reproduction.claims}
+
+
+def test_the_readings_get_verdicts_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Ours wins on the clients' own distribution and loses on the global test."""
+
+    def answer(run: Experiment) -> Outcome:
+        return outcome(0.5, 0.99) if run.algorithm.name == "fedcaprivacy" else outcome(0.97, 0.9)
+
+    found = verdicts(made("table2", monkeypatch, answer, tmp_path))
+    assert found["FedCAPrivacy ends above FedAvg (global test)."] == "does not hold"
+    assert found["FedCAPrivacy ends above FedAvg (own test)."] == "holds"
+    assert found["FedCAPrivacy reaches the target in fewer rounds than every rival (own test)."] == "holds"
+    assert found["FedAvg needs about twice as many rounds (own test)."] == "partly"  # 4 against 5
+
+
+def test_rounds_that_nobody_reached_are_not_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = verdicts(made("table1", monkeypatch, lambda run: outcome(0.3, 0.3), tmp_path))
+    assert found["FedCAPrivacy reaches the target in fewer rounds than every rival (global test)."] == "not tested"
+
+
+def test_a_count_of_clusterings_off_its_expectation_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def answer(run: Experiment) -> Outcome:
+        return outcome(0.9, 0.9, clustered=1, rounds=200)  # every round, whatever α says
+
+    assert verdicts(made("fig3", monkeypatch, answer, tmp_path))["The number of clusterings follows Σ 1/(1 + αr)."] == (
+        "does not hold"
+    )
+
+
+def test_alignment_that_gains_nothing_is_said_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = verdicts(made("alignment", monkeypatch, lambda run: outcome(0.9, 0.9), tmp_path))
+    assert set(found.values()) == {"does not hold"}
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_every_experiment_of_every_table_can_be_built(
+    quick: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen: list[Experiment] = []
+
+    def answer(run: Experiment) -> Outcome:
+        seen.append(run)
+        found = {"value": 0.5, "chance": 0.02, "details": {"told of all others": 0.6}}
+        attacks = {a.name: found for a in run.attacks}
+        return Outcome({"attacks": attacks}, outcome(0.9, 0.9).records)
+
+    monkeypatch.setattr(Options, "run", lambda self, experiment, seeds=1: [answer(Experiment.of(experiment))] * seeds)
+    for name, table in tables("fedcaprivacy").items():
+        for dataset in table.datasets:
+            result = reproduce("fedcaprivacy", name, Options(tmp_path, dataset, quick, quiet=True))
+            assert result.cells and result.claims and "momentum" in result.settings["optimiser"]
+    assert {run.algorithm.name for run in seen} == {"fedcaprivacy", "fedavg", "fedprox", "ifca", "scaffold", "local"}
+
+
+def test_the_paper_defaults_are_the_full_setting(tmp_path: Path) -> None:
+    run = Experiment.of(experiment(Options(tmp_path, "mnist"), "fedcaprivacy", 0.3))
+    assert (run.clients, run.clusters, run.training.batch_size, run.training.lr) == (100, 5, 50, 0.01)
+    assert (run.algorithm.gamma, run.algorithm.alpha, run.training.epochs, run.participation.slowest) == (
+        0.5,
+        0.1,
+        5,
+        0.2,
+    )
+    assert fedcaprivacy.TABLES.keys() >= {"table1", "table2", "fig2", "fig3", "fig4", "fig5", "linkage"}
+    assert fedcaprivacy_linkage.MITIGATIONS["none"] == {}

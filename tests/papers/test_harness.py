@@ -1,0 +1,149 @@
+"""Reproductions: cells and verdicts by hand, runs that are not repeated, documents made from nothing but stored JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey.errors import CoveyError
+from covey.papers import PAPERS, harness, present
+from covey.papers.harness import Cell, Claim, Options, Reproduction, Table, cell, claim, reproduce, tables
+
+DIGITS: dict[str, Any] = {
+    "dataset": "digits",
+    "algorithm": "ifca",
+    "clients": 5,
+    "clusters": 5,
+    "partition": {"name": "label_sets", "public": 20},
+    "training": {"rounds": 2, "epochs": 1, "batch_size": 10, "lr": 0.1},
+}
+
+
+def made(**more: Any) -> Reproduction:
+    cells = [
+        cell("MingledPie", "accuracy", [0.97, 0.98, 0.99], 0.9751),
+        cell("FedEM", "accuracy", [], 0.8714),
+        cell("MingledPie", "time", [1.5], unit="s"),
+    ]
+    claims = [claim("It is accurate.", True, "98.00 %."), claim("It is | cheap.", None, "")]
+    values: dict[str, Any] = {
+        "title": "A title",
+        "settings": {"rounds": 2},
+        "notes": ["short"],
+        "seconds": 3.0,
+        "command": "covey …",
+    }
+    return Reproduction("paper", "table1", dataset="mnist", cells=cells, claims=claims, **(values | more))
+
+
+def test_cells_by_hand() -> None:
+    assert cell("a", "b", [1.0, 2.0, 3.0], 5.0) == Cell("a", "b", 2.0, 1.0, 3, 5.0)
+    assert cell("a", "b", [1.0]) == Cell("a", "b", 1.0, None, 1, None)
+    assert cell("a", "b", []).ours is None
+
+
+def test_verdicts() -> None:
+    assert [
+        claim("", h, "", partly=p).verdict for h, p in ((True, False), (False, True), (False, False), (None, False))
+    ] == [
+        "holds",
+        "partly",
+        "does not hold",
+        "not tested",
+    ]
+    with pytest.raises(CoveyError, match="verdict"):
+        Claim("", "perhaps", "")
+
+
+def test_text_has_ours_beside_the_papers() -> None:
+    text = "\n".join(present.lines(made()))
+    assert "98.00 % ± 1.00 (3)" in text and "97.51 %" in text and "–" in text and "87.14 %" in text
+    assert "HOLDS" in text and "NOT TESTED" in text and "1.5 s" in text
+    head, rows = present.grid(made())
+    assert head == ["", "accuracy ours", "accuracy paper", "time"] and all(len(row) == 4 for row in rows)
+
+
+def test_json_reads_back_and_files_are_written(tmp_path: Path) -> None:
+    paths = present.write(made(), tmp_path)
+    assert [p.suffix for p in paths] == [".json", ".txt", ".html"]
+    assert Reproduction.read(paths[0]) == made()
+    page = paths[2].read_text()
+    assert "A title" in page and "97.51" in page and "<script" in page
+
+
+def test_the_document_is_made_of_stored_results_alone(tmp_path: Path) -> None:
+    with pytest.raises(CoveyError, match="no results"):
+        present.write_document(tmp_path)
+    present.store(made(), tmp_path)
+    present.store(made(quick=True, title="A quick one"), tmp_path)
+    assert sorted(p.name for p in (tmp_path / "results").iterdir()) == [
+        "paper-table1-mnist-quick.json",
+        "paper-table1-mnist.json",
+    ]
+    text = present.write_document(tmp_path).read_text()
+    assert "A title" in text and "A quick one" in text and "| MingledPie | 98.00 % ± 1.00 (3) | 97.51 % |" in text
+    assert "**not tested**" in text
+    assert "do not edit" in text
+
+
+def test_finished_runs_are_read_back_and_interrupted_ones_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = Options(tmp_path, quiet=True, workers=1)
+    first = options.run(DIGITS, seeds=2)
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+    assert first[0].curve().keys() == {1, 2} and first[0].accuracy(round=1) == first[0].curve()[1]
+
+    calls: list[bool] = []
+    real = harness.run
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(kwargs["resume"])
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(harness, "run", counted)
+    again = options.run(DIGITS, seeds=2)
+    assert not calls and [o.accuracy() for o in again] == [o.accuracy() for o in first]
+    folder = next((tmp_path / "runs").iterdir())
+    (folder / "result.json").unlink()  # as after an interruption: the checkpoint is there, the result is not
+    options.run(DIGITS, seeds=2)
+    assert calls == [True]
+
+
+def test_where_a_run_happens_does_not_name_it() -> None:
+    from covey.experiment.experiment import Experiment
+
+    here, there = Experiment.of(DIGITS), Experiment.of(DIGITS, engine={"workers": 1}, out="x")
+    assert harness.run_hash(here) == harness.run_hash(there)
+    assert harness.run_hash(here) != harness.run_hash(Experiment.of(DIGITS, seed=1))
+
+
+def test_tables_and_datasets_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    options = Options(tmp_path, quiet=True)
+    with pytest.raises(CoveyError, match=r"there is no paper 'mingledpy'.*mingledpie"):
+        tables("mingledpy")
+    with pytest.raises(CoveyError, match="has no table 'table33'"):
+        reproduce("mingledpie", "table33", options)
+    with pytest.raises(CoveyError, match="runs on mnist"):
+        reproduce("mingledpie", "table3", Options(tmp_path, dataset="lfw", quiet=True))
+
+
+def test_every_paper_lists_its_tables() -> None:
+    for paper in PAPERS:
+        for name, table in tables(paper).items():
+            assert isinstance(table, Table) and table.datasets and table.about, (paper, name)
+
+
+def test_command_time_and_versions_are_filled_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def table(options: Options) -> Reproduction:
+        """A table."""
+        return Reproduction("", "", "t", "", {}, [cell("a", options.dataset, [1.0], 3.32)], [])
+
+    monkeypatch.setitem(tables("mingledpie"), "table0", Table(table, ("digits", "mnist")))
+    found = reproduce("mingledpie", "table0", Options(tmp_path, quick=True, quiet=True), "covey reproduce …")
+    assert (found.paper, found.table, found.dataset, found.quick) == ("mingledpie", "table0", "digits", True)
+    assert found.command and found.versions["covey"] and found.seconds > 0
+    assert found.cells[0].column == "digits" and json.loads(json.dumps(found.json()))["cells"][0]["paper"] == 3.32

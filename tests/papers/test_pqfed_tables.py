@@ -1,0 +1,68 @@
+"""The paper's tables: every experiment can be built, and verdicts follow from intervals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from covey.experiment.experiment import Experiment
+from covey.papers.harness import Options, Outcome
+from covey.papers.pqfed import settings
+from covey.papers.pqfed.figures import RATES
+from covey.papers.pqfed.verdicts import above, megabytes, passes, rises_and_falls, steps_kept, until_the_drop
+
+
+@pytest.mark.parametrize("dataset", ["cifar10", "mnist"])
+@pytest.mark.parametrize("quick", [False, True])
+def test_every_experiment_can_be_built(tmp_path: Path, dataset: str, quick: bool) -> None:
+    options = Options(tmp_path, dataset=dataset, quick=quick)
+    for rates in settings.SETUPS.values():
+        assert Experiment.of(settings.experiment(options, rates, "fedavg")).clients == 1 + len(rates)
+    for under in settings.UNDER.values():
+        made = Experiment.of(settings.experiment(options, RATES, {"name": "pqfed", "under": under}))
+        assert made.algorithm.under.name == under["name"]
+        assert made.partition.rates == RATES
+
+
+def test_printed_figures_have_one_entry_per_experiment() -> None:
+    assert all(len(row) == len(settings.SETUPS) for row in settings.TABLE2.values())
+    for table in (settings.TABLE45, settings.TABLE78):
+        assert all(len(row) == len(RATES) for by_name in table.values() for row in by_name.values())
+
+
+def test_verdicts_follow_from_the_interval() -> None:
+    clear = above("", [0.70, 0.71, 0.72], [0.60, 0.61, 0.62], 0.03)
+    assert clear.verdict == "holds" and "+10.00 ± 0.00" in clear.why
+    # Gaps .02 and .06: 4 ± 12.7 · .0283 / √2 = 4 ± 25.4 points.
+    unclear = above("", [0.62, 0.66], [0.60, 0.60], 0.03)
+    assert unclear.verdict == "partly" and "+4.00 ± 25.41" in unclear.why and "undecided" in unclear.why
+    assert above("", [0.60, 0.61, 0.62], [0.70, 0.71, 0.72]).verdict == "does not hold"
+    assert above("", [0.7], [0.6]).verdict == "not tested"
+
+
+def test_the_peak_is_the_papers_not_our_luckiest() -> None:
+    assert settings.peak("cifar10", "FedAvg", range(6, 17)) == 10  # 62.33
+    assert settings.peak("cifar10", "FedProx", [6, 9, 16]) == 9
+    found = {6: [0.5, 0.5], 9: [0.6, 0.61], 12: [0.8, 0.8], 16: [0.7, 0.71]}
+    rise, fall = rises_and_falls("FedAvg", found, 9)
+    # Gaps .10 and .11: 10.5 ± 12.7 · .00707 / √2 = 10.5 ± 6.35 points.
+    assert rise.verdict == "holds" and "+10.50 ± 6.35" in rise.why
+    assert fall.verdict == "does not hold" and fall.why.endswith("Our best is 12.")
+    assert {c.verdict for c in rises_and_falls("FedDyn", {6: [], 9: [], 16: []}, 9)} == {"not tested"}
+
+
+def test_costs_are_counted_from_the_records() -> None:
+    records = [{"participants": n, "bytes": {"up": 1e6, "down": 2e6}} for n in (12, 5, 5)]
+    selected = Outcome({"algorithm": "pqfed"}, records)
+    assert megabytes(selected) == 66.0
+    assert passes(selected, 0) == 30.0  # the selection trains nothing
+    assert passes(Outcome({"algorithm": "ifca"}, records), 4) == 154.0
+
+
+def test_the_search_is_charged_up_to_the_first_drop() -> None:
+    judged = [None, 0.5, None, 0.5, None, 0.7, None, 0.6, None, 0.8]
+    records = [{"extra": {} if v is None else {"validation": v}} for v in judged]
+    assert len(until_the_drop(Outcome({}, records)).records) == 8  # 0.6 after 0.7; an equal score is no drop
+    assert until_the_drop(Outcome({}, records[:7])).records == records[:7]
+    assert [steps_kept(Outcome({}, records[:n])) for n in (2, 7, 8, 10)] == [1, 3, 3, 3]

@@ -1,0 +1,98 @@
+"""The property-inference tables: the paper's figures against its own sentences, what is wanted, and how it is packed."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from covey.data.federation import Dataset
+from covey.experiment.experiment import Experiment
+from covey.papers.harness import Options, tables
+from covey.papers.property_inference import figures as printed
+from covey.papers.property_inference import notes as property_notes
+from covey.papers.property_inference import tables as property_inference
+from covey.papers.property_inference.grids import GRIDS
+from covey.papers.property_inference.settings import TASKS, pack
+from covey.papers.property_inference.tables import _gain, interval
+
+
+def test_the_figures_say_what_the_paper_says_of_them() -> None:
+    pairs = [(printed.PASSIVE[t, "FL", k], printed.PASSIVE[t, "CFL", k]) for t in printed.TASKS for k in range(3, 21)]
+    assert len(pairs) == 90 and sum(b > a for a, b in pairs) == 85
+    assert 100 * np.mean([b / a - 1 for a, b in pairs]) == pytest.approx(30.32, abs=1.5)  # over its 85
+    cells = [(t, k) for t in "ABC" for k in printed.SOME]
+    scaled = [printed.ACTIVE[t, "CFL scaled up", k] / printed.ACTIVE[t, "CFL γ=1", k] - 1 for t, k in cells]
+    assert 100 * np.mean(scaled) == pytest.approx(4.14, abs=0.2)
+    assert sum(printed.ACTIVE[t, "CFL γ=1", k] < printed.PASSIVE[t, "CFL", k] for t, k in cells) == 8
+    assert max(printed.NOISED.values()) == 0.5111
+    dropped = [
+        printed.REGULARISED["passive", "A", "dropout 0.1", k] / printed.PASSIVE["A", "CFL", k] - 1 for k in printed.SOME
+    ]
+    assert 100 * np.mean(dropped) == pytest.approx(1.26, abs=0.5)
+
+
+@pytest.mark.parametrize("dataset", list(TASKS))
+def test_every_table_wants_experiments_that_can_be_built(dataset: str, tmp_path: Path) -> None:
+    for quick in (False, True):
+        options = Options(out=tmp_path, dataset=dataset, quick=quick)
+        for name, grid in GRIDS.items():
+            wanted = grid(options)
+            assert len({(w.row, w.column) for w in wanted}) == len(wanted) > 0, name
+            built = [Experiment.of(w.table) for w in wanted]
+            assert all(len(e.attacks) == 1 and e.training.steps == 1 and e.exposure.every == 5 for e in built)
+            assert not quick or all(e.training.rounds <= 1000 for e in built)
+
+
+def test_all_grids_are_tables_and_the_quick_active_table_is_three_runs() -> None:
+    assert set(GRIDS) | {"acquisition"} == set(tables("property_inference"))
+    quick = GRIDS["table4"](Options(out=Path(), dataset="utkface", quick=True))
+    assert [w.column for w in quick] == ["CFL", "CFL γ=1", "CFL γ=5"]
+    full = {w.column for w in GRIDS["table4"](Options(out=Path(), dataset="utkface"))}
+    assert full >= {"FL", "CFL", "FL γ=1", "CFL γ=1", "CFL γ=5", "CFL γ=10"}
+
+
+def test_stand_ins_and_noisy_labels_are_named() -> None:
+    assert all("stand-in" in task.said for task in TASKS["yelp-like"].values())
+    assert all(task.said for tasks in TASKS.values() for task in tasks.values())
+
+
+def test_what_the_paper_leaves_open_is_shown_with_every_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(property_inference, "label_gaps", lambda options, beta: [f"gaps at {beta:g}"])
+    options = Options(out=Path(), dataset="utkface")
+    for table, beta in (("mild", 10.0), ("undefended", 10.0), ("table9", 1.0)):
+        made = property_inference._made(options, table, "", [], [])
+        open_points = {"Dirichlet β", "clip C", "δ", "clusters", "simulated groups", "AUC covers", "cluster chosen on"}
+        assert open_points <= set(made.settings) and made.settings["Dirichlet β"] == beta
+        assert f"gaps at {beta:g}" in made.notes
+
+
+def test_a_gap_is_the_distance_of_the_victims_label_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The 40 rows with the property are those of label 1: the victim's property rows and its others share no label.
+    y = np.repeat([0, 1], [400, 40])
+    x = np.zeros((440, 2), np.float32)
+    faces = Dataset("faces", x, y, x, y, classes=("a", "b"), attributes={"black": (y == 1).astype(np.uint8)})
+    monkeypatch.setattr(property_notes, "load", lambda name: faces)
+    (said,) = property_notes.label_gaps(Options(out=Path(), dataset="utkface"), 10.0)
+    assert said.count("1.00") == property_notes.SHOWN
+
+
+def test_a_gain_holds_only_where_its_whole_interval_is_above_nothing() -> None:
+    # Mean 2, deviation 1, n = 3: half-width 4.3027 / √3.
+    low, high = interval([1.0, 2.0, 3.0])
+    assert (low, high) == pytest.approx((2 - 2.4841, 2 + 2.4841), abs=1e-3)
+    assert _gain("", [1.0, 2.0, 3.0]).verdict == "partly"
+    assert _gain("", [1.9, 2.0, 2.1]).verdict == "holds"
+    assert _gain("", [-1.0, -2.0]).verdict == "does not hold"
+    assert _gain("", [5.0]).verdict == "not tested"
+
+
+def test_only_finished_runs_are_packed(tmp_path: Path) -> None:
+    for name, files in {"done": ("result.json", "metrics.jsonl", "big.bin"), "cut": ("metrics.jsonl",)}.items():
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        for file in files:
+            (tmp_path / "runs" / name / file).write_text("{}")
+    with tarfile.open(pack(tmp_path)) as archive:
+        assert sorted(archive.getnames()) == ["runs/done/metrics.jsonl", "runs/done/result.json"]

@@ -1,0 +1,295 @@
+"""The loop and its hosts: same result however the work is spread, and nothing is lost when something dies."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing as mp
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from covey import files as checkpoint
+from covey.errors import CoveyError
+from covey.experiment.experiment import Experiment
+from covey.report.terminal import closing_lines
+from covey.rounds.loop import run
+
+
+def small(**more: Any) -> Experiment:
+    table: dict[str, Any] = {
+        "dataset": "digits",
+        "algorithm": "ifca",
+        "clients": 10,
+        "clusters": 5,
+        "partition": {"name": "label_sets", "public": 20},
+        "training": {"rounds": 4, "epochs": 2, "batch_size": 10, "lr": 0.1},
+        "engine": {"workers": 1},
+    }
+    return Experiment.of(table, **more)
+
+
+@pytest.mark.parametrize(
+    "engine", [{"workers": 1, "wave": 1}, {"workers": 1, "wave": 64}, {"workers": 2, "wave": 3}, {"workers": 3}]
+)
+@pytest.mark.parametrize("algorithm", ["ifca", "local"])
+def test_how_the_work_is_spread_does_not_show(engine: dict[str, Any], algorithm: str) -> None:
+    reference = run(small(algorithm=algorithm), quiet=True)
+    other = run(small(algorithm=algorithm, engine=engine), quiet=True)
+    for a, b in zip(reference.records, other.records):
+        assert a["clusters"] == b["clusters"]
+        # One test image of 360 may tip over; the models themselves agree to 1e-6 (seen: 2e-7).
+        assert a["accuracy"]["client_mean"] == pytest.approx(b["accuracy"]["client_mean"], abs=3e-3)
+    if algorithm == "ifca":
+        assert torch.allclose(reference.state.models, other.state.models, atol=1e-6)
+
+
+def test_another_seed_is_another_run() -> None:
+    a, b = run(small(), quiet=True), run(small(seed=1), quiet=True)
+    assert not torch.allclose(a.state.models, b.state.models, atol=1e-3)
+
+
+class Stop(KeyboardInterrupt):
+    pass
+
+
+@pytest.mark.parametrize("algorithm", ["ifca", "local"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_resume_goes_on_to_the_same_result(tmp_path: Path, algorithm: str, workers: int) -> None:
+    experiment = small(algorithm=algorithm, engine={"workers": workers, "checkpoint_every": 1000})
+    whole = run(experiment, out=tmp_path / "whole", quiet=True)
+
+    def interrupt(record: dict[str, Any], state: Any) -> None:
+        if record["round"] == 2:
+            raise Stop
+
+    with pytest.raises(Stop):
+        run(experiment, out=tmp_path / "cut", callbacks=[interrupt], quiet=True)
+    assert len(checkpoint.read_lines(tmp_path / "cut" / "metrics.jsonl")) == 2
+    resumed = run(experiment, out=tmp_path / "cut", resume=True, quiet=True)
+    assert [r["round"] for r in resumed.records] == [1, 2, 3, 4]
+    for a, b in zip(whole.records, resumed.records):
+        assert (a["clusters"], a["accuracy"]) == (b["clusters"], b["accuracy"])
+    if algorithm == "ifca":
+        assert torch.equal(whole.state.models, resumed.state.models)
+
+
+def test_a_line_that_was_cut_off_is_written_again(tmp_path: Path) -> None:
+    experiment = small(engine={"workers": 1, "checkpoint_every": 2})
+    run(experiment, out=tmp_path, quiet=True)
+    lines = (tmp_path / "metrics.jsonl").read_text()
+    (tmp_path / "metrics.jsonl").write_text(lines[:-20])
+    with pytest.raises(CoveyError, match="damaged"):
+        (tmp_path / "checkpoint" / "state.bin").write_bytes(b"CVY1 rubbish")
+        run(experiment, out=tmp_path, resume=True, quiet=True)
+
+
+def test_nothing_to_resume(tmp_path: Path) -> None:
+    with pytest.raises(CoveyError, match="no checkpoint"):
+        run(small(), out=tmp_path, resume=True, quiet=True)
+
+
+def test_a_dead_worker_is_reported_and_finished_rounds_are_kept(tmp_path: Path) -> None:
+    experiment = small(engine={"workers": 2, "checkpoint_every": 1})
+
+    def kill(record: dict[str, Any], state: Any) -> None:
+        if record["round"] == 2:
+            os.kill(mp.active_children()[0].pid or 0, signal.SIGKILL)
+            time.sleep(0.2)
+
+    with pytest.raises(CoveyError, match=r"worker \d died \(killed by signal 9\).*covey resume"):
+        run(experiment, out=tmp_path, callbacks=[kill], quiet=True)
+    assert len(checkpoint.read_lines(tmp_path / "metrics.jsonl")) == 2
+    assert not mp.active_children()
+    assert run(experiment, out=tmp_path, resume=True, quiet=True).rounds == 4
+
+
+def test_ctrl_c_leaves_no_process_behind_and_a_run_to_resume(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "covey", "run", "ifca-digits", "--out", str(out)]
+    command += ["--set", "training.rounds=100000", "--set", "engine.workers=2"]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and len(checkpoint.read_lines(out / "metrics.jsonl")) < 3:
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "covey resume" in said and "Traceback" not in said
+    time.sleep(0.2)
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)  # nobody of the group is left
+    assert (out / "checkpoint" / "state.bin").is_file()
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_the_old_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint.save(tmp_path, {"round": 1}, {})
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(CoveyError, match="the disk is full"):
+        checkpoint.save(tmp_path, {"round": 2}, {})
+    assert checkpoint.load(tmp_path)[0] == {"round": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["state.bin"]
+
+
+def test_keys_are_for_their_owner_only(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, {"round": 1}, {"clients": {"k": b"secret"}})
+    assert (tmp_path / "keys.bin").stat().st_mode & 0o777 == 0o600
+    assert b"secret" not in (tmp_path / "state.bin").read_bytes()
+
+
+def test_target_stops_early_and_is_reported() -> None:
+    result = run(small(training={"rounds": 30, "target": 0.9, "target_metric": "average_cluster"}), quiet=True)
+    assert result.rounds_to_target == result.rounds < 30
+    assert result.accuracy["average_cluster"] >= 0.9
+
+
+def test_seeds_give_mean_and_deviation(tmp_path: Path) -> None:
+    result = run(small(seeds=3, training={"rounds": 2}), out=tmp_path, quiet=True)
+    assert result.seeds is not None and result.seeds["n"] == 3
+    own = [run(small(seed=s, training={"rounds": 2}), quiet=True).accuracy["client_mean"] for s in range(3)]
+    assert result.seeds["mean"]["accuracy.client_mean"] == pytest.approx(sum(own) / 3)
+    assert result.seeds["std"]["accuracy.client_mean"] == pytest.approx(
+        torch.tensor(own, dtype=torch.float64).std().item()
+    )
+    assert (tmp_path / "seed-2" / "report.html").is_file() and (tmp_path / "result.json").is_file()
+
+
+def test_a_run_over_seeds_can_be_resumed_from_its_folder(tmp_path: Path) -> None:
+    experiment = small(seeds=2, training={"rounds": 3})
+    whole = run(experiment, quiet=True)
+    rounds = []
+
+    def stop(record: dict[str, Any], state: Any) -> None:
+        rounds.append(record["round"])
+        if len(rounds) == 5:  # in the second seed
+            raise Stop
+
+    with pytest.raises(Stop):
+        run(experiment, out=tmp_path, callbacks=[stop], quiet=True)
+    assert Experiment.read(tmp_path / "config.toml") == experiment
+    resumed = run(Experiment.read(tmp_path / "config.toml"), out=tmp_path, resume=True, quiet=True)
+    assert resumed.accuracy == whole.accuracy
+
+
+def test_a_file_cannot_be_the_folder_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    for seeds in (1, 2):
+        with pytest.raises(CoveyError, match="cannot be the folder of a run"):
+            run(small(seeds=seeds), out=tmp_path / "taken", quiet=True)
+
+
+def test_without_fork_everything_runs_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = small(engine={"workers": 2}, training={"rounds": 1})
+    reference = run(experiment, quiet=True)
+
+    def fail(method: str) -> None:
+        raise AssertionError("a process was to be started")
+
+    monkeypatch.setattr(mp, "get_all_start_methods", lambda: ["spawn"])
+    monkeypatch.setattr(mp, "get_context", fail)
+    assert torch.allclose(run(experiment, quiet=True).state.models, reference.state.models, atol=1e-6)
+
+
+@pytest.mark.parametrize("vantage", ["client:", "client:x", "server+client:-1"])
+def test_a_vantage_names_clients_by_number(vantage: str) -> None:
+    with pytest.raises(CoveyError, match="without its number"):
+        run(small(attacks=[{"name": "a1", "vantage": vantage}]), quiet=True)
+
+
+def test_noise_of_zero_guarantees_nothing_and_the_closing_lines_say_so() -> None:
+    result = run(small(defence={"name": "dp_sgd", "noise": 0.0}, training={"rounds": 1}), quiet=True)
+    assert result.privacy["dp_sgd"]["epsilon"] is None
+    assert any("dp_sgd: nothing is guaranteed" in line for line in closing_lines(result))
+
+
+def test_files_are_json_for_every_reader(tmp_path: Path) -> None:
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    def spoil(record: dict[str, Any], state: Any) -> None:
+        record["extra"]["ratio"] = float("inf")
+
+    checkpoint.append_line(tmp_path / "metrics.jsonl", {"round": 1, "gap": float("nan")})
+    assert checkpoint.read_lines(tmp_path / "metrics.jsonl") == [{"round": 1, "gap": None}]
+    result = run(small(training={"rounds": 1}), out=tmp_path, callbacks=[spoil], quiet=True)
+    undefined = replace(result, attacks={"x": {"value": float("nan"), "details": {"curve": [float("inf"), 1.0]}}})
+    json.loads(json.dumps(undefined.json()), parse_constant=refuse)
+    assert undefined.json()["attacks"]["x"] == {"value": None, "details": {"curve": [None, 1.0]}}
+    checkpoint.write_lines(tmp_path / "again.jsonl", result.records)
+    json.loads((tmp_path / "again.jsonl").read_text(), parse_constant=refuse)
+
+
+def test_drop_outs_and_joiners_show_in_the_record() -> None:
+    participation = {"initial": 6, "join": 2, "join_every": 1, "drops": [[2, 0]]}
+    result = run(small(participation=participation), quiet=True)
+    assert [r["participants"] for r in result.records] == [6, 7, 10, 10]
+    assert [r["dropped"] for r in result.records] == [0, 1, 0, 0]
+    assert result.records[0]["clusters"][6:] == [-1] * 4
+
+
+def test_bytes_are_those_of_the_codec() -> None:
+    from covey.algorithms.ifca import ClusterModels, ClusterUpdate
+    from covey.messages import encode
+
+    result = run(small(training={"rounds": 1}), quiet=True)
+    models = result.state.models
+    assert result.bytes["down"] == len(encode(ClusterModels(models)))
+    assert result.bytes["up"] == pytest.approx(len(encode(ClusterUpdate(models[0], 0, 100))), abs=2)
+
+
+def test_a_learning_rate_that_explodes_is_explained() -> None:
+    with pytest.raises(CoveyError, match="not finite"):
+        run(small(training={"lr": 1e30, "rounds": 2}), quiet=True)
+
+
+def test_a_clusters_accuracy_is_that_of_its_own_model() -> None:
+    import numpy as np
+
+    from covey.engines.host import Score
+    from covey.rounds.result import cluster_accuracies
+
+    # Two clusters, two models; cluster 0's clients choose model 1, which fits them better than their own.
+    scores = [Score(0, 0.8, 0.5, 1, [0.3, 0.8]), Score(1, 0.6, 0.5, 1, [0.1, 0.6]), Score(2, 0.9, 0.5, 1, [0.2, 0.9])]
+    groups = np.array([0, 0, 1])
+    assert cluster_accuracies(scores, groups, intended=True) == pytest.approx([0.2, 0.9])
+    assert cluster_accuracies(scores, groups, intended=False) == pytest.approx([0.7, 0.9])
+    own = [Score(0, 0.8, 0.5, -1, [0.8]), Score(1, 0.6, 0.5, -1, [0.6])]
+    assert cluster_accuracies(own, np.array([0, 0]), intended=True) == pytest.approx([0.7])
+    one = [Score(0, 0.8, 0.5, 0, [0.8]), Score(1, 0.4, 0.5, 0, [0.4])]
+    assert cluster_accuracies(one, np.array([0, 1]), intended=True) == pytest.approx([0.8, 0.4])
+
+
+def test_an_attack_that_cannot_be_scored_loses_no_result(tmp_path: Path) -> None:
+    from dataclasses import dataclass, field
+
+    @dataclass
+    class Speechless:
+        name: str = "speechless"
+        vantage: str = "server"
+        memory: dict[str, Any] = field(default_factory=dict)
+
+        def begin(self, knowledge: Any) -> None: ...
+        def observe(self, view: Any) -> None: ...
+        def end_round(self, round: int) -> None: ...
+        def finding(self, truth: Any) -> Any:
+            raise CoveyError("it saw too little")
+
+    with pytest.raises(CoveyError, match="'speechless' has no finding: it saw too little"):
+        run(small(attacks=["a1"]), attacks=[Speechless()], out=tmp_path, quiet=True)
+    assert "a1" in json.loads((tmp_path / "result.json").read_text())["attacks"]
+    assert (tmp_path / "report.html").is_file()
