@@ -88,6 +88,22 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     write_atomically(path, (json.dumps(finite(content), indent=1, allow_nan=False) + "\n").encode())
 
 
+def number(value: object) -> float | None:
+    """The value where it is a number one can draw; None for anything else that a file may hold.
+
+    Beyond 1e100 something diverged, and axes would overflow; below 1e-100 is zero.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        size = float(value)
+    except OverflowError:
+        return None
+    if abs(size) < 1e-100:
+        return 0.0
+    return size if abs(size) <= 1e100 else None  # NaN fails this too
+
+
 def finite(value: Any) -> Any:
     """The same tree with None for every number that is infinite or none: JSON has no word for them."""
     if isinstance(value, float):

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.algorithms.contract import Setting
+from covey.attacks.finding import Finding, Scale
 from covey.data.federation import Federation
 from covey.learn.flat import Network
 from covey.learn.work import Work
@@ -61,63 +62,7 @@ class Truth:
     servers: list[dict[str, Any]] = field(default_factory=list)  # per round: what the servers noted (e.g. an order)
 
 
-@message
-@dataclass(frozen=True)
-class Finding:
-    """A score beside what it must be compared with. A score that its controls also reach is not a leak."""
-
-    attack: str
-    vantage: str
-    metric: str
-    value: float
-    chance: float
-    low: float
-    high: float
-    controls: dict[str, float] = field(default_factory=dict)
-    used: str = ""  # what of its view the attack used, in words
-    details: dict[str, Any] = field(default_factory=dict)
-    perfect: float = 1.0  # the score of who knows everything; 0 for an error, where less is worse
-
-    @property
-    def verdict(self) -> str:
-        """In plain words: what the interval says against the best attacker that ignores the observation."""
-        scale = Scale(self.chance, tuple(self.controls.values()), self.perfect)
-        if not scale.beyond(self.low, self.high):
-            return "no leak seen"
-        return "broken" if scale.broken(self.value) else "leaks"
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How a score is to be read: from what guessing and the controls reach to what is perfect, upwards or downwards."""
-
-    chance: float
-    controls: tuple[float, ...] = ()
-    perfect: float = 1.0
-
-    @property
-    def upwards(self) -> bool:
-        return self.perfect >= self.chance
-
-    @property
-    def bar(self) -> float:
-        """What the best attacker scores that ignores the observation."""
-        return (max if self.upwards else min)((self.chance, *self.controls))
-
-    def beyond(self, low: float, high: float) -> bool:
-        """Whether a whole interval lies on the leaking side of the bar."""
-        return low > self.bar if self.upwards else high < self.bar
-
-    def broken(self, value: float) -> bool:
-        """Within a twentieth of perfect: 0.95 of a share, a twentieth of the error of guessing."""
-        room = 0.05 * max(abs(self.perfect), abs(self.chance))
-        return value >= self.perfect - room if self.upwards else value <= self.perfect + room
-
-    def excess(self, value: float) -> float:
-        """How far beyond the bar, as a share of the way to perfect."""
-        way = self.perfect - self.bar
-        return (value - self.bar) / (way if abs(way) > 1e-9 else 1e-9)
-
+__all__ = ["Attack", "Finding", "Knowledge", "Scale", "Truth", "View", "parties", "sees", "wilson"]
 
 Thinking = Generator[Work | list[Work], Any, None] | None
 

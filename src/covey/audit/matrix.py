@@ -51,7 +51,7 @@ class Tried:
     @property
     def bar(self) -> float:
         """What the best attacker scores that ignores the observation."""
-        return self.scale.bar
+        return self.control_value if self.scale.bar is None else self.scale.bar
 
     @property
     def open_end(self) -> float | None:

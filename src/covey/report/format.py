@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from covey.files import number as number
+
 NBSP = "\u00a0"  # a number and its unit never part at the end of a line
 
 NAMES = {
@@ -48,22 +50,6 @@ def sentence_case(name: object) -> str:
     """'cluster_identity' -> 'Cluster identity'."""
     words = str(name).replace("_", " ").strip()
     return words[:1].upper() + words[1:]
-
-
-def number(value: object) -> float | None:
-    """The value where it is a number one can draw; None for anything else that a file may hold.
-
-    Beyond 1e100 something diverged, and axes would overflow; below 1e-100 is zero.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        found = float(value)
-    except OverflowError:
-        return None
-    if abs(found) < 1e-100:
-        return 0.0
-    return found if abs(found) <= 1e100 else None  # NaN fails this too
 
 
 def percent(value: float) -> str:

@@ -7,7 +7,7 @@ import json
 import platform
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ def summarise(
         seconds=dict(total),
         bytes={way: float(np.mean([r["bytes"][way] for r in records])) for way in ("up", "down")},
         clustering=records[-1]["clustering"],
-        attacks={f.attack: _finding(f) for f in findings},
+        attacks={f.attack: f.json() for f in findings},
         privacy=_privacy(spends),
         seed=experiment.seed,
         versions=versions(),
@@ -190,12 +190,6 @@ def _write(result: Result) -> None:
         write_report(result.folder)  # imports jinja2 only here
     except ImportError:  # jinja2 is not there on a bare GPU machine; the figures are
         return
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    content = asdict(finding)
-    content.pop("attack")
-    return content | {"verdict": finding.verdict}
 
 
 def _privacy(spends: list[tuple[int, int, Any]]) -> dict[str, Any]:
