@@ -20,7 +20,6 @@ from covey.papers.afc_cfl.rows import CONTROLS
 from covey.papers.afc_cfl.settings import (
     DATA,
     base,
-    interval,
     ldp,
     matched_budget,
     nearest_budget,
@@ -29,6 +28,7 @@ from covey.papers.afc_cfl.settings import (
 )
 from covey.papers.harness import Options, Outcome, Reproduction, tables
 from covey.rounds.loop import run
+from covey.statistics import student_interval
 
 
 def outcome(f1: float, accuracy: float, leak: float = 0.0, control: float = 0.9) -> Outcome:
@@ -66,8 +66,8 @@ def test_budget_nearest_in_score_and_the_larger_of_equals() -> None:
 
 
 def test_intervals_over_seeds() -> None:
-    assert interval([0.5]) == (-math.inf, math.inf)
-    low, high = interval([0.1, 0.2, 0.3])
+    assert student_interval([0.5]) == (-math.inf, math.inf)
+    low, high = student_interval([0.1, 0.2, 0.3])
     half = 4.303 * 0.1 / math.sqrt(3)  # 97.5 % of Student's t with two degrees of freedom
     assert (low, high) == pytest.approx((0.2 - half, 0.2 + half), rel=1e-3)
 

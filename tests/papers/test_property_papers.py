@@ -16,7 +16,8 @@ from covey.papers.property_inference import notes as property_notes
 from covey.papers.property_inference import tables as property_inference
 from covey.papers.property_inference.grids import GRIDS
 from covey.papers.property_inference.settings import TASKS, pack
-from covey.papers.property_inference.tables import _gain, interval
+from covey.papers.property_inference.tables import _gain
+from covey.statistics import student_interval
 
 
 def test_the_figures_say_what_the_paper_says_of_them() -> None:
@@ -81,7 +82,7 @@ def test_a_gap_is_the_distance_of_the_victims_label_shares(monkeypatch: pytest.M
 
 def test_a_gain_holds_only_where_its_whole_interval_is_above_nothing() -> None:
     # Mean 2, deviation 1, n = 3: half-width 4.3027 / √3.
-    low, high = interval([1.0, 2.0, 3.0])
+    low, high = student_interval([1.0, 2.0, 3.0])
     assert (low, high) == pytest.approx((2 - 2.4841, 2 + 2.4841), abs=1e-3)
     assert _gain("", [1.0, 2.0, 3.0]).verdict == "partly"
     assert _gain("", [1.9, 2.0, 2.1]).verdict == "holds"

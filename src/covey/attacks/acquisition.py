@@ -21,10 +21,11 @@ from torch import Tensor
 
 from covey.algorithms.contract import Client, Coroutine
 from covey.algorithms.sattler import ModelChange, NodeModel
-from covey.attacks.contract import Finding, Knowledge, Truth, View, wilson
+from covey.attacks.contract import Finding, Knowledge, Truth, View
 from covey.errors import CoveyError
 from covey.learn.work import Train
 from covey.randomness import key, normals
+from covey.statistics import wilson
 
 
 @dataclass

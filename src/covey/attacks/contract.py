@@ -88,13 +88,3 @@ def parties(vantage: str) -> frozenset[str]:
 def sees(vantage: str, view: View) -> bool:
     """Whether this adversary's parties sent or received the message; an eavesdropper sees all traffic."""
     return "eavesdropper" in vantage or bool(parties(vantage) & {view.sender, view.receiver})
-
-
-def wilson(value: float, trials: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a success rate; the intervals of other metrics come from repetitions."""
-    if trials <= 0:
-        return 0.0, 1.0
-    z2 = 1.959964**2
-    centre = (value + z2 / (2 * trials)) / (1 + z2 / trials)
-    half = (1.959964 / (1 + z2 / trials)) * ((value * (1 - value) + z2 / (4 * trials)) / trials) ** 0.5
-    return max(0.0, centre - half), min(1.0, centre + half)

@@ -30,6 +30,7 @@ from covey.experiment.experiment import Experiment
 from covey.papers import PAPERS
 from covey.rounds.loop import run
 from covey.rounds.result import versions
+from covey.statistics import deviation
 
 VERDICTS = ("holds", "partly", "does not hold", "not tested")
 
@@ -206,8 +207,7 @@ def cell(row: str, column: str, values: Sequence[float], paper: float | None = N
     """Our values beside the paper's; without values: not run."""
     known = [float(v) for v in values]
     mean = float(np.mean(known)) if known else None
-    spread = float(np.std(known, ddof=1)) if len(set(known)) > 1 else 0.0  # of equal values numpy's is rounding
-    std = spread if len(known) > 1 else None
+    std = deviation(known) if len(known) > 1 else None
     return Cell(row, column, mean, std, len(known), paper, unit)
 
 

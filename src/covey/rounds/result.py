@@ -21,6 +21,7 @@ from covey.clustering.agreement import accuracy, adjusted_rand_index
 from covey.engines.host import Score
 from covey.experiment.experiment import Experiment
 from covey.files import finite, read_lines, write_json, write_lines
+from covey.statistics import deviation
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def summarise_seeds(results: list[Result], folder: Path | None, command: str) ->
     flat = [numbers(r.json(), "") for r in results]
     names = [n for n in flat[0] if all(n in f for f in flat)]
     mean = {n: float(np.mean([f[n] for f in flat])) for n in names}
-    std = {n: float(np.std([f[n] for f in flat], ddof=1)) for n in names}
+    std = {n: deviation([f[n] for f in flat]) for n in names}
     first = results[0]
     per_cluster = [r.accuracy["per_cluster"] for r in results]
     accuracy = {k: mean[f"accuracy.{k}"] for k in ("average_cluster", "client_mean", "global")}

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from covey.algorithms.fedcaprivacy.two_servers import CoveredRound
-from covey.attacks.contract import Finding, Knowledge, Truth, View, wilson
+from covey.attacks.contract import Finding, Knowledge, Truth, View
 from covey.attacks.linkage.matchings import (
     Floats,
     Matches,
@@ -38,6 +38,7 @@ from covey.clustering.spectral import distances
 from covey.crypto.blinded import blinded
 from covey.errors import CoveyError
 from covey.randomness import generator
+from covey.statistics import wilson
 
 
 class _Cloud(ABC):

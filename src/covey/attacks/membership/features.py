@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 
 from covey.algorithms.pqfed.features import Features, NoisyFeatures, project
-from covey.attacks.contract import Finding, Knowledge, Truth, View, wilson
+from covey.attacks.contract import Finding, Knowledge, Truth, View
 from covey.attacks.membership.scores import power, scored, unit_of_noise
 from covey.attacks.membership.strangers import Rows, matched, samples_at, unused
 from covey.data.federation import Federation
 from covey.errors import CoveyError
 from covey.learn.samples import Samples
 from covey.randomness import generator
+from covey.statistics import normal_interval, standard_error, wilson
 
 
 @dataclass
@@ -95,8 +96,7 @@ class FeatureMembership:
         values = np.array([p for p, _ in found.values()])
         mean = float(values.mean())
         if len(values) > 1:
-            half = 1.959964 * float(values.std(ddof=1)) / len(values) ** 0.5
-            low, high = max(0.0, mean - half), min(1.0, mean + half)
+            low, high = normal_interval(mean, standard_error(values.tolist()))
         else:
             low, high = wilson(mean, sum(sizes.values()))
         placebo = float(np.mean([p for _, p in found.values()]))

@@ -24,6 +24,7 @@ from covey.errors import CoveyError
 from covey.learn.machine import Machine
 from covey.learn.work import Compute, Job, SampleLosses
 from covey.randomness import generator
+from covey.statistics import normal_interval
 
 
 @dataclass
@@ -82,15 +83,15 @@ class LossMembership:
         start = self.setting.one_start().cpu()
         before = self._scores(truth.federation, [(start, users) for _, users in groups])
         value = area(cases, controls)
-        half = 1.959964 * _area_error(value, len(cases), len(controls))
+        low, high = normal_interval(value, _area_error(value, len(cases), len(controls)))
         return Finding(
             attack=self.name,
             vantage=self.vantage,
             metric="area under the ROC curve",
             value=value,
             chance=0.5,
-            low=max(0.0, value - half),
-            high=min(1.0, value + half),
+            low=low,
+            high=high,
             controls={"the model before training": area(*before)},
             used=f"{len(groups)} model{'s' * (len(groups) != 1)}, and candidates with their labels",
             details={"power at fixed false positives": power(cases, controls, self.rate), "cases": len(cases)},

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from covey.attacks.contract import Finding, Knowledge, Truth, View, wilson
+from covey.attacks.contract import Finding, Knowledge, Truth, View
 from covey.attacks.preference.identity_sets import (
     Weights,
     intersection,
@@ -24,6 +24,7 @@ from covey.attacks.preference.identity_sets import (
 )
 from covey.crypto.identity_math import effective_rate, guess_accuracy
 from covey.errors import CoveyError
+from covey.statistics import wilson
 
 Shown = dict[int, dict[int, list[int]]]  # client -> round -> the set it showed
 

@@ -19,12 +19,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covey.attacks.contract import Finding, Knowledge, Thinking, Truth, View, wilson
+from covey.attacks.contract import Finding, Knowledge, Thinking, Truth, View
 from covey.attacks.preference.identity import true_clusters
 from covey.attacks.preference.identity_sets import Weights, score
 from covey.crypto.sealing import sealing
 from covey.errors import CoveyError
 from covey.learn.work import Plan, Train, Work
+from covey.statistics import wilson
 
 
 @dataclass

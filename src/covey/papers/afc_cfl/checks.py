@@ -18,7 +18,6 @@ from covey.papers.afc_cfl.settings import (
     best_control,
     digits,
     finding,
-    interval,
     ldp,
     matched_budget,
     mean,
@@ -29,6 +28,7 @@ from covey.papers.afc_cfl.settings import (
     tune,
 )
 from covey.papers.harness import Cell, Claim, Options, Outcome, Reproduction, cell, claim
+from covey.statistics import student_interval
 
 CHOICES: dict[str, dict[str, Any]] = {"as everywhere": {}} | {
     **{f"subsets of {size}": {"subset_size": size} for size in (2, 4, 8, 10)},
@@ -114,7 +114,7 @@ def _claims_matched(runs: dict[str, list[Outcome]], alpha: float) -> list[Claim]
     accuracy = {row: [run.accuracy() for run in found] for row, found in runs.items()}
     _, even, same, decaying, small, _ = accuracy
     gaps = {row: [a - b for a, b in zip(accuracy["AFC-CFL"], accuracy[row])] for row in (even, same, decaying, small)}
-    low = interval(gaps[even])[0]
+    low = student_interval(gaps[even])[0]
     return [
         claim(
             "Noise by Fisher information costs less accuracy than equal noise everywhere, at the same clipping.",

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
 
 from covey.config import merge
 from covey.learn.initial import parameters
 from covey.ledger.calibration import classic_sigma
 from covey.papers.harness import Options, Outcome
+from covey.statistics import student_interval
 
 NAMES = {
     "mnist": "MNIST",
@@ -185,17 +185,9 @@ def mean(values: Sequence[float]) -> float:
     return float(np.mean(values))
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Student's 95 % interval of the mean over seeds; the whole line for a single one."""
-    if len(values) < 2:
-        return -math.inf, math.inf
-    half = float(student.ppf(0.975, len(values) - 1)) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return mean(values) - half, mean(values) + half
-
-
 def said(values: Sequence[float], form: str = ".3f") -> str:
     """Mean and interval in words."""
-    low, high = interval(values)
+    low, high = student_interval(values)
     return f"{mean(values):{form}}" + (f" ({low:{form}} to {high:{form}})" if len(values) > 1 else " (one seed)")
 
 

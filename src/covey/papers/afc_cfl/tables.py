@@ -25,7 +25,6 @@ from covey.papers.afc_cfl.settings import (
     base,
     best_control,
     finding,
-    interval,
     ldp,
     mean,
     said,
@@ -33,6 +32,7 @@ from covey.papers.afc_cfl.settings import (
     tune,
 )
 from covey.papers.harness import Cell, Claim, Options, Outcome, Reproduction, Table, cell, claim
+from covey.statistics import student_interval
 
 TITLE = "AFC-CFL: adaptive privacy defence against category inference in clustered federated learning (WASA 2025)"
 DATASETS = tuple(DATA)
@@ -101,7 +101,7 @@ def _claims_table1(runs: dict[tuple[int, int], list[Outcome]]) -> list[Claim]:
     scores = {place: mean(finding(found, "value")) for place, found in runs.items()}
     every = [value for found in runs.values() for value in finding(found, "details", "leak")]
     reached = [value for found in runs.values() for value in best_control(found)]
-    low, high = interval(every)
+    low, high = student_interval(every)
     origin = " What is inferred comes from the published cluster models, by filing auxiliary subsets by loss."
     return [
         claim(
@@ -132,7 +132,7 @@ def confirm(options: Options) -> Reproduction:
     cells = attacked("seeds of the choices", known, (*printed, accuracy))
     cells += attacked("fresh seeds", fresh, (*printed, accuracy))
     before, after = finding(known, "value"), finding(fresh, "value")
-    low, high = interval(after)
+    low, high = student_interval(after)
     repeats = claim(
         "The F1 of the seeds that the attack's defaults were chosen on lies in the interval of fresh ones.",
         low <= mean(before) <= high if seeds > 1 else None,
@@ -174,7 +174,7 @@ def _claims_table2(runs: dict[str, list[Outcome]]) -> list[Claim]:
     older = f" (those runs are older than the control “{', '.join(sorted(missing))}”)" if missing else ""
     gap = [a - b for a, b in zip(accuracy["AFC-CFL"], accuracy["common LDP"])]
     middle = mean(accuracy["ADP"])
-    low, high = interval(gap)
+    low, high = student_interval(gap)
     return [
         claim(
             "AFC-CFL lowers the attacker's F1.",

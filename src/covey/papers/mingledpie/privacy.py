@@ -12,6 +12,7 @@ from covey.crypto.identity_math import Reading, guess_accuracy
 from covey.papers.harness import Cell, Claim, Options, Outcome, Reproduction, cell, claim
 from covey.papers.mingledpie.settings import NAMES, base, described, remarks, with_
 from covey.randomness import generator
+from covey.statistics import standard_error
 
 TABLE2 = {  # dataset -> (MingledPie, IFCA) at epochs 1, 3, 5
     "mnist": ((27.8, 27.8, 27.8), (60.3, 97.2, 100.0)),
@@ -38,7 +39,7 @@ def fig3(options: Options) -> Reproduction:
         options.say(f"[{n + 1}/{len(grid)}] k={k} p={p} T={t}")
         scores = [1.0 / len(shown) for shown in _drawn(k, p, t, [i % k for i in range(draws)])]
         expected = guess_accuracy(k, p, t)
-        error = float(np.std(scores, ddof=1)) / draws**0.5
+        error = standard_error(scores)
         if error > 1e-12:  # at T = k every set is full
             worst = max(worst, abs(float(np.mean(scores)) - expected) / error)
         row = f"k={k} p={p} T={t}"

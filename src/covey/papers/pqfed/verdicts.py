@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy.stats import t as student
 
 from covey.papers.harness import Claim, Outcome, claim
+from covey.statistics import paired_difference
 
 
 def targets(outcomes: Sequence[Outcome]) -> list[float]:
@@ -66,11 +66,9 @@ def rises_and_falls(name: str, found: Mapping[int, list[float]], peak: int) -> l
 
 def above(text: str, high: Sequence[float], low: Sequence[float], by: float = 0.0) -> Claim:
     """Paired over seeds: holds where the whole 95 % interval of the difference is above `by`, fails where all is below."""
-    gaps = np.array(high) - np.array(low)
-    mean = float(gaps.mean())
-    if len(gaps) < 2:
-        return claim(text, None, f"{100 * mean:+.2f} points in one run: no interval.")
-    half = float(student.ppf(0.975, len(gaps) - 1)) * float(gaps.std(ddof=1)) / len(gaps) ** 0.5
-    undecided = mean - half < by <= mean + half
-    why = f"{100 * mean:+.2f} ± {100 * half:.2f} points (95 %, {len(gaps)} seeds, paired)"
-    return claim(text, mean - half >= by, why + (": undecided." if undecided else "."), partly=undecided)
+    gap = paired_difference(high, low)
+    if gap.n < 2:
+        return claim(text, None, f"{100 * gap.value:+.2f} points in one run: no interval.")
+    undecided = gap.low < by <= gap.high
+    why = f"{100 * gap.value:+.2f} ± {100 * gap.half:.2f} points (95 %, {gap.n} seeds, paired)"
+    return claim(text, gap.low >= by, why + (": undecided." if undecided else "."), partly=undecided)

@@ -30,6 +30,7 @@ from covey.papers.property_inference.settings import (
     finding,
     kept,
 )
+from covey.statistics import student_interval
 
 SCORES = {"own upload subtracted": auc, "own upload left in": kept}
 READINGS = {
@@ -124,7 +125,7 @@ def _regularised(options: Options, table: str, attack: str) -> Reproduction:
             for row in rows
             for a, b in zip(_runs(grid, runs, row, "none"), _runs(grid, runs, row, words))
         ]
-        low, high = interval(changes)
+        low, high = student_interval(changes)
         why = f"AUC changes by {np.mean(changes):+.3f} [{low:+.3f}, {high:+.3f}] over {len(changes)} paired runs."
         claims.append(claim(f"{words} does not help reliably against the {attack} attack.", high >= 0, why))
     return _made(options, table, f"Dropout and L2 against the {attack} attack", _cells(grid, runs), claims)
@@ -137,7 +138,7 @@ def table7(options: Options) -> Reproduction:
     for words, score in SCORES.items():
         hidden = [score(o) for w, found in zip(grid, runs) for o in found if not w.column.endswith("σ=0")]
         bare = [score(o) for w, found in zip(grid, runs) for o in found if w.column.endswith("σ=0")]
-        low, high = interval(hidden)
+        low, high = student_interval(hidden)
         worst = max(
             (float(np.mean([score(o) for o in f])), f"{w.row}, {w.column}")
             for w, f in zip(grid, runs)
@@ -245,19 +246,9 @@ def _cells(grid: Sequence[Wanted], runs: Sequence[list[Outcome]]) -> list[Cell]:
     return cells
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """95 % interval of the mean (Student's t); without spread to judge by: everything."""
-    if len(values) < 2:
-        return -np.inf, np.inf
-    from scipy.stats import t
-
-    half = float(t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5)
-    return float(np.mean(values)) - half, float(np.mean(values)) + half
-
-
 def _difference_cells(row: str, words: str, values: Sequence[float]) -> list[Cell]:
     """CFL's AUC less FL's over the same partitions: its mean, and the ends of the mean's interval."""
-    low, high = interval(values)
+    low, high = student_interval(values)
     known = np.isfinite([low, high]).all()
     ends = {"interval from": low, "interval to": high}
     return [
@@ -270,7 +261,7 @@ def _gain(text: str, differences: Sequence[float]) -> Claim:
     """Holds where the whole interval of the mean lies above 0; partly where only the mean does."""
     if len(differences) < 2:
         return claim(text, None, f"{len(differences)} paired runs: too few for an interval.")
-    low, high = interval(differences)
+    low, high = student_interval(differences)
     mean = float(np.mean(differences))
     positive = sum(d > 0 for d in differences)
     why = f"Mean {mean:+.3f} [{low:+.3f}, {high:+.3f}]; above 0 in {positive} of {len(differences)} paired runs."

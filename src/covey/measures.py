@@ -1,0 +1,36 @@
+"""What an algorithm or a defence notes about itself, and how to show it: `measures = {"condition": Measure("Condition of H")}`.
+
+The key is the name under which it calls `note` (without "picture:"). What is noted without a declaration is shown under its own
+name, so that a declaration is a courtesy to readers and never a condition.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from covey.errors import CoveyError
+
+LINE = "line"  # a number per round, or a short list of them; of a long list (one number per client) its spread
+QUANTILES = "quantiles"  # five numbers per round: smallest, lower quarter, median, upper quarter, largest
+MATRIX = "matrix"  # the last table
+NOISE = "noise"  # a line that stands with the privacy ledger
+DISTANCES = "distances"  # how far clients are from each other [n, n], or from one of them [n]
+GROUPS = "groups"  # client -> whom it learns with; drawn with the distances
+HIDDEN = "hidden"  # attacks are scored against it, or another picture says it; a chart of it would say nothing
+WAYS = (LINE, QUANTILES, MATRIX, NOISE, DISTANCES, GROUPS, HIDDEN)
+
+
+@dataclass(frozen=True)
+class Measure:
+    title: str
+    unit: str = ""  # what stands at the axis
+    words: str = ""  # how to read it, in a sentence or two
+    shown: str = LINE
+    axes: tuple[str, str] = ("row", "col")  # of a matrix
+    alarm: float = math.inf  # a run that recorded as much ends with `warning`
+    warning: str = ""  # "{}", or with a format "{:.1f}", stands for the largest value
+
+    def __post_init__(self) -> None:
+        if self.shown not in WAYS:
+            raise CoveyError(f"a measure is shown as {self.shown!r}: choose one of {', '.join(WAYS)}")
