@@ -62,7 +62,7 @@ class Truth:
     servers: list[dict[str, Any]] = field(default_factory=list)  # per round: what the servers noted (e.g. an order)
 
 
-__all__ = ["Attack", "Finding", "Knowledge", "Scale", "Truth", "View", "parties", "sees", "wilson"]
+__all__ = ["Attack", "Finding", "Knowledge", "Scale", "Truth", "View", "parties", "sees"]
 
 Thinking = Generator[Work | list[Work], Any, None] | None
 
