@@ -145,7 +145,7 @@ class GroupSizes(Role):
 
 
 class Count(Role):
-    """How many samples a client trained on."""
+    """How many samples a client trained on; inside a sealed vector, how many clients a sum counts."""
 
     words = "a number of samples"
 
@@ -169,9 +169,9 @@ class Share(Role):
 
 @dataclass(frozen=True)
 class Plain(Role):
-    """A value that says nothing about anybody: a round, a purpose, a nonce."""
+    """A value that says nothing about anybody's data: a sender, a round, a purpose, a nonce."""
 
-    words = "a value about nobody"
+    words = "a value about nobody's data"
     kind: type | None = None
 
     def check(self, value: Any, bounds: Bounds) -> None:
@@ -204,6 +204,18 @@ class ShuffledRows(Role):
     """Rows of several clients in an order that the receiver is not told."""
 
     words = "shuffled rows of clients"
+
+
+class RowMemberships(Role):
+    """Which clusters each shuffled row belongs to, [n, k]."""
+
+    words = "the clusters of shuffled rows"
+
+
+class Covered(Role):
+    """Vectors under a blind that the receiver cannot take off."""
+
+    words = "vectors under a blind"
 
 
 # ---------------------------------------------------------------- sealed, and messages in messages
@@ -245,6 +257,16 @@ class SealedSums(Sealed):
     def check(self, value: Any, bounds: Bounds) -> None:
         if not isinstance(value, list) or not all(isinstance(one, bytes) for one in value):
             raise CoveyError("is not a list of sealed sums")
+
+
+class Payload(Role):
+    """Bytes that their sender signed. What is in them is for the receiver to open and to check: nothing is said of it."""
+
+    words = "signed bytes"
+
+    def check(self, value: Any, bounds: Bounds) -> None:
+        if type(value) is not bytes or not value:
+            raise CoveyError(f"is a {type(value).__name__}, expected bytes" if value else "is empty")
 
 
 class Part(Role):

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 
+from covey.algorithms.averaging import GlobalModel, LocalModel
 from covey.algorithms.contract import Client
-from covey.algorithms.fedavg import FedAvg, GlobalModel, LocalModel
+from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.ifca import IFCA, ClusterModels
 from covey.attacks.contract import Finding, Truth, View
 from covey.attacks.observe import Observers

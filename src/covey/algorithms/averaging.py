@@ -1,11 +1,39 @@
-"""Streaming weighted averages of flat models: memory for k accumulators, whatever the number of clients."""
+"""What methods that average models share: the two messages of one model for all, and streaming weighted averages.
+
+Averages take the memory of k accumulators, whatever the number of clients.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
+
+from covey import roles
+from covey.algorithms.contract import Client, Coroutine, Use
+from covey.errors import CoveyError
+from covey.messages import message
+
+
+@message
+@dataclass(frozen=True)
+class GlobalModel:
+    model: Annotated[Tensor, roles.Model]  # [d]
+
+
+@message
+@dataclass(frozen=True)
+class LocalModel:
+    model: Annotated[Tensor, roles.Model]  # [d]
+    samples: Annotated[int, roles.Count]
+
+
+def check_weighting(weighting: str) -> None:
+    if weighting not in ("samples", "clients"):
+        raise CoveyError(f"algorithm.weighting is {weighting!r}: choose 'samples' or 'clients'")
 
 
 def weight_of(reply: Any, weighting: str) -> float:
@@ -33,3 +61,17 @@ class Averages:
         """The average over all k sums together, float32 [d]."""
         total = sum(self.weights)
         return (self.sums.sum(0) / total).to(torch.float32) if total > 0 else previous
+
+
+def mean_model(state: GlobalModel, replies: Iterator[tuple[int, LocalModel]], weighting: str) -> GlobalModel:
+    """The replies' average, or what was sent where nobody answered."""
+    average = Averages(1, like=state.model)
+    for _, reply in replies:
+        average.add(0, reply.model, weight_of(reply, weighting))
+    return GlobalModel(average.means(state.model[None])[0])
+
+
+def use_model(me: Client, message: Any) -> Coroutine:
+    """What a client of a method with one model predicts with: the model that it was sent."""
+    return Use(message.model[None])
+    yield  # a coroutine that asks for no work

@@ -5,12 +5,17 @@
     client(me, message)                 -> coroutine of one client: yields Work, returns its reply
     aggregate(server, state, replies)   -> the next state; replies arrive lazily, as (client, reply), in order of client
     use(me, message)                    -> coroutine: which model this client would predict with, for evaluation only
-    answer(server, message)             -> optional: what a further server answers to a message, at its own desk
-    wants(state, client)                -> optional: whether this client takes part in the next round (without it: all do)
-    serves(state, client)               -> optional: whether the model is for this client, so that it is evaluated there
 
-A class variable `server` names the party that clients talk to, where it is not "server": views and keys then say so. A class
-variable `further` names the other servers that it asks; each has keys of its own and keeps nothing.
+and, where it needs them,
+
+    keys(setting)                       -> key material by party
+    answer(server, message)             -> what a further server answers to a message, at its own desk
+    wants(state, client)                -> whether this client takes part in the next round (without it: all do)
+    serves(state, client)               -> whether the model is for this client, so that it is evaluated there
+    deployed(encryption)                -> itself as real parties run it: secret draws, longer keys
+
+What it is to others, it declares in class variables: see `Declaration`. All but `name` and `title` have defaults, and nothing
+outside an algorithm's own file knows it by name: admission, audit, reports and deployment ask `declaration(algorithm)`.
 
 Algorithms are frozen dataclasses (fields = hyper-parameters, all with defaults, checked in `__post_init__`) without state of
 their own. States and messages are frozen dataclasses registered with `@message`, so that they can be stored and sent. What is
@@ -21,16 +26,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
 
+from covey.leaks import Given
 from covey.learn.work import Plan, Work
 from covey.randomness import generator
 
 Coroutine = Generator[Work | list[Work], Any, Any]
+Messages = tuple[type, ...]  # message classes, whose fields say what they carry: `covey.roles`
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,40 @@ class Algorithm(Protocol):
     # def answer(self, server: Server, message: Any) -> Any: where there are `further` servers
 
 
+@dataclass(frozen=True)
+class Declaration:
+    """What an algorithm says about itself, with what holds where it says nothing.
+
+    An algorithm without `sends` and `replies` runs, but nobody can tell what its messages show: replies are checked for
+    numbers only, and an audit says so.
+    """
+
+    name: str
+    title: str = ""
+    label: str = ""  # as its authors write it; else its name
+    sends: Messages = ()  # what a client may get
+    replies: Messages = ()  # what a client may return
+    asks: Messages = ()  # what further servers may be asked …
+    answers: Messages = ()  # … and may answer
+    server: str = "server"  # the party that clients talk to, as views and keys name it
+    further: tuple[str, ...] = ()  # the other servers; each has keys of its own and keeps nothing
+    trains: str = (
+        "clusters"  # "clusters": a model for each; "one" for all; each client its "own", which never leaves it
+    )
+    sealing: str = (
+        ""  # the family of encryptions it can run under: "sums" (crypto/sealing), "rows" (crypto/blinded), none
+    )
+    gives: tuple[Given, ...] = ()  # what it hands out by design, beyond what its messages carry
+    rounds_sent: int = 1  # rounds whose sums one broadcast may hold: messages grow with it
+
+
+def declaration(algorithm: Any) -> Declaration:
+    """An algorithm's declaration; of a class as well, as far as it stands there."""
+    declared = {f.name: getattr(algorithm, f.name) for f in fields(Declaration) if hasattr(algorithm, f.name)}
+    known = {name: value for name, value in declared.items() if not isinstance(value, property)}
+    return Declaration(**{**known, "label": known.get("label") or known["name"]})
+
+
 def wanted(algorithm: Algorithm, state: Any, clients: Iterable[int], method: str = "wants") -> list[int]:
     """The clients that the algorithm's optional `wants` (or `serves`) names; without such a method all."""
     asked = getattr(algorithm, method, None)
@@ -140,7 +181,7 @@ def own_keys(keys: Mapping[str, Any], client: int) -> dict[str, Any]:
 
 def server_of(algorithm: Algorithm) -> str:
     """The party that clients talk to, as views and keys name it."""
-    return str(getattr(algorithm, "server", "server"))
+    return declaration(algorithm).server
 
 
 def make_keys(algorithm: Algorithm, setting: Setting) -> dict[str, dict[str, Any]]:

@@ -18,9 +18,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from covey.algorithms.averaging import Averages
-from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
-from covey.algorithms.fedavg import GlobalModel, LocalModel
+from covey.algorithms.averaging import Averages, GlobalModel, LocalModel, use_model
+from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
 from covey.errors import CoveyError
 from covey.learn.work import Train
 from covey.messages import message
@@ -36,8 +35,12 @@ class DynamicState:
 @dataclass(frozen=True)
 class FedDyn:
     name: ClassVar[str] = "feddyn"
+    label: ClassVar[str] = "FedDyn"
     title: ClassVar[str] = "a regulariser per client that moves its optimum to the global one (Acar et al. 2021)"
     encryptions: ClassVar[tuple[str, ...]] = ("none",)
+    sends: ClassVar[Messages] = (GlobalModel,)
+    replies: ClassVar[Messages] = (LocalModel,)
+    trains: ClassVar[str] = "one"
 
     alpha: float = 0.1
 
@@ -77,5 +80,4 @@ class FedDyn:
         return DynamicState(GlobalModel(mean - h / self.alpha), h)
 
     def use(self, me: Client, message: GlobalModel) -> Coroutine:
-        return Use(message.model[None])
-        yield
+        return use_model(me, message)

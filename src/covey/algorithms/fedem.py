@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from covey import roles
 from covey.algorithms.averaging import Averages
-from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
+from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
 from covey.algorithms.refusals import refuse_equal_starts, refuse_shared_layers
 from covey.learn.work import SampleLosses, Train
 from covey.messages import message
@@ -29,14 +30,14 @@ from covey.messages import message
 @message
 @dataclass(frozen=True)
 class Components:
-    models: Tensor  # [M, d]
+    models: Annotated[Tensor, roles.Models]  # [M, d]
 
 
 @message
 @dataclass(frozen=True)
 class TrainedComponents:
-    models: Tensor  # [M, d]
-    samples: int
+    models: Annotated[Tensor, roles.Models]  # [M, d]
+    samples: Annotated[int, roles.Count]
 
 
 def responsibilities(losses: Tensor, mixture: Tensor | None) -> Tensor:
@@ -48,8 +49,11 @@ def responsibilities(losses: Tensor, mixture: Tensor | None) -> Tensor:
 @dataclass(frozen=True)
 class FedEM:
     name: ClassVar[str] = "fedem"
+    label: ClassVar[str] = "FedEM"
     title: ClassVar[str] = "every client a mixture of shared component models (Marfoq et al. 2021)"
     encryptions: ClassVar[tuple[str, ...]] = ("none",)
+    sends: ClassVar[Messages] = (Components,)
+    replies: ClassVar[Messages] = (TrainedComponents,)
 
     def start(self, setting: Setting) -> Components:
         refuse_shared_layers("FedEM", setting)

@@ -7,27 +7,46 @@ clients that do different amounts of work, is `participation.slowest`.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from covey.algorithms.contract import Client, Coroutine
-from covey.algorithms.fedavg import FedAvg, GlobalModel, LocalModel
+from covey.algorithms.averaging import GlobalModel, LocalModel, check_weighting, mean_model, use_model
+from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
 from covey.errors import CoveyError
 from covey.learn.work import Train
 
 
 @dataclass(frozen=True)
-class FedProx(FedAvg):
+class FedProx:
     name: ClassVar[str] = "fedprox"
+    label: ClassVar[str] = "FedProx"
     title: ClassVar[str] = "FedAvg with a pull back to the global model (Li et al. 2020)"
+    encryptions: ClassVar[tuple[str, ...]] = ("none",)
+    sends: ClassVar[Messages] = (GlobalModel,)
+    replies: ClassVar[Messages] = (LocalModel,)
+    trains: ClassVar[str] = "one"
 
+    weighting: str = "samples"  # or "clients"
     mu: float = 0.1
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        check_weighting(self.weighting)
         if not (math.isfinite(self.mu) and self.mu >= 0):
             raise CoveyError(f"algorithm.mu is {self.mu}: the pull must be a finite number that is not negative")
+
+    def start(self, setting: Setting) -> GlobalModel:
+        return GlobalModel(setting.one_start())
+
+    def broadcast(self, state: GlobalModel, client: int) -> GlobalModel:
+        return state
 
     def client(self, me: Client, message: GlobalModel) -> Coroutine:
         model = yield Train(message.model, replace(me.plan, proximal=self.mu), anchor=message.model)
         return LocalModel(model, me.samples)
+
+    def aggregate(self, server: Server, state: GlobalModel, replies: Iterator[tuple[int, Any]]) -> GlobalModel:
+        return mean_model(state, replies, self.weighting)
+
+    def use(self, me: Client, message: GlobalModel) -> Coroutine:
+        return use_model(me, message)

@@ -17,16 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from covey import roles
 from covey.algorithms.averaging import Averages
-from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
+from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
 from covey.algorithms.refusals import refuse_equal_starts, refuse_shared_layers
 from covey.errors import CoveyError
+from covey.leaks import EAVESDROPPER, IDENTITY, SERVER, Given
 from covey.learn.work import SampleLosses, Train
 from covey.messages import message
 
@@ -34,22 +36,28 @@ from covey.messages import message
 @message
 @dataclass(frozen=True)
 class Centres:
-    models: Tensor  # [S, d]
+    models: Annotated[Tensor, roles.Models]  # [S, d]
 
 
 @message
 @dataclass(frozen=True)
 class SoftUpdate:
-    model: Tensor  # [d] w
-    importance: Tensor  # [S] u
-    samples: int
+    model: Annotated[Tensor, roles.Model]  # [d] w
+    importance: Annotated[Tensor, roles.Memberships]  # [S] u
+    samples: Annotated[int, roles.Count]
 
 
 @dataclass(frozen=True)
 class FedSoft:
     name: ClassVar[str] = "fedsoft"
+    label: ClassVar[str] = "FedSoft"
     title: ClassVar[str] = "soft clusters: each client pulled to all centres by importance (Ruan and Joe-Wong 2022)"
     encryptions: ClassVar[tuple[str, ...]] = ("none",)
+    sends: ClassVar[Messages] = (Centres,)
+    replies: ClassVar[Messages] = (SoftUpdate,)
+    gives: ClassVar[tuple[Given, ...]] = (
+        Given(IDENTITY, (SERVER, EAVESDROPPER), "every reply states the client's weights of clusters"),
+    )
 
     pull: float = 0.1  # λ
     interval: int = 1  # τ: rounds between two estimates of u

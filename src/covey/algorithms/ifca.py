@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from covey.algorithms.averaging import Averages, weight_of
-from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
-from covey.errors import CoveyError
+from covey import roles
+from covey.algorithms.averaging import Averages, check_weighting, weight_of
+from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
 from covey.learn.work import Losses, Train
 from covey.messages import message
 
@@ -24,28 +24,30 @@ from covey.messages import message
 @message
 @dataclass(frozen=True)
 class ClusterModels:
-    models: Tensor  # [k, d]
+    models: Annotated[Tensor, roles.Models]  # [k, d]
 
 
 @message
 @dataclass(frozen=True)
 class ClusterUpdate:
-    model: Tensor  # [d]
-    cluster: int
-    samples: int
+    model: Annotated[Tensor, roles.Model]  # [d]
+    cluster: Annotated[int, roles.Identity]
+    samples: Annotated[int, roles.Count]
 
 
 @dataclass(frozen=True)
 class IFCA:
     name: ClassVar[str] = "ifca"
+    label: ClassVar[str] = "IFCA"
     title: ClassVar[str] = "each client joins the cluster whose model fits it best (Ghosh et al. 2020)"
     encryptions: ClassVar[tuple[str, ...]] = ("none",)
+    sends: ClassVar[Messages] = (ClusterModels,)
+    replies: ClassVar[Messages] = (ClusterUpdate,)
 
     weighting: str = "clients"  # or "samples"
 
     def __post_init__(self) -> None:
-        if self.weighting not in ("samples", "clients"):
-            raise CoveyError(f"algorithm.weighting is {self.weighting!r}: choose 'samples' or 'clients'")
+        check_weighting(self.weighting)
 
     def start(self, setting: Setting) -> ClusterModels:
         return ClusterModels(setting.start)

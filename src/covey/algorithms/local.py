@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
+from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
 from covey.learn.work import Train
 from covey.messages import message
 
@@ -28,8 +28,12 @@ class Done:
 @dataclass(frozen=True)
 class LocalOnly:
     name: ClassVar[str] = "local"
+    label: ClassVar[str] = "Local training"
     title: ClassVar[str] = "every client trains alone: the yardstick"
     encryptions: ClassVar[tuple[str, ...]] = ("none",)
+    sends: ClassVar[Messages] = (Begin,)
+    replies: ClassVar[Messages] = (Done,)
+    trains: ClassVar[str] = "own"
 
     def start(self, setting: Setting) -> Begin:
         return Begin()

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
+from covey import roles
+from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
 from covey.algorithms.mingledpie import rebuild
 from covey.algorithms.mingledpie.mingledpie import sealer_of
 from covey.algorithms.mingledpie.rebuild import Rebuilt
@@ -28,20 +29,26 @@ from covey.messages import message
 @message
 @dataclass(frozen=True)
 class RoutedSums:
-    sums: list[bytes]  # k, each seals [d + 1]; none before the first round
+    sums: Annotated[
+        list[bytes], roles.SealedSums((roles.Model, roles.Count))
+    ]  # k, each seals [d + 1]; none before the first round
 
 
 @message
 @dataclass(frozen=True)
 class RoutedUpdate:
-    blocks: list[bytes]  # k, each seals [d + 1]
+    blocks: Annotated[list[bytes], roles.SealedBlocks((roles.Model, roles.Count))]  # k, each seals [d + 1]
 
 
 @dataclass(frozen=True)
 class Routing:
     name: ClassVar[str] = "routing"
+    label: ClassVar[str] = "Oblivious routing"
     title: ClassVar[str] = "exact oblivious routing: a sealed block for every cluster, at k times the upload"
     encryptions: ClassVar[tuple[str, ...]] = ("none", "ckks", "bfv")
+    sealing: ClassVar[str] = "sums"
+    sends: ClassVar[Messages] = (RoutedSums,)
+    replies: ClassVar[Messages] = (RoutedUpdate,)
 
     bound: float = 16.0  # largest weight that can be sealed
 

@@ -17,16 +17,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from covey.algorithms.averaging import Averages, weight_of
-from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
+from covey import roles
+from covey.algorithms.averaging import Averages, check_weighting, use_model, weight_of
+from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
 from covey.algorithms.refusals import refuse_shared_layers
 from covey.clustering.bipartition import bipartition, cosine_similarities, is_separated, wants_split
 from covey.errors import CoveyError
+from covey.leaks import EAVESDROPPER, IDENTITY, SERVER, Given
 from covey.learn.work import Train
 from covey.messages import message
 
@@ -34,15 +36,15 @@ from covey.messages import message
 @message
 @dataclass(frozen=True)
 class NodeModel:
-    model: Tensor  # [d]
-    node: int  # tells the clients that share a model so; the record needs it
+    model: Annotated[Tensor, roles.Model]  # [d]
+    node: Annotated[int, roles.Identity(bounded=False)]  # tells the clients that share a model so; the record needs it
 
 
 @message
 @dataclass(frozen=True)
 class ModelChange:
-    change: Tensor  # [d] Δ
-    samples: int
+    change: Annotated[Tensor, roles.Change]  # [d] Δ
+    samples: Annotated[int, roles.Count]
 
 
 @message
@@ -74,8 +76,15 @@ class ClusterTree:
 @dataclass(frozen=True)
 class Sattler:
     name: ClassVar[str] = "sattler"
+    label: ClassVar[str] = "Sattler's bipartition"
     title: ClassVar[str] = "clusters split in two when their clients disagree at rest (Sattler et al. 2020)"
     encryptions: ClassVar[tuple[str, ...]] = ("none",)
+    sends: ClassVar[Messages] = (NodeModel,)
+    replies: ClassVar[Messages] = (ModelChange,)
+    gives: ClassVar[tuple[Given, ...]] = (
+        Given(IDENTITY, (SERVER,), "it splits the clients itself"),
+        Given(IDENTITY, (EAVESDROPPER,), "every message to a client names its node of the tree"),
+    )
 
     eps1: float = 0.0  # ε1; 0: a tenth of the largest ‖mean Δ‖ so far, the paper's rule of thumb
     eps2: float = 0.0  # ε2; 0: five times ε1, the middle of the 1 to 10 times that the paper suggests
@@ -90,8 +99,7 @@ class Sattler:
             )
         if not 0 <= self.gamma < 1:
             raise CoveyError(f"algorithm.gamma is {self.gamma}: it must be at least 0 and below 1, else nothing splits")
-        if self.weighting not in ("samples", "clients"):
-            raise CoveyError(f"algorithm.weighting is {self.weighting!r}: choose 'samples' or 'clients'")
+        check_weighting(self.weighting)
 
     def start(self, setting: Setting) -> ClusterTree:
         refuse_shared_layers("Sattler's CFL", setting)
@@ -150,5 +158,4 @@ class Sattler:
         return (cut.first.tolist(), cut.second.tolist()) if is_separated(cut.cross, self.gamma) else None
 
     def use(self, me: Client, message: NodeModel) -> Coroutine:
-        return Use(message.model[None])
-        yield
+        return use_model(me, message)

@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from covey.algorithms.averaging import Averages
-from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
+from covey import roles
+from covey.algorithms.averaging import Averages, use_model
+from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
 from covey.errors import CoveyError
 from covey.learn.work import Train
 from covey.messages import message
@@ -29,22 +30,26 @@ from covey.messages import message
 @message
 @dataclass(frozen=True)
 class ControlledModel:
-    model: Tensor  # [d] x
-    variate: Tensor  # [d] c
+    model: Annotated[Tensor, roles.Model]  # [d] x
+    variate: Annotated[Tensor, roles.Change]  # [d] c
 
 
 @message
 @dataclass(frozen=True)
 class ControlledChange:
-    model: Tensor  # [d] Δy
-    variate: Tensor  # [d] Δc
+    model: Annotated[Tensor, roles.Change]  # [d] Δy
+    variate: Annotated[Tensor, roles.Change]  # [d] Δc
 
 
 @dataclass(frozen=True)
 class Scaffold:
     name: ClassVar[str] = "scaffold"
+    label: ClassVar[str] = "SCAFFOLD"
     title: ClassVar[str] = "control variates against client drift (Karimireddy et al. 2020)"
     encryptions: ClassVar[tuple[str, ...]] = ("none",)
+    sends: ClassVar[Messages] = (ControlledModel,)
+    replies: ClassVar[Messages] = (ControlledChange,)
+    trains: ClassVar[str] = "one"
 
     global_lr: float = 1.0  # η_g
 
@@ -84,5 +89,4 @@ class Scaffold:
         return ControlledModel(state.model + self.global_lr * x_change, state.variate + share * c_change)
 
     def use(self, me: Client, message: ControlledModel) -> Coroutine:
-        return Use(message.model[None])
-        yield
+        return use_model(me, message)

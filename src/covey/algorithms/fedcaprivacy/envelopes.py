@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from covey import roles
 from covey.crypto.blinded import blinded
 from covey.errors import CoveyError
 from covey.messages import message
@@ -27,13 +28,13 @@ _YEARS = 10 * 365 * 86400.0
 class Envelope:
     """Sealed bytes with what their sender vouches for: `crypto.signatures.Signed`, without its import."""
 
-    sender: str
-    purpose: str
-    round: int
-    timestamp: int
-    nonce: bytes
-    payload: bytes
-    signature: bytes  # empty where nothing is encrypted
+    sender: Annotated[str, roles.Plain(str)]
+    purpose: Annotated[str, roles.Plain(str)]
+    round: Annotated[int, roles.Plain(int)]
+    timestamp: Annotated[int, roles.Plain(int)]
+    nonce: Annotated[bytes, roles.Plain(bytes)]
+    payload: Annotated[bytes, roles.Payload]
+    signature: Annotated[bytes, roles.Plain(bytes)]  # empty where nothing is encrypted
 
 
 @message
@@ -41,10 +42,12 @@ class Envelope:
 class Package:
     """What a participant gets: the models of its clusters. Those with the same clusters get the same package."""
 
-    group: int  # number of this set of clusters in this round; -1: no model yet, start from the common one
-    clusters: list[int]
-    models: list[Envelope]
-    sizes: list[int]  # what to divide each by: 1 for a mean, the number of members for a sum
+    # number of this set of clusters in this round; -1: no model yet, start from the common one
+    group: Annotated[int, roles.Identity(bounded=False)]
+    clusters: Annotated[list[int], roles.IdentitySet]
+    models: Annotated[list[Envelope], roles.Sealed((roles.Model,))]
+    # what to divide each by: 1 for a mean, the number of members for a sum
+    sizes: Annotated[list[int], roles.GroupSizes]
 
 
 def purpose_of(cluster: int, size: int) -> str:

@@ -17,20 +17,21 @@ linking rows of two rounds: moved and turned blocks of coordinates, rows only wh
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
-from covey.algorithms.fedcaprivacy.envelopes import Package, issue_keys, open_package, padded, seal_model
+from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
+from covey.algorithms.fedcaprivacy.envelopes import Envelope, Package, issue_keys, open_package, padded, seal_model
 from covey.algorithms.fedcaprivacy.exchanges import Averaged, by_rows, by_sketches, by_sums, provided
 from covey.algorithms.fedcaprivacy.two_servers import (
     BusinessServer,
     CloudProvider,
     CoveredMeans,
+    CoveredRound,
     CoveredSums,
     Desk,
     Matrix,
@@ -38,8 +39,10 @@ from covey.algorithms.fedcaprivacy.two_servers import (
 )
 from covey.crypto.blinded.blinded import permutation, sealer, terms_for
 from covey.errors import CoveyError, nearest
+from covey.leaks import EAVESDROPPER, IDENTITY, LINKAGE, SERVER, Given
 from covey.learn.work import Compute, Train, Work
 
+DEPLOYED_BITS = 3072  # of a Paillier modulus: 128-bit security; what experiments run with by default is less
 MOST_BUCKETS = 32  # weights that a Paillier ciphertext holds at least
 SUMMING = ("sums", "sketch")  # mitigations under which the CSP sees sums of clusters where memberships are known
 CHOICES = {
@@ -52,10 +55,27 @@ CHOICES = {
 @dataclass(frozen=True)
 class FedCAPrivacy:
     name: ClassVar[str] = "fedcaprivacy"
+    label: ClassVar[str] = "FedCAPrivacy"
     title: ClassVar[str] = "soft spectral clusters of blinded, shuffled models by two servers (Wei et al.)"
     encryptions: ClassVar[tuple[str, ...]] = ("none", "paillier", "bfv")
+    sealing: ClassVar[str] = "rows"
     server: ClassVar[str] = "bs"  # the party that clients talk to
     further: ClassVar[tuple[str, ...]] = ("csp",)
+    sends: ClassVar[Messages] = (Package,)
+    replies: ClassVar[Messages] = (Envelope,)
+    asks: ClassVar[Messages] = (CoveredRound, CoveredSums)
+    answers: ClassVar[Messages] = (CoveredMeans, CoveredSums)
+    gives: ClassVar[tuple[Given, ...]] = (
+        Given(
+            IDENTITY, (SERVER,), "it is told the memberships of the rows that it shuffled, and sends models accordingly"
+        ),
+        Given(
+            IDENTITY,
+            (EAVESDROPPER,),
+            "every package lists its receiver's clusters, where the line is not encrypted",
+        ),
+        Given(LINKAGE, (SERVER,), "it shuffles the rows itself"),
+    )
 
     alpha: float = 0.1  # α: clustering in round r has probability 1/(1 + αr); 0: every round
     every: int = 0  # > 0: clustering every so many rounds instead
@@ -90,6 +110,11 @@ class FedCAPrivacy:
             raise CoveyError(f"algorithm.buckets is {self.buckets}: a sketch has {MOST_BUCKETS} numbers at most")
         if self.noise and self.mitigation != "sketch":
             raise CoveyError("algorithm.noise is put on sketches: set algorithm.mitigation = 'sketch' as well")
+
+    def deployed(self, encryption: str) -> FedCAPrivacy:
+        """Orders and moves from the operating system, and keys of 128-bit security."""
+        bits = max(self.bits, DEPLOYED_BITS) if encryption == "paillier" else self.bits
+        return replace(self, draw="secret", bits=bits)
 
     def keys(self, setting: Setting) -> dict[str, dict[str, Any]]:
         terms = 1

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from covey import roles
 from covey.algorithms.fedcaprivacy.envelopes import UPLOAD, Envelope, Package, accept, purpose_of, sign, verifier_of
 from covey.clustering.spectral import exposed, soft_spectral
 from covey.crypto.blinded import blinded
@@ -37,10 +38,11 @@ Matrix = NDArray[np.uint8]
 class CoveredRound:
     """From BS to CSP: rows without names in secret order, and their old memberships unless they are to be clustered."""
 
-    rows: list[bytes]
-    clusters: int
-    memberships: Matrix | None  # [n, clusters]; an empty row is a newcomer's
-    kept: list[int]  # where the numbers of sketches stand, of which only memberships are asked; empty: these are rows
+    rows: Annotated[list[bytes], roles.ShuffledRows]
+    clusters: Annotated[int, roles.Plain(int)]
+    memberships: Annotated[Matrix | None, roles.RowMemberships]  # [n, clusters]; an empty row is a newcomer's
+    # where the numbers of sketches stand, of which only memberships are asked; empty: these are rows
+    kept: Annotated[list[int], roles.Plain(list)]
 
 
 @message
@@ -48,8 +50,9 @@ class CoveredRound:
 class CoveredMeans:
     """From CSP to BS."""
 
-    memberships: Matrix  # φ [n, clusters]
-    models: list[bytes]  # [clusters] means, covered, under the participants' key; empty where a cluster has no member
+    memberships: Annotated[Matrix, roles.RowMemberships]  # φ [n, clusters]
+    # [clusters] means, covered, under the participants' key; empty where a cluster has no member
+    models: Annotated[list[bytes], roles.Covered]
 
 
 @message
@@ -57,7 +60,7 @@ class CoveredMeans:
 class CoveredSums:
     """Sums of whole clusters, each under a blind of its own: to the CSP under its key, back under the participants'."""
 
-    sums: list[bytes]
+    sums: Annotated[list[bytes], roles.Covered]
 
 
 @message

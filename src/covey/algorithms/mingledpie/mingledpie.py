@@ -27,13 +27,14 @@ import secrets
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
+from covey import roles
+from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
 from covey.algorithms.mingledpie import rebuild
 from covey.algorithms.mingledpie.rebuild import Matrix, Rebuilt
 from covey.crypto import fmd
@@ -58,23 +59,31 @@ CHOICES = {
 class MingledSums:
     """What the server holds and sends to everyone. Before the first round: nothing, the start is agreed."""
 
-    sums: list[bytes]  # per cluster, and one over all clients if layers are shared; each seals [d + k]
-    sizes: list[int]  # |G_j| clients that showed each cluster
-    past: list[MingledSums] = field(default_factory=list)  # of the rounds before, newest first; see `history`
+    # per cluster, and one over all clients if layers are shared; each seals [d + k]
+    sums: Annotated[list[bytes], roles.SealedSums((roles.Model, roles.Indicator))]
+    sizes: Annotated[list[int], roles.GroupSizes]  # |G_j| clients that showed each cluster
+    # of the rounds before, newest first; see `history`
+    past: Annotated[list[MingledSums], roles.Part] = field(default_factory=list)
 
 
 @message
 @dataclass(frozen=True)
 class MingledUpdate:
-    identities: list[int]  # the set shown
-    sealed: bytes  # [d + k]: the model, then the indicator of the true cluster
+    identities: Annotated[list[int], roles.IdentitySet]  # the set shown
+    sealed: Annotated[
+        bytes, roles.Sealed((roles.Model, roles.Indicator))
+    ]  # [d + k]: the model, then the indicator of the true cluster
 
 
 @dataclass(frozen=True)
 class MingledPie:
     name: ClassVar[str] = "mingledpie"
+    label: ClassVar[str] = "MingledPie"
     title: ClassVar[str] = "cluster identities among false ones, encrypted sums, models rebuilt by clients (NDSS 2025)"
     encryptions: ClassVar[tuple[str, ...]] = ("none", "ckks", "bfv")
+    sealing: ClassVar[str] = "sums"
+    sends: ClassVar[Messages] = (MingledSums,)
+    replies: ClassVar[Messages] = (MingledUpdate,)
 
     rate: float = 0.5  # p: probability that another cluster joins a shown set
     threshold: int = 2  # T: a shown set has at least …
@@ -95,6 +104,13 @@ class MingledPie:
         fmd.key_length(self.rate)  # refuses a rate that is none
         if self.history < 1:
             raise CoveyError(f"algorithm.history is {self.history}: the sums of at least one round must be sent")
+
+    @property
+    def rounds_sent(self) -> int:
+        return self.history
+
+    def deployed(self, encryption: str) -> MingledPie:
+        return replace(self, draw="secret")
 
     def keys(self, setting: Setting) -> dict[str, dict[str, Any]]:
         """Clients: the key of the sums. Server: public parameters only. Cluster addresses are public; see `fmd.py`."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from covey import roles
 from covey.algorithms.contract import Client, Coroutine, Setting
 from covey.clustering.collaborators import Floats, Rows, laplace_noised
 from covey.clustering.features import principal_components
@@ -24,10 +26,11 @@ from covey.randomness import generator
 class Features:
     """Server to clients: how to describe a sample."""
 
-    mean: Tensor  # [d]
-    axes: Tensor  # [d, c]
-    low: Tensor | None  # [c] public range of each coordinate; None: each client takes that of its own features
-    high: Tensor | None
+    mean: Annotated[Tensor, roles.FeatureMap]  # [d]
+    axes: Annotated[Tensor, roles.FeatureMap]  # [d, c]
+    # [c] public range of each coordinate; None: each client takes that of its own features
+    low: Annotated[Tensor | None, roles.FeatureMap]
+    high: Annotated[Tensor | None, roles.FeatureMap]
 
 
 @message
@@ -35,7 +38,7 @@ class Features:
 class NoisyFeatures:
     """A client's reply: one row per sample."""
 
-    rows: Tensor  # [n, c]
+    rows: Annotated[Tensor, roles.NoisedFeatures]  # [n, c]
 
 
 def public_features(setting: Setting, components: int, bounded: bool) -> Features:

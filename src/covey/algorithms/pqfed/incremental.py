@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
+from covey import roles
 from covey.algorithms.contract import Client, Coroutine
 from covey.algorithms.coroutines import with_work
 from covey.errors import CoveyError
@@ -42,13 +43,13 @@ class Search:
 class Check:
     """To the target alone: the model after a step."""
 
-    model: Tensor  # [d]
+    model: Annotated[Tensor, roles.Model]  # [d]
 
 
 @message
 @dataclass(frozen=True)
 class Judgement:
-    accuracy: float  # on the samples that the target held back
+    accuracy: Annotated[float, roles.Share]  # on the samples that the target held back
 
 
 def check(under: Any, target: int, reselect: int) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from covey import roles
 from covey.algorithms.pqfed.features import Features
 from covey.algorithms.pqfed.incremental import Search
 from covey.messages import message
@@ -15,7 +16,7 @@ from covey.messages import message
 class Turns:
     """What a client sends or gets for each target that it works for."""
 
-    parts: dict[int, Any]  # target -> message or reply of the algorithm underneath
+    parts: Annotated[dict[int, Any], roles.Parts]  # target -> message or reply of the algorithm underneath
 
 
 @message
@@ -23,8 +24,8 @@ class Turns:
 class Renewal:
     """To a target whose group is selected anew: the request for features, and its model so far."""
 
-    features: Features
-    part: Any
+    features: Annotated[Features, roles.Part]
+    part: Annotated[Any, roles.Part]
 
 
 @message

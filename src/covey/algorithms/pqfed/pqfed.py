@@ -29,7 +29,7 @@ import numpy as np
 from torch import Tensor
 
 from covey import config
-from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
+from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use, declaration
 from covey.algorithms.coroutines import in_step
 from covey.algorithms.pqfed import incremental
 from covey.algorithms.pqfed.features import Features, NoisyFeatures, describe, public_features
@@ -37,6 +37,7 @@ from covey.algorithms.pqfed.messages import Collaboration, Idle, Renewal, Turns
 from covey.algorithms.pqfed.selection import select_groups
 from covey.clustering import collaborators
 from covey.errors import CoveyError, nearest
+from covey.leaks import IDENTITY, SERVER, Given
 
 STRATEGIES = ("strict", "lenient", "threshold", "top", "all", "incremental")
 SEPARATE = ("pqfed", "local", "mingledpie", "routing", "fedcaprivacy")  # have a protocol of their own, or none
@@ -45,8 +46,10 @@ SEPARATE = ("pqfed", "local", "mingledpie", "routing", "fedcaprivacy")  # have a
 @dataclass(frozen=True)
 class PQFed:
     name: ClassVar[str] = "pqfed"
+    label: ClassVar[str] = "PQFed"
     title: ClassVar[str] = "clients with similar (noised) features train together, for one target or for each"
     encryptions: ClassVar[tuple[str, ...]] = ("none",)
+    gives: ClassVar[tuple[Given, ...]] = (Given(IDENTITY, (SERVER,), "it selects who trains with whom"),)
 
     under: Any = "fedavg"  # what trains the group: a name, or a table with its fields
     target: int = 0  # -1: every client, with a group and a model of its own
@@ -82,6 +85,14 @@ class PQFed:
         object.__setattr__(self, "under", _underneath(self.under))
         if self.strategy == "incremental":
             incremental.check(self.under, self.target, self.reselect)
+
+    @property
+    def sends(self) -> Messages:
+        return (Features, Renewal, Turns, Idle, incremental.Check, *declaration(self.under).sends)
+
+    @property
+    def replies(self) -> Messages:
+        return (NoisyFeatures, Turns, Idle, incremental.Judgement, *declaration(self.under).replies)
 
     def start(self, setting: Setting) -> Collaboration:
         if self.target >= setting.clients:

@@ -28,6 +28,7 @@ class Dirichlet:
     """
 
     name: ClassVar[str] = "dirichlet"
+    label: ClassVar[str] = "Dirichlet"
     title: ClassVar[str] = "label skew: proportions of labels drawn from a Dirichlet distribution for each client"
 
     beta: float = 0.5

@@ -29,6 +29,7 @@ class FeatureClusters:
     """
 
     name: ClassVar[str] = "feature_clusters"
+    label: ClassVar[str] = "Feature clusters"
     title: ClassVar[str] = "clients that differ from a target by chosen rates, in the space of image features (PQFed)"
 
     k: int = 4  # feature clusters

@@ -27,7 +27,9 @@ class LabelSets:
     """
 
     name: ClassVar[str] = "label_sets"
+    label: ClassVar[str] = "Label sets"
     title: ClassVar[str] = "true clusters: the labels are cut into k sets, a client draws from one of them"
+    from_label_sets: ClassVar[bool] = True
 
     homogeneous: bool = True
     iid_rate: float = 0.0  # this share of each client's samples comes from all labels

@@ -32,6 +32,7 @@ class Iid:
     """Every client is a uniform sample; sizes differ by at most one."""
 
     name: ClassVar[str] = "iid"
+    label: ClassVar[str] = "IID"
     title: ClassVar[str] = "every client a uniform sample, sizes equal up to one"
 
     samples: int = 0  # per client; 0: all there is
@@ -58,6 +59,7 @@ class Shards:
     """Rows sorted by label, cut into clients · s shards of equal size (± 1), s random shards per client."""
 
     name: ClassVar[str] = "shards"
+    label: ClassVar[str] = "Shards"
     title: ClassVar[str] = "rows sorted by label, cut into equal shards, s random ones for each client"
 
     s: int = 2

@@ -30,7 +30,9 @@ class PropertySplit:
     """
 
     name: ClassVar[str] = "property"
+    label: ClassVar[str] = "Property split"
     title: ClassVar[str] = "one victim and one attacker hold all rows that have a property"
+    plants_property: ClassVar[bool] = True
 
     attribute: str = "glasses"
     value: int = 1  # a row has the property when its attribute equals this
