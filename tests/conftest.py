@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from chromium import Browser
+from support.chromium import Browser
 
 torch.set_num_threads(1)
 settings.register_profile("covey", deadline=None)  # a busy machine is no mistake

@@ -10,7 +10,7 @@ from covey.algorithms.feddyn import DynamicState, FedDyn, GlobalModel
 from covey.algorithms.scaffold import ControlledModel, Scaffold
 from covey.errors import CoveyError
 from covey.learn.work import Plan
-from quadratic_clients import Bench, on_a_line, steps
+from support.quadratic_clients import Bench, on_a_line, steps
 
 A, B = on_a_line(0.0), on_a_line(6.0)
 

@@ -9,7 +9,7 @@ from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.sattler import Sattler
 from covey.errors import CoveyError
 from covey.messages import decode, encode
-from quadratic_clients import Bench, Quadratic, steps
+from support.quadratic_clients import Bench, Quadratic, steps
 
 
 def at(*point: float, samples: int = 1) -> Quadratic:

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_report import HOSTILE, synthetic_run
 
 from covey.errors import CoveyError
 from covey.results.follow import Tail, glance
@@ -25,6 +24,7 @@ from covey.ui.index import Shelf
 from covey.ui.pages import confined
 from covey.ui.scan import places
 from covey.ui.server import open_server
+from support.runs import HOSTILE, begun, record, synthetic_run
 
 SECRET = "a key that must not leave"
 
@@ -35,22 +35,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-def record(round_number: int, accuracy: float, seconds: float = 2.0) -> str:
-    content = {"round": round_number, "seconds": {"train": seconds}, "accuracy": {"average_cluster": accuracy}}
-    return json.dumps(content) + "\n"
-
-
-def begun(folder: Path, rounds: int = 10, config: str = "", lines: str = "") -> Path:
-    """A run that has not finished, as `covey run` leaves it between two rounds."""
-    folder.mkdir(parents=True)
-    text = f'dataset = "mnist"\nclients = 4\n{config}\n[algorithm]\nname = "ifca"\n[training]\nrounds = {rounds}\n'
-    (folder / "config.toml").write_text(text)
-    (folder / "federation.json").write_text("{}")
-    if lines:
-        (folder / "metrics.jsonl").write_text(lines)
-    return folder
 
 
 @pytest.fixture(scope="module")

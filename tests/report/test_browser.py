@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_audit import finding, matrix, small
-from test_report import HOSTILE, synthetic_run
 
-from chromium import SPILLED, Browser, centre, needs_browser
 from covey.attacks.applies import CLIENT, SERVER
 from covey.audit.page import write_audit
 from covey.papers.harness import VERDICTS, Cell, Claim, Reproduction
 from covey.papers.present import page as page_of_table
 from covey.report.page import write_comparison, write_report
+from support.audits import finding, matrix, small
+from support.chromium import SPILLED, Browser, centre, needs_browser
+from support.runs import HOSTILE, synthetic_run
 
 pytestmark = needs_browser
 

@@ -20,7 +20,7 @@ from covey.deploy.letters import Letter, Told
 from covey.deploy.transcript import line
 from covey.errors import CoveyError
 from covey.messages import decode, encode
-from deployment import Deployment, rehearsal
+from support.deployment import Deployment, rehearsal
 
 ALGORITHMS: list[Any] = [
     ("local", "none"),

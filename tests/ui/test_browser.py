@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report import HOSTILE, synthetic_run
-from test_ui import begun, record
 
-from chromium import SPILLED, Browser, needs_browser
 from covey.ui.server import open_server
+from support.chromium import SPILLED, Browser, needs_browser
+from support.runs import HOSTILE, begun, record, synthetic_run
 
 pytestmark = needs_browser
 

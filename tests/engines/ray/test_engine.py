@@ -33,25 +33,10 @@ from covey.messages import decode, encode
 from covey.rounds.loop import run
 from covey.rounds.result import Result
 from covey.sweep.grid import sweep
+from support.own_algorithms import Mine, Odd
 
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # else Ray warns
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'covey[ray]')")
-
-
-@dataclass(frozen=True)
-class Mine(IFCA):
-    """An algorithm outside the registry, in a module that workers can import."""
-
-    name: ClassVar[str] = "mine"
-
-    extra: float = 0.5
-
-
-@dataclass(frozen=True)
-class Odd(IFCA):
-    """With a field that may hold what cannot cross the wire."""
-
-    start_at: Any = None
 
 
 @pytest.fixture(scope="module")

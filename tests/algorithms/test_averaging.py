@@ -11,7 +11,7 @@ from covey.algorithms.fedprox import FedProx
 from covey.algorithms.ifca import IFCA
 from covey.algorithms.local import Begin, Done, LocalOnly
 from covey.errors import CoveyError
-from quadratic_clients import Bench, Quadratic, on_a_line, steps
+from support.quadratic_clients import Bench, Quadratic, on_a_line, steps
 
 A, B = on_a_line(0.0), on_a_line(4.0, 4.0, 4.0)  # one sample, three samples
 

@@ -14,7 +14,7 @@ from covey.algorithms.fedem import FedEM, responsibilities
 from covey.algorithms.fedprox import FedProx
 from covey.algorithms.fedsoft import FedSoft
 from covey.errors import CoveyError
-from quadratic_clients import Bench, Quadratic, on_a_line, steps
+from support.quadratic_clients import Bench, Quadratic, on_a_line, steps
 
 S = 1 / (1 + math.exp(-2))  # what a sample at 0 gives to a component at 0 rather than at 2: losses 0 and 2
 
