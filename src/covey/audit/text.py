@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from covey.attacks.applies import CLIENT, COALITION, COLUMNS, EAVESDROPPER, ROWS, SECOND, SERVER
 from covey.audit.matrix import FAILED, Audit, Cell, Tried
 from covey.report.format import percent, pretty
+from covey.report.text_table import text_table
 
 WIDTH = 118
 LETTERS = {SERVER: "S", SECOND: "S2", CLIENT: "C", COALITION: "S+C", EAVESDROPPER: "E"}
@@ -48,7 +49,7 @@ def _one(audit: Audit) -> list[str]:
         head,
         *(w for note in audit.notes for w in _wrapped(f"note: {note}")),
         "",
-        *_table(["", *COLUMNS], [[row, *line] for row, line in zip(ROWS, cells)]),
+        *text_table([["", *COLUMNS], *([row, *line] for row, line in zip(ROWS, cells))]),
         "",
         *_wrapped(LEGEND),
     ]
@@ -74,7 +75,7 @@ def _many(audits: Sequence[Audit]) -> list[str]:
     left = [row for row in ROWS if row not in rows]
     notes = [w for note in _notes(audits) for w in _wrapped(f"note: {note}")]
     out = [f"Left out, as it applies to none: {', '.join(left)}."] if left else []
-    return [*_table(["", "accuracy", *rows], body), "", *_wrapped(f"{WHO}. {LEGEND}"), *out, *notes, *refused]
+    return [*text_table([["", "accuracy", *rows], *body]), "", *_wrapped(f"{WHO}. {LEGEND}"), *out, *notes, *refused]
 
 
 def markdown(audits: Sequence[Audit], command: str) -> str:
@@ -122,11 +123,6 @@ def _worst(audit: Audit, row: str) -> str:
 def _short(cell: Cell) -> str:
     value = f" {cell.tried[0].value:.2f}" if cell.tried else ""
     return f"{cell.verdict}{value}{'*' if cell.carried else ''}"
-
-
-def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(line[i]) for line in (head, *body)) for i in range(len(head))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in (head, *body)]
 
 
 def _wrapped(words: str, indent: str = "") -> list[str]:

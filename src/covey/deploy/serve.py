@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
-
-from rich.console import Console
 
 from covey.data.folder import read_folder
 from covey.deploy import flower
@@ -151,10 +150,8 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _say(quiet: bool) -> Callable[[str], None]:
-    console = Console(stderr=True, highlight=False)
-    if quiet:
-        return lambda text: None
-    return lambda text: console.print(text, markup=False, soft_wrap=True)
+    """Sentences for the party's owner: on stderr, where they stand above a live bar."""
+    return lambda text: None if quiet else print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from covey.papers.harness import Cell, Claim, Reproduction
 from covey.report.draw.layout import Section, rows_table
 from covey.report.draw.markup import Html, join, tag
 from covey.report.format import counted, duration
+from covey.report.text_table import text_table
 
 HEAD = (
     "# Results\n\n"
@@ -32,10 +33,8 @@ def write(made: Reproduction, folder: Path) -> list[Path]:
 def lines(made: Reproduction) -> list[str]:
     """The table for a terminal."""
     head, rows = grid(made)
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     out = [f"{made.paper} {made.table}: {made.title}", _where(made), ""]
-    for row in [head, *rows]:
-        out.append("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip())
+    out += text_table([head, *rows])
     out += ["", *(f"{c.verdict.upper():<14} {c.text}\n{'':<14} {c.why}" for c in made.claims)]
     out += [f"note: {note}" for note in made.notes]
     return [*out, "", f"{made.seconds:.0f} s; {made.command}"]

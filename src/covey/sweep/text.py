@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from covey.report.format import NBSP, counted, duration, percent
+from covey.report.format import counted, duration, percent
+from covey.report.text_table import text_table
 
 if TYPE_CHECKING:
     from covey.sweep.grid import Summary, Sweep
@@ -24,9 +25,7 @@ def lines(sweep: Sweep) -> list[str]:
         cells = [_figure(one, path) for path in columns]
         spent = sum(v for path, v in one.mean.items() if path.startswith("seconds."))
         rows.append([*(one.values[key] for key in sweep.axes), str(len(one.seeds)), *cells, duration(spent)])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    text = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-    text = [line.replace(NBSP, " ") for line in text]
+    text = text_table(rows)
     if sweep.failed:
         text += ["", f"{counted(len(sweep.failed), 'run')} failed:"]
         text += [f"  {title}: {why}" for title, why in sweep.failed.items()]
