@@ -4,15 +4,37 @@ from covey import Experiment, run
 
 result = run(Experiment.of(dataset="digits", algorithm="ifca"))
 print(result.accuracy)
+
+The names below are imported when they are first used, so that `import covey` costs nothing.
 """
 
+from importlib import import_module
+
+TYPE_CHECKING = False  # as checkers read it; `typing` alone would take longer than everything else here
+if TYPE_CHECKING:
+    from covey.errors import CoveyError
+    from covey.experiment.experiment import Experiment
+    from covey.rounds.loop import run
+    from covey.rounds.result import Result
+
 __version__ = "0.1.0"
-
-from covey.errors import CoveyError
-from covey.experiment.experiment import Experiment
-from covey.rounds.loop import (
-    run,  # also the name of the module: the function is what `covey.rounds.loop` means from here on
-)
-from covey.rounds.result import Result
-
 __all__ = ["CoveyError", "Experiment", "Result", "__version__", "run"]
+
+_HOMES = {
+    "CoveyError": "covey.errors",
+    "Experiment": "covey.experiment.experiment",
+    "Result": "covey.rounds.result",
+    "run": "covey.rounds.loop",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'covey' has no attribute '{name}'")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -58,13 +58,13 @@ def _list_defences() -> list[tuple[str, str]]:
 
 
 def _list_partitions() -> list[tuple[str, str]]:
-    from covey.data.partitions.partitions import PARTITIONS
+    from covey.data.partitions import PARTITIONS
 
     return [(name, _first_line(cls)) for name, cls in sorted(PARTITIONS.items())]
 
 
 def _list_datasets() -> list[tuple[str, str]]:
-    from covey.data.sources.load import SOURCES
+    from covey.data.sources import SOURCES
 
     return [(name, source.title) for name, source in sorted(SOURCES.items())]
 

@@ -5,9 +5,6 @@ training plan) or its result (noise on a trained model), and records what it spe
 under any algorithm, and no algorithm knows about it. First events say what happened (`ledger.py`), then accountants price it.
 """
 
-from covey.defences.afc import AFC
-from covey.defences.dp_sgd import DPSGD
-from covey.defences.ldp import ADP, LDP
-from covey.defences.regularisation import L2, Dropout
+from covey.names import Registry
 
-DEFENCES: dict[str, type] = {cls.name: cls for cls in (DPSGD, LDP, ADP, AFC, Dropout, L2)}
+DEFENCES = Registry("defence", __name__, "covey.defences", ("name", "train"))

@@ -28,7 +28,7 @@ from covey.experiment.deployment import SILOS, Silos
 from covey.experiment.experiment import Experiment
 from covey.learn.flat import Network
 from covey.messages import encode, message
-from covey.models.registry import VOCABULARY
+from covey.models.spec import VOCABULARY
 
 
 @message

@@ -10,7 +10,7 @@ from typing import Any
 from covey import config
 from covey.algorithms import ALGORITHMS
 from covey.attacks import ATTACKS
-from covey.data.partitions.partitions import PARTITIONS
+from covey.data.partitions import PARTITIONS
 from covey.defences import DEFENCES
 from covey.errors import CoveyError, nearest
 from covey.experiment.deployment import SILOS, Deployment, Silos

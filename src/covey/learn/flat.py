@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from covey.models.classifier import Classifier
-from covey.models.registry import VOCABULARY, Spec, spec
+from covey.models.spec import VOCABULARY, Spec, spec
 
 if TYPE_CHECKING:
     from covey.data.federation import Dataset

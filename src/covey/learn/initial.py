@@ -65,7 +65,7 @@ def personal_mask(network: Network, last: int) -> Tensor:
 
 def parameters(name: str, input_shape: tuple[int, ...], classes: int, kind: str = "image") -> int:
     """Number of parameters d of a network."""
-    from covey.models.registry import spec
+    from covey.models.spec import spec
 
     with torch.device("meta"):
         return sum(p.numel() for p in spec(name).build(input_shape, classes, kind).parameters())

@@ -1,9 +1,8 @@
-"""The networks, as plain torch modules, the registry with their parameter counts.
+"""The networks, as plain torch modules, each with what it reads and how it is built for an input (`Spec`).
 
 No training code: `covey.learn` computes with them, as flat vectors.
 """
 
-from covey.models.classifier import Classifier
-from covey.models.registry import MODELS, Spec, spec
+from covey.names import Registry
 
-__all__ = ["MODELS", "Classifier", "Spec", "spec"]
+MODELS = Registry("model", __name__, "covey.models", ("layout", "title", "build"))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from covey.models.classifier import Classifier
+from covey.models.spec import Spec
 
 GROUPS = 32  # of GroupNorm in ResNet-18: batch statistics could not be averaged over clients
 
@@ -103,3 +104,33 @@ def resnet18(channels: int, classes: int) -> Classifier:
     for fan_in, fan_out, stride in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)):
         layers += [Residual(fan_in, fan_out, stride), Residual(fan_out, fan_out, 1)]
     return Classifier(nn.Sequential(*layers, Average()), 512, classes)
+
+
+CNN = Spec(
+    name="cnn",
+    title="two 5×5 convolutions with pooling, three linear layers (LeNet-like)",
+    layout="image",
+    make=lambda shape, classes, _: lenet(shape[0], shape[1], shape[2], classes),
+    parameters=62_006,
+)
+CNN5 = Spec(
+    name="cnn5",
+    title="two 5×5 convolutions (32, 64) with 2×2 pooling, linear layer of 512",
+    layout="image",
+    make=lambda shape, classes, _: cnn5(shape[0], shape[1], shape[2], classes),
+    parameters=2_156_490,
+)
+LFW_CNN = Spec(
+    name="lfw_cnn",
+    title="three 3×3 convolutions (32, 64, 128) with 2×2 pooling, linear layer of 256",
+    layout="image",
+    make=lambda shape, classes, _: lfw_cnn(shape[0], shape[1], shape[2], classes),
+    parameters=620_362,
+)
+RESNET18 = Spec(
+    name="resnet18",
+    title="ResNet-18 for small images, GroupNorm",
+    layout="image",
+    make=lambda shape, classes, _: resnet18(shape[0], classes),
+    parameters=11_173_962,
+)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from covey.models.classifier import Classifier
+from covey.models.spec import Spec
 
 EMBEDDING = 100
 HIDDEN = 128
@@ -38,3 +39,12 @@ class GRU(nn.Module):
 
 def gru(vocabulary: int, classes: int) -> Classifier:
     return Classifier(GRU(vocabulary), HIDDEN, classes)
+
+
+GATED = Spec(
+    name="gru",
+    title="GRU, embedding 100, hidden 128",
+    layout="tokens",
+    make=lambda _, classes, vocabulary: gru(vocabulary, classes),
+    parameters=1_089_610,
+)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.crypto.sealing import sealing
+from covey.crypto.sealing import SCHEMES, sealing
 from covey.crypto.sealing.lattice import write_words
 from covey.crypto.sealing.residues import as_words
-from covey.crypto.sealing.sealing import LABEL_BYTES, SCHEMES, Label, mix, mixer, sealer, whole_counts
+from covey.crypto.sealing.sealing import LABEL_BYTES, Label, mix, mixer, sealer, whole_counts
 from covey.errors import CoveyError
 
 KEYS = {name: sealing.generate_keys(name, bound=8.0, terms=64) for name in SCHEMES}

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from covey.clustering.features import k_means, nearest_centre, principal_components
 from covey.data.federation import Dataset, Federation
+from covey.data.partitions import PARTITIONS
 from covey.data.partitions.dealing import apportion
 from covey.data.partitions.dirichlet import Dirichlet, log_dirichlet, top_up
 from covey.data.partitions.feature_clusters import FeatureClusters
 from covey.data.partitions.label_sets import LabelSets, composition
-from covey.data.partitions.partitions import PARTITIONS, Iid, Shards
+from covey.data.partitions.partitions import Iid, Shards
 from covey.data.partitions.property_split import PropertySplit
 from covey.errors import CoveyError
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from covey.data.partitions.property_split import PropertySplit
-from covey.data.sources import cifar, faces, generated, idx, packed, tabular, text
+from covey.data.sources import SOURCES, cifar, faces, generated, idx, packed, tabular, text
 from covey.data.sources.catalogue import digits
 from covey.data.sources.files import data_folder, held_out
-from covey.data.sources.load import SOURCES, load
+from covey.data.sources.load import load
 from covey.errors import CoveyError
 
 rng = np.random.default_rng(0)

@@ -10,8 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from covey.data.sources import store
-from covey.data.sources.catalogue import SOURCES
+from covey.data.sources import SOURCES, catalogue, store
 from covey.data.sources.download import fetch
 from covey.data.sources.files import Form, Source, WantedFile
 from covey.errors import CoveyError
@@ -140,8 +139,8 @@ def table(monkeypatch, tmp_path):
     with server(body) as (url, log):
         file = WantedFile("location30.npz", (url,), sha256=hashlib.sha256(body).hexdigest())
         form = Form((file,), SOURCES["location30"].forms[2].read, ("location30", ""))
-        known = Source("a table", "binary", 30, "none", (form,), (446,))
-        monkeypatch.setitem(SOURCES, "location30", known)
+        known = Source("location30", "a table", "binary", 30, "none", (form,), (446,))
+        monkeypatch.setattr(catalogue, "LOCATION30", known)
         yield tmp_path / "data", log
 
 

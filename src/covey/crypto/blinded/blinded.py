@@ -21,7 +21,6 @@ numbers, the more chance, which is what keeps the key holder from recognising a 
 
 from __future__ import annotations
 
-import importlib
 import os
 import secrets
 from collections.abc import Sequence
@@ -31,14 +30,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from covey.crypto.blinded import SCHEMES
 from covey.crypto.blinded.integers import PRECISION, Cover, Integers, Points, Sketch, parts, to_floats
-from covey.errors import CoveyError, nearest
-
-SCHEMES = {
-    "none": "covey.crypto.blinded.clear",
-    "paillier": "covey.crypto.blinded.paillier",
-    "bfv": "covey.crypto.blinded.bfv",
-}
 
 
 class CoveredRows(Protocol):
@@ -191,6 +184,5 @@ def _rest(key: bytes) -> bytes:
 
 
 def _module(scheme: str) -> Any:
-    if scheme not in SCHEMES:
-        raise CoveyError(f"no scheme for blinded rows is called '{scheme}'{nearest(scheme, list(SCHEMES))}")
-    return importlib.import_module(SCHEMES[scheme])
+    module: Any = SCHEMES.installed(scheme)
+    return module

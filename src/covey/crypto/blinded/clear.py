@@ -24,6 +24,9 @@ from covey.crypto.blinded.integers import (
 )
 from covey.errors import CoveyError
 
+name = "none"
+title = "no encryption: whole numbers in the clear"
+
 LEAST_BLOCK = 64
 # The first byte says how wide the numbers are. Rows and their differences fit in 4 bytes, sums of rows and sketches take 8.
 # Numbers wrap around, so that a blind is uniform modulo 2^32 or 2^64 and what is left without it is exact.

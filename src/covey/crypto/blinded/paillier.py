@@ -19,6 +19,10 @@ from covey.crypto.paillier.vectors import BlindedRows, SealedVector, VectorOpene
 from covey.crypto.sealing.packing import Packing
 from covey.errors import CoveyError
 
+name = "paillier"
+label = "Paillier"
+title = "rows under Paillier, many weights in a ciphertext"
+
 LEAST_BLOCK = 32  # weights in a ciphertext, at the shortest key and the widest slots that a sketch asks for
 
 

@@ -22,6 +22,10 @@ from covey.crypto.sealing.ring import Ring, check_capacity, prime
 from covey.crypto.sealing.sealing import checked_vector
 from covey.errors import CoveyError
 
+name = "bfv"
+label = "BFV"
+title = "exact sums of fixed-point numbers, 16 bytes per float"
+
 _FRESH_NOISE = 1560  # 6.5 standard deviations of a public-key ciphertext's
 
 

@@ -19,6 +19,10 @@ from covey.crypto.sealing.lattice import Keys, LatticeBox, ResidueMixer, checked
 from covey.crypto.sealing.ring import Ring, check_capacity, prime
 from covey.crypto.sealing.sealing import checked_vector
 
+name = "ckks"
+label = "CKKS"
+title = "approximate sums of reals, 16 bytes per float"
+
 
 def ckks_ring(bound: float = 16.0, terms: int = 1024, degree: int = 4096, modulus_bits: int = 54) -> Ring:
     check_capacity(bound, terms)

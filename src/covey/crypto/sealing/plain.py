@@ -19,6 +19,9 @@ from covey.crypto.sealing.sealing import (
 )
 from covey.errors import CoveyError
 
+name = "none"
+title = "no encryption: float32 in the clear"
+
 _PARAMETERS: dict[str, Any] = {"scheme": "none"}
 _LABEL = Label("none", fingerprint(_PARAMETERS), bytes(8))
 _LIMIT = float(np.finfo(np.float32).max)

@@ -14,20 +14,17 @@ signature: additively homomorphic ciphertexts can be altered by whoever carries 
 """
 
 import hashlib
-import importlib
 import json
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from covey.errors import CoveyError, nearest
-
-SCHEMES = {"none": "covey.crypto.sealing.plain", "ckks": "covey.crypto.sealing.ckks", "bfv": "covey.crypto.sealing.bfv"}
+from covey.crypto.sealing import SCHEMES
+from covey.errors import CoveyError
 
 
 class Sealer(Protocol):
@@ -199,7 +196,6 @@ def checked_members(members: Sequence[int], clusters: int) -> list[int]:
     return found
 
 
-def _module(scheme: str) -> ModuleType:
-    if scheme not in SCHEMES:
-        raise CoveyError(f"Unknown encryption '{scheme}'{nearest(scheme, list(SCHEMES))}")
-    return importlib.import_module(SCHEMES[scheme])
+def _module(scheme: str) -> Any:
+    module: Any = SCHEMES.installed(scheme)
+    return module

@@ -1,4 +1,4 @@
-"""The ways to cut a dataset over clients: one frozen dataclass each, found by name in `PARTITIONS`.
+"""The ways to cut a dataset over clients: one frozen dataclass each, found by name in `PARTITIONS`; the two simplest are here.
 
 Each is a pure function of (dataset, clients, clusters, parameters, seed); clients are disjoint. `clusters` is
 used by the partitions that have true clusters (`label_sets`) and ignored by the others.
@@ -13,10 +13,6 @@ import numpy as np
 
 from covey.data.federation import Dataset, Federation
 from covey.data.partitions.dealing import by_label, check_clients, generator, hand_out, set_aside
-from covey.data.partitions.dirichlet import Dirichlet
-from covey.data.partitions.feature_clusters import FeatureClusters
-from covey.data.partitions.label_sets import LabelSets
-from covey.data.partitions.property_split import PropertySplit
 from covey.errors import CoveyError
 
 
@@ -85,8 +81,3 @@ class Shards:
         shard = np.arange(len(rows)) * shards // len(rows)
         held = hand_out(rows, (rng.permutation(shards) // self.s)[shard], clients, rng)
         return by_label(dataset, held, public)
-
-
-PARTITIONS: dict[str, type[Partition]] = {
-    kind.name: kind for kind in (LabelSets, Dirichlet, Shards, Iid, PropertySplit, FeatureClusters)
-}

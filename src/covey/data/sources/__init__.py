@@ -1,1 +1,5 @@
-"""Datasets by name: what each is, in which forms it lies on disk, how it is fetched and read."""
+"""One reader per dataset, the catalogue of what covey knows, download and check."""
+
+from covey.names import Registry
+
+SOURCES = Registry("dataset", __name__, "covey.datasets")  # a `Source`, or a function that gives a `Dataset`

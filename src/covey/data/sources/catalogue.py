@@ -65,158 +65,199 @@ CITE_SHOKRI = "none stated by the authors; cite Shokri et al. 2017"
 CITE_KRIZHEVSKY = "none stated by the authors; cite Krizhevsky 2009"
 WHOLE = (60_000, 10_000)
 
-SOURCES: dict[str, Source] = {
-    "digits": Source(
-        title="8x8 handwritten digits, embedded",
-        kind="image",
-        classes=10,
-        licence="CC BY 4.0 (UCI), shipped in scikit-learn (BSD-3-Clause)",
-        shape=(8, 8),
-        make=digits,
+DIGITS = Source(
+    name="digits",
+    title="8x8 handwritten digits, embedded",
+    kind="image",
+    classes=10,
+    licence="CC BY 4.0 (UCI), shipped in scikit-learn (BSD-3-Clause)",
+    shape=(8, 8),
+    make=digits,
+)
+
+MNIST = Source(
+    name="mnist",
+    label="MNIST",
+    title="MNIST handwritten digits",
+    kind="image",
+    classes=10,
+    licence="CC BY-SA 3.0 (LeCun, Cortes, Burges)",
+    forms=(
+        *idx.forms("mnist", class_names.DIGITS, MNIST_MIRRORS, MNIST_MD5, "MNIST/raw"),
+        packed.form("mnist", class_names.DIGITS, PACKED["mnist"], WHOLE),
     ),
-    "mnist": Source(
-        title="MNIST handwritten digits",
-        kind="image",
-        classes=10,
-        licence="CC BY-SA 3.0 (LeCun, Cortes, Burges)",
-        forms=(
-            *idx.forms("mnist", class_names.DIGITS, MNIST_MIRRORS, MNIST_MD5, "MNIST/raw"),
-            packed.form("mnist", class_names.DIGITS, PACKED["mnist"], WHOLE),
+    shape=(28, 28),
+)
+
+FASHION_MNIST = Source(
+    name="fashion_mnist",
+    label="Fashion-MNIST",
+    title="Fashion-MNIST articles of clothing",
+    kind="image",
+    classes=10,
+    licence="MIT (Zalando)",
+    forms=(
+        *idx.forms("fashion_mnist", class_names.FASHION, FASHION_MIRRORS, FASHION_MD5, "FashionMNIST/raw"),
+        packed.form("fashion_mnist", class_names.FASHION, PACKED["fashion_mnist"], WHOLE),
+    ),
+    shape=(28, 28),
+)
+
+EMNIST = Source(
+    name="emnist",
+    label="EMNIST",
+    title="EMNIST Balanced, digits and letters",
+    kind="image",
+    classes=47,
+    licence="public domain in the US (NIST)",
+    forms=idx.emnist_forms(class_names.EMNIST47),
+    shape=(28, 28),
+)
+
+EMNIST_BYMERGE47 = Source(
+    name="emnist_bymerge47",
+    label="EMNIST ByMerge",
+    title="EMNIST ByMerge: a packed subset with the 47 classes of Balanced",
+    kind="image",
+    classes=47,
+    licence="public domain in the US (NIST)",
+    forms=(
+        packed.form(
+            "emnist_bymerge47",
+            class_names.EMNIST47,
+            PACKED["emnist_bymerge47"],
+            whole=116_323,
+            split="of the official test part, with a split of its own",
         ),
-        shape=(28, 28),
     ),
-    "fashion_mnist": Source(
-        title="Fashion-MNIST articles of clothing",
-        kind="image",
-        classes=10,
-        licence="MIT (Zalando)",
-        forms=(
-            *idx.forms("fashion_mnist", class_names.FASHION, FASHION_MIRRORS, FASHION_MD5, "FashionMNIST/raw"),
-            packed.form("fashion_mnist", class_names.FASHION, PACKED["fashion_mnist"], WHOLE),
-        ),
-        shape=(28, 28),
+    shape=(28, 28),
+    by_hand="whoever gave you this name (it is a packed subset; the published set is `emnist`)",
+)
+
+CIFAR10 = Source(
+    name="cifar10",
+    label="CIFAR-10",
+    title="CIFAR-10 small photographs",
+    kind="image",
+    classes=10,
+    licence=CITE_KRIZHEVSKY,
+    forms=(
+        *cifar.forms("cifar10", "cifar-10", ("cifar-10-batches-bin", "cifar-10-batches-py"), CIFAR10_MD5),
+        packed.form("cifar10", class_names.CIFAR10, PACKED["cifar10"], None, 60_000, "with the official split"),
     ),
-    "emnist": Source(
-        title="EMNIST Balanced, digits and letters",
-        kind="image",
-        classes=47,
-        licence="public domain in the US (NIST)",
-        forms=idx.emnist_forms(class_names.EMNIST47),
-        shape=(28, 28),
+    shape=(32, 32, 3),
+)
+
+CIFAR100 = Source(
+    name="cifar100",
+    label="CIFAR-100",
+    title="CIFAR-100 small photographs, fine labels",
+    kind="image",
+    classes=100,
+    licence=CITE_KRIZHEVSKY,
+    forms=(
+        *cifar.forms("cifar100", "cifar-100", ("cifar-100-binary", "cifar-100-python"), CIFAR100_MD5),
+        packed.form("cifar100", class_names.CIFAR100, PACKED["cifar100"], None, 60_000, "with a split of its own"),
     ),
-    "emnist_bymerge47": Source(
-        title="EMNIST ByMerge: a packed subset with the 47 classes of Balanced",
-        kind="image",
-        classes=47,
-        licence="public domain in the US (NIST)",
-        forms=(
-            packed.form(
-                "emnist_bymerge47",
-                class_names.EMNIST47,
-                PACKED["emnist_bymerge47"],
-                whole=116_323,
-                split="of the official test part, with a split of its own",
-            ),
-        ),
-        shape=(28, 28),
-        by_hand="whoever gave you this name (it is a packed subset; the published set is `emnist`)",
-    ),
-    "cifar10": Source(
-        title="CIFAR-10 small photographs",
-        kind="image",
-        classes=10,
-        licence=CITE_KRIZHEVSKY,
-        forms=(
-            *cifar.forms("cifar10", "cifar-10", ("cifar-10-batches-bin", "cifar-10-batches-py"), CIFAR10_MD5),
-            packed.form("cifar10", class_names.CIFAR10, PACKED["cifar10"], None, 60_000, "with the official split"),
-        ),
-        shape=(32, 32, 3),
-    ),
-    "cifar100": Source(
-        title="CIFAR-100 small photographs, fine labels",
-        kind="image",
-        classes=100,
-        licence=CITE_KRIZHEVSKY,
-        forms=(
-            *cifar.forms("cifar100", "cifar-100", ("cifar-100-binary", "cifar-100-python"), CIFAR100_MD5),
-            packed.form("cifar100", class_names.CIFAR100, PACKED["cifar100"], None, 60_000, "with a split of its own"),
-        ),
-        shape=(32, 32, 3),
-    ),
-    "purchase100": Source(
-        title="Purchase100 shopping histories, 0/1",
-        kind="binary",
-        classes=100,
-        licence=CITE_SHOKRI,
-        forms=tabular.forms(tabular.PURCHASE, "dataset_purchase.tgz"),
-        shape=(600,),
-    ),
-    "texas100": Source(
-        title="Texas100 hospital stays, 0/1",
-        kind="binary",
-        classes=100,
-        licence=CITE_SHOKRI,
-        forms=tabular.forms(tabular.TEXAS, "dataset_texas.tgz"),
-        shape=(6_169,),
-    ),
-    "location30": Source(
-        title="Location-30 Bangkok check-ins, 0/1",
-        kind="binary",
-        classes=30,
-        licence=CITE_SHOKRI + " and Yang et al. 2016",
-        forms=tabular.forms(tabular.LOCATION, "dataset_location.tgz", PACKED["location30"]),
-        shape=(446,),
-    ),
-    "lfw": Source(
-        title="Labeled Faces in the Wild with attributes",
-        kind="image",
-        classes=2,
-        licence="research use; the photographs keep their owners' rights",
-        forms=faces.lfw_forms(PACKED["lfw"]),
-        shape=(62, 47, 3),
-        labels=("gender", "smile", "race"),
-    ),
-    "utkface": Source(
-        title="UTKFace with age, gender and race",
-        kind="image",
-        classes=2,
-        licence="non-commercial research only",
-        forms=faces.utk_forms(PACKED["utkface"]),
-        shape=(32, 32, 3),
-        labels=("gender", "race"),
-        by_hand="https://susanqq.github.io/UTKFace/ (the aligned and cropped faces)",
-    ),
-    "yelp": Source(
-        title="Yelp reviews of the most prolific authors",
-        kind="tokens",
-        classes=5,
-        licence="Yelp dataset terms: academic use only",
-        forms=text.FORMS,
-        shape=(text.LENGTH,),
-        by_hand="https://www.yelp.com/dataset (its terms are to be accepted first)",
-    ),
-    "purchase100-like": Source(
-        title="generated stand-in for Purchase100",
-        kind="binary",
-        classes=100,
-        licence="generated by covey",
-        shape=(600,),
-        make=generated.purchase100_like,
-    ),
-    "texas100-like": Source(
-        title="generated stand-in for Texas100",
-        kind="binary",
-        classes=100,
-        licence="generated by covey",
-        shape=(6_169,),
-        make=generated.texas100_like,
-    ),
-    "yelp-like": Source(
-        title="generated stand-in for Yelp reviews",
-        kind="tokens",
-        classes=5,
-        licence="generated by covey",
-        shape=(text.LENGTH,),
-        make=generated.yelp_like,
-    ),
-}
+    shape=(32, 32, 3),
+)
+
+PURCHASE100 = Source(
+    name="purchase100",
+    label="Purchase100",
+    title="Purchase100 shopping histories, 0/1",
+    kind="binary",
+    classes=100,
+    licence=CITE_SHOKRI,
+    forms=tabular.forms(tabular.PURCHASE, "dataset_purchase.tgz"),
+    shape=(600,),
+)
+
+TEXAS100 = Source(
+    name="texas100",
+    label="Texas100",
+    title="Texas100 hospital stays, 0/1",
+    kind="binary",
+    classes=100,
+    licence=CITE_SHOKRI,
+    forms=tabular.forms(tabular.TEXAS, "dataset_texas.tgz"),
+    shape=(6_169,),
+)
+
+LOCATION30 = Source(
+    name="location30",
+    label="Location-30",
+    title="Location-30 Bangkok check-ins, 0/1",
+    kind="binary",
+    classes=30,
+    licence=CITE_SHOKRI + " and Yang et al. 2016",
+    forms=tabular.forms(tabular.LOCATION, "dataset_location.tgz", PACKED["location30"]),
+    shape=(446,),
+)
+
+LFW = Source(
+    name="lfw",
+    label="LFW",
+    title="Labeled Faces in the Wild with attributes",
+    kind="image",
+    classes=2,
+    licence="research use; the photographs keep their owners' rights",
+    forms=faces.lfw_forms(PACKED["lfw"]),
+    shape=(62, 47, 3),
+    labels=("gender", "smile", "race"),
+)
+
+UTKFACE = Source(
+    name="utkface",
+    label="UTKFace",
+    title="UTKFace with age, gender and race",
+    kind="image",
+    classes=2,
+    licence="non-commercial research only",
+    forms=faces.utk_forms(PACKED["utkface"]),
+    shape=(32, 32, 3),
+    labels=("gender", "race"),
+    by_hand="https://susanqq.github.io/UTKFace/ (the aligned and cropped faces)",
+)
+
+YELP = Source(
+    name="yelp",
+    label="Yelp",
+    title="Yelp reviews of the most prolific authors",
+    kind="tokens",
+    classes=5,
+    licence="Yelp dataset terms: academic use only",
+    forms=text.FORMS,
+    shape=(text.LENGTH,),
+    by_hand="https://www.yelp.com/dataset (its terms are to be accepted first)",
+)
+
+PURCHASE100_LIKE = Source(
+    name="purchase100-like",
+    title="generated stand-in for Purchase100",
+    kind="binary",
+    classes=100,
+    licence="generated by covey",
+    shape=(600,),
+    make=generated.purchase100_like,
+)
+
+TEXAS100_LIKE = Source(
+    name="texas100-like",
+    title="generated stand-in for Texas100",
+    kind="binary",
+    classes=100,
+    licence="generated by covey",
+    shape=(6_169,),
+    make=generated.texas100_like,
+)
+
+YELP_LIKE = Source(
+    name="yelp-like",
+    title="generated stand-in for Yelp reviews",
+    kind="tokens",
+    classes=5,
+    licence="generated by covey",
+    shape=(text.LENGTH,),
+    make=generated.yelp_like,
+)

@@ -60,6 +60,7 @@ class Source:
     or embedded.
     """
 
+    name: str
     title: str
     kind: str  # image, binary, tokens
     classes: int  # with a choice of label: of the first one
@@ -69,6 +70,7 @@ class Source:
     labels: tuple[str, ...] = ()  # `name:label` chooses one; the first is the default
     by_hand: str = ""  # where a person gets it when there is no public mirror
     make: Callable[[], Dataset] | None = None
+    label: str = ""  # the name as its authors write it
 
 
 def data_folder(folder: Path | None = None) -> Path:

@@ -1,4 +1,4 @@
-"""Datasets by name: `load("mnist")`, `load("lfw:smile")`, `load("purchase100-like")`."""
+"""Datasets by name: `load("mnist")`, `load("lfw:smile")`, `load("purchase100-like")`, or `load("package.module:thing")`."""
 
 from __future__ import annotations
 
@@ -8,23 +8,33 @@ from pathlib import Path
 import numpy as np
 
 from covey.data.federation import Dataset
-from covey.data.sources.catalogue import SOURCES
+from covey.data.sources import SOURCES
 from covey.data.sources.files import Form, Source, damaged, data_folder
 from covey.errors import CoveyError, nearest
 
-__all__ = ["SOURCES", "chosen", "load", "missing"]
-
 
 def chosen(name: str) -> tuple[str, Source, str]:
-    """(name without its label, source, label): `lfw:smile` is lfw, labelled by smile."""
+    """(name without its label, source, label): `lfw:smile` is lfw, labelled by smile; a path may have a label after it too."""
     base, _, label = name.partition(":")
-    if base not in SOURCES:
-        raise CoveyError(f"unknown dataset '{base}'{nearest(base, tuple(SOURCES))}")
-    source = SOURCES[base]
+    if base not in SOURCES and label:
+        attribute, _, label = label.partition(":")
+        base += ":" + attribute
+    source = _source(SOURCES.resolve(base), base)
     if label and label not in source.labels:
         tail = nearest(label, source.labels) if source.labels else f"; it has one label: write '{base}'"
         raise CoveyError(f"{base} has no label '{label}'{tail}")
     return base, source, label or (source.labels[0] if source.labels else "")
+
+
+def _source(thing: object, path: str) -> Source:
+    if isinstance(thing, Source):
+        return thing
+    if not callable(thing):
+        raise CoveyError(
+            f"dataset '{path}' is a {type(thing).__name__}: expected a Source, or a function that gives a Dataset"
+        )
+    title = str(thing.__doc__ or path).strip().splitlines()[0]
+    return Source(name=path, title=title, kind="", classes=0, licence="not stated", make=thing)
 
 
 def load(name: str, folder: Path | None = None) -> Dataset:
@@ -34,12 +44,12 @@ def load(name: str, folder: Path | None = None) -> Dataset:
     """
     base, source, label = chosen(name)
     if source.make:
-        return made(base)
+        return made(source)
     root = data_folder(folder)
     for number, form in enumerate(source.forms):
         paths = form.found(root)
         if paths:
-            return decoded(base, label, number, paths, tuple(path.stat().st_mtime_ns for path in paths))
+            return decoded(source, label, number, paths, tuple(path.stat().st_mtime_ns for path in paths))
     raise CoveyError(missing(base, source, root))
 
 
@@ -55,16 +65,17 @@ def missing(name: str, source: Source, root: Path) -> str:
 
 
 @lru_cache(maxsize=4)
-def made(name: str) -> Dataset:
-    make = SOURCES[name].make
-    assert make is not None
-    return frozen(make())
+def made(source: Source) -> Dataset:
+    assert source.make is not None
+    dataset = source.make()
+    if not isinstance(dataset, Dataset):
+        raise CoveyError(f"dataset '{source.name}' gave a {type(dataset).__name__}: expected a Dataset")
+    return frozen(dataset)
 
 
 @lru_cache(maxsize=4)
-def decoded(name: str, label: str, number: int, paths: tuple[Path, ...], stamps: tuple[int, ...]) -> Dataset:
+def decoded(source: Source, label: str, number: int, paths: tuple[Path, ...], stamps: tuple[int, ...]) -> Dataset:
     """`stamps`, the times of last change, only tell versions of a file apart in the cache."""
-    source = SOURCES[name]
     form = source.forms[number]
     dataset = form.read(paths, label)
     validate(dataset, source, form, paths[0])

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from covey.data.sources import SOURCES
 from covey.data.sources.download import Progress, fetch, verified
 from covey.data.sources.files import Form, Source, data_folder
-from covey.data.sources.load import SOURCES, chosen, load, missing
+from covey.data.sources.load import chosen, load, missing
 from covey.errors import CoveyError
 
 
