@@ -22,7 +22,9 @@ from torch import Tensor
 from covey.algorithms.contract import Client, Coroutine
 from covey.algorithms.sattler import ModelChange, NodeModel
 from covey.attacks.contract import Finding, Knowledge, Truth, View
+from covey.attacks.declaration import GOT, Reads, declaration
 from covey.errors import CoveyError
+from covey.leaks import CLIENT, MODELS, Leak
 from covey.learn.work import Train
 from covey.randomness import key, normals
 from covey.statistics import wilson
@@ -37,7 +39,14 @@ class Acquisition:
     """
 
     name: ClassVar[str] = "acquisition"
+    label: ClassVar[str] = "Acquisition"
     title: ClassVar[str] = "joiners steer down the tree of clusters to collect its models (Kim et al. 2023)"
+    row: ClassVar[Leak] = MODELS
+    seen_from: ClassVar[tuple[str, ...]] = (CLIENT,)
+    reads: ClassVar[tuple[Reads, ...]] = (Reads((NodeModel,), GOT),)
+    means: ClassVar[str] = "share of the cluster models that the colluders obtain; 1 is all"
+    controls: ClassVar[tuple[str, ...]] = ("one client alone",)
+    active: ClassVar[bool] = True
     used: ClassVar[str] = "the models that the colluders are sent"
 
     first: int = 1  # the colluders are clients first, first + 1, …
@@ -54,6 +63,18 @@ class Acquisition:
         if self.probe not in ("random", "update", "honest"):
             raise CoveyError(f"the probe of {self.name} is {self.probe!r}: choose 'random', 'update' or 'honest'")
 
+    @classmethod
+    def lacks(cls, experiment: Any) -> str:
+        last = experiment.participation.joined(experiment.training.rounds, experiment.clients)
+        late = 0 < experiment.participation.initial < last
+        return "" if late else "needs clients that join later: set participation.initial, join and join_every"
+
+    @classmethod
+    def audited(cls, experiment: Any) -> dict[str, Any]:
+        first = experiment.participation.initial
+        last = experiment.participation.joined(experiment.training.rounds, experiment.clients)
+        return {"first": first, "colluders": last - first}
+
     @property
     def vantage(self) -> str:
         return "+".join(f"client:{i}" for i in self.replaces)
@@ -63,9 +84,10 @@ class Acquisition:
         return tuple(range(self.first, self.first + self.colluders))
 
     def begin(self, knowledge: Knowledge) -> None:
-        if getattr(knowledge.algorithm, "name", "") != "sattler":
+        if declaration(self).unreadable(knowledge.algorithm):
             raise CoveyError(
-                f"{self.name} is for algorithm = 'sattler', where a client gets one model; others send every client all"
+                f"{self.name} walks down a tree of clusters, and no message to a client of this algorithm names a node of "
+                "one: set algorithm = 'sattler'"
             )
         self.memory.setdefault("received", {})
 
@@ -125,7 +147,7 @@ class Acquisition:
             alone,
             low,
             high,
-            {"one client alone": alone},
+            {self.controls[0]: alone},
             self.used,
             details,
         )

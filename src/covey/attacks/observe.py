@@ -10,9 +10,12 @@ import numpy as np
 import torch
 
 from covey.algorithms.contract import Setting, own_keys
+from covey.algorithms.contract import declaration as protocol_of
 from covey.attacks.contract import Attack, Finding, Knowledge, Thinking, Truth, View, parties, sees
+from covey.attacks.declaration import declaration
 from covey.data.federation import Federation
 from covey.errors import CoveyError, nearest
+from covey.leaks import EAVESDROPPER
 from covey.learn.flat import Network
 from covey.learn.machine import Machine
 from covey.learn.work import Compute, Job
@@ -71,13 +74,13 @@ class Observers:
 
     def findings(self, truth: Truth) -> tuple[list[Finding], list[str]]:
         """(what the attacks found, why those that could not be scored could not)."""
-        found, failed = [], []
+        findings, failed = [], []
         for attack in self.attacks:
             try:
-                found.append(attack.finding(truth))
+                findings.append(_explained(attack.finding(truth), declaration(attack).means))
             except CoveyError as e:
                 failed.append(f"attack '{attack.name}' has no finding: {e}")
-        return found, failed
+        return findings, failed
 
     def memories(self) -> list[dict[str, Any]]:
         return [attack.memory for attack in self.attacks]
@@ -107,14 +110,19 @@ class Observers:
             answer = answers if isinstance(request, list) else answers[0]
 
 
+def _explained(finding: Finding, means: str) -> Finding:
+    """How a score is read is the attack's to declare, once for all its findings."""
+    variants = [_explained(variant, means) for variant in finding.variants]
+    return replace(finding, means=finding.means or means, variants=variants)
+
+
 def check_vantage(vantage: str, algorithm: Any) -> None:
     """Refuses a party that the protocol does not have: an attack there would see nothing, and call it safety."""
-    servers = (str(getattr(algorithm, "server", "server")), *getattr(algorithm, "further", ()))
-    known = [*servers, "eavesdropper", "client:0"]
+    protocol = protocol_of(algorithm)
+    known = [protocol.server, *protocol.further, EAVESDROPPER, "client:0"]
     for party in vantage.split("+"):
         if party not in known and not party.startswith("client:"):
-            name = getattr(algorithm, "name", "this algorithm")
-            raise CoveyError(f"vantage '{vantage}': {name} has no party '{party}'{nearest(party, known)}")
+            raise CoveyError(f"vantage '{vantage}': {protocol.name} has no party '{party}'{nearest(party, known)}")
 
 
 def _knowledge(
@@ -143,8 +151,8 @@ def _knowledge(
     where = {name: np.arange(end - len(p), end) for (name, p), end in zip(pieces.items(), ends)}
     if federation.notes.get("attacker") in own_clients:  # it knows which of its own rows have the property
         where["property"] = np.flatnonzero(np.isin(rows, np.asarray(federation.notes["attacker_property"])))
-    mine = {party: dict(keys.get(party, {})) for party in members}
-    mine |= {f"client:{i}": own_keys(keys.get("clients", {}), i) for i in own_clients}
+    held = {party: dict(keys.get(party, {})) for party in members}
+    held |= {f"client:{i}": own_keys(keys.get("clients", {}), i) for i in own_clients}
     dataset = federation.dataset
     attributes = {name: values[rows] for name, values in dataset.attributes.items()}
-    return Knowledge(setting, network, mine, dataset.x_train[rows], dataset.y_train[rows], where, attributes)
+    return Knowledge(setting, network, held, dataset.x_train[rows], dataset.y_train[rows], where, attributes)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
+import torch
 
+from covey import roles
+from covey.algorithms.ifca import ClusterUpdate
+from covey.algorithms.mingledpie.mingledpie import MingledUpdate
+from covey.algorithms.routing import RoutedUpdate
 from covey.attacks.preference.identity import identity_set
 from covey.attacks.preference.identity_sets import (
     hit,
@@ -16,6 +22,7 @@ from covey.attacks.preference.identity_sets import (
     sizes_by_likelihood,
     sizes_by_moments,
 )
+from covey.attacks.preference.model_sensitivity import plain_model
 from covey.crypto import fmd
 from covey.crypto.identity_math import effective_rate, guess_accuracy
 from covey.errors import CoveyError
@@ -79,13 +86,29 @@ def test_controls_ignore_the_observation() -> None:
 
 
 def test_a_message_without_identity_leaves_all_clusters_possible() -> None:
-    class Sealed:
-        blocks = (b"",)
+    assert identity_set(RoutedUpdate([b""]), 4) == [0, 1, 2, 3]
+    assert identity_set(ClusterUpdate(torch.zeros(1), 2, 1), 4) == [2]
+    assert identity_set(MingledUpdate([3, 1], b""), 4) == [3, 1]
 
-    class Open:
-        cluster = 2
 
-    assert identity_set(Sealed(), 4) == [0, 1, 2, 3] and identity_set(Open(), 4) == [2]
+@dataclass(frozen=True)
+class Declared:
+    """A message of somebody's own: nothing in it is spelt as ours is."""
+
+    shown: Annotated[list[int], roles.IdentitySet]
+    weights: Annotated[torch.Tensor, roles.Model]
+
+
+def test_messages_are_read_by_what_they_carry_not_by_spelling() -> None:
+    @dataclass(frozen=True)
+    class Undeclared:
+        cluster: int
+        model: torch.Tensor
+
+    assert identity_set(Declared([2], torch.zeros(3)), 4) == [2]
+    assert identity_set(Undeclared(2, torch.zeros(3)), 4) == [0, 1, 2, 3]
+    assert plain_model(Declared([2], torch.ones(3)), None).tolist() == [1, 1, 1]  # type: ignore[arg-type, union-attr]
+    assert plain_model(Undeclared(2, torch.ones(3)), None) is None  # type: ignore[arg-type]
 
 
 def watched(algorithm: Any, attacks: list[Any], **more: Any) -> dict[str, dict[str, Any]]:

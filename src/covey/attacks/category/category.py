@@ -24,17 +24,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from covey import roles
 from covey.attacks.category.multilabel import MultiLabel, fit, fit_noisy
 from covey.attacks.category.rows import Features, Rows, Simulated, draw_subsets, filed_alone, group, simulate
 from covey.attacks.category.scores import Sets, by_round_and_cluster, coin, describe, in_words, leak, resamples, score
 from covey.attacks.contract import Finding, Knowledge, Thinking, Truth, View, parties
+from covey.attacks.declaration import GOT, Reads, lacks_public, lacks_rounds
 from covey.errors import CoveyError, nearest
+from covey.leaks import CATEGORY, CLIENT
+from covey.leaks import Leak as LeakRow
 from covey.learn.work import Plan, SampleLosses
 from covey.randomness import generator, key, normals
 
 FEATURES = ("output", "update", "bias")
 MODELS = {"logistic": 0, "mlp": 64}  # hidden units
-CONTROLS = ("label frequency", "null query", "null query, pairs", "single samples")  # beside "all present"
+ALL_PRESENT, OWN_NULL = "all present", "its null query"  # the latter of the noise-aware attacker
+CONTROLS = ("label frequency", "null query", "null query, pairs", "single samples")  # beside these two
 PER_CATEGORY = 0.6  # samples in a subset: measured on MNIST, see docs/attacks/category.md
 PAIR = 2  # samples in the subsets of that control
 RESAMPLES = 2000
@@ -43,7 +48,16 @@ RESAMPLES = 2000
 @dataclass
 class CategoryInference:
     name: ClassVar[str] = "category"
+    label: ClassVar[str] = "Category inference"
     title: ClassVar[str] = "which categories does each cluster hold? from two successive broadcasts (Gu et al. 2025)"
+    row: ClassVar[LeakRow] = CATEGORY
+    seen_from: ClassVar[tuple[str, ...]] = (CLIENT,)
+    reads: ClassVar[tuple[Reads, ...]] = (Reads((roles.Models,), GOT),)
+    means: ClassVar[str] = (
+        "F1 of the categories said to be in a cluster; naming all of them scores too, so only what is above the control counts"
+    )
+    controls: ClassVar[tuple[str, ...]] = (ALL_PRESENT, *CONTROLS, OWN_NULL)
+    own_rows: ClassVar[bool] = False  # public samples do
 
     vantage: str = "client:0"
     every: int = 10  # attack rounds 10, 20, … (the attack is trained anew for each) …
@@ -72,6 +86,20 @@ class CategoryInference:
             if getattr(self, what) not in known:
                 raise CoveyError(f"unknown attacks.{what} '{getattr(self, what)}'{nearest(getattr(self, what), known)}")
 
+    @classmethod
+    def lacks(cls, experiment: Any) -> str:
+        return lacks_public(experiment) or lacks_rounds(experiment, 2)
+
+    @classmethod
+    def audited(cls, experiment: Any) -> dict[str, Any]:
+        """Up to five rounds, spread, of those whose result is sent to somebody; a long run keeps the attack's own rhythm."""
+        last = experiment.training.rounds - 1
+        if last >= 20:
+            return {}
+        count = min(5, last)
+        spread = {1 + round(i * (last - 1) / max(count - 1, 1)) for i in range(count)}
+        return {"rounds": tuple(sorted(spread))}
+
     def begin(self, knowledge: Knowledge) -> None:
         """Takes the auxiliary samples: public ones, never a row of any client."""
         public = [rows for name, rows in knowledge.where.items() if not name.startswith("own:")]
@@ -85,8 +113,8 @@ class CategoryInference:
 
     def observe(self, view: View) -> Thinking:
         """Every broadcast of cluster models closes the round before it."""
-        models = getattr(view.message, "models", None)
-        if not view.receiver.startswith("client:") or not isinstance(models, Tensor) or models.ndim != 2:
+        models = roles.first(view.message, roles.Models)
+        if not view.receiver.startswith("client:") or models is None:
             return None
         before = self.memory.get("before")
         if before is not None and before["round"] == view.round:
@@ -171,11 +199,26 @@ class CategoryInference:
             return np.stack([inferred[round][name][j] for round, j in pairs])
 
         draws = resamples(pairs, RESAMPLES, generator(self._known.setting.seed, "category resamples"))
-        controls = {"all present": np.ones_like(present)} | {name: said(name) for name in CONTROLS}
+        controls = {ALL_PRESENT: np.ones_like(present)} | {name: said(name) for name in CONTROLS}
         own, aware = score(said("attack"), present, draws), score(said("noise-aware"), present, draws)
         above = leak(said("attack"), controls, present, draws)
-        above_aware = leak(said("noise-aware"), controls | {"its null query": said("noise-aware null")}, present, draws)
+        above_aware = leak(said("noise-aware"), controls | {OWN_NULL: said("noise-aware null")}, present, draws)
         told = describe(pairs, said("attack"), present)
+        used = (
+            f"cluster models of successive rounds ({self.features} features of the update) and {len(self._aux)} "
+            "auxiliary samples"
+        )
+        stronger = Finding(  # its interval is that of the paired difference to the best control
+            attack=f"{self.name}_noise_aware",
+            vantage=self.vantage,
+            metric="F1 of categories",
+            value=aware.f1,
+            chance=coin(present),
+            low=above_aware.reached + above_aware.low,
+            high=above_aware.reached + above_aware.high,
+            controls={above_aware.control: above_aware.reached},
+            used=f"{used}, and the size of the noise, measured in the update",
+        )
         return Finding(
             attack=self.name,
             vantage=self.vantage,
@@ -185,10 +228,7 @@ class CategoryInference:
             low=own.low,
             high=own.high,
             controls={name: score(sets, present, draws).f1 for name, sets in controls.items()},
-            used=(
-                f"cluster models of successive rounds ({self.features} features of the update) and {len(self._aux)} "
-                "auxiliary samples"
-            ),
+            used=used,
             details={
                 "in_words": in_words(
                     above, own.f1, (aware.f1, above_aware) if self._known.defence is not None else None
@@ -206,6 +246,7 @@ class CategoryInference:
                 "pairs": told,
                 "pictures": [by_round_and_cluster(told)],
             },
+            variants=[stronger] if self._known.defence is not None and aware.f1 != own.f1 else [],
         )
 
     def _pairs(self, truth: Truth) -> tuple[list[tuple[int, int]], Sets]:

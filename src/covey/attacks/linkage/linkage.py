@@ -22,6 +22,7 @@ import numpy as np
 
 from covey.algorithms.fedcaprivacy.two_servers import CoveredRound
 from covey.attacks.contract import Finding, Knowledge, Truth, View
+from covey.attacks.declaration import ASKED, Reads, declaration, lacks_rounds
 from covey.attacks.linkage.matchings import (
     Floats,
     Matches,
@@ -37,6 +38,7 @@ from covey.attacks.linkage.matchings import (
 from covey.clustering.spectral import distances
 from covey.crypto.blinded import blinded
 from covey.errors import CoveyError
+from covey.leaks import LINKAGE, SECOND, Leak
 from covey.randomness import generator
 from covey.statistics import wilson
 
@@ -45,14 +47,22 @@ class _Cloud(ABC):
     """What all attacks here share: the rows that the cloud provider opened, and the scoring against their true order."""
 
     name: ClassVar[str]
+    row: ClassVar[Leak] = LINKAGE
+    seen_from: ClassVar[tuple[str, ...]] = (SECOND,)
+    reads: ClassVar[tuple[Reads, ...]] = (Reads((CoveredRound,), ASKED),)
+    own_rows: ClassVar[bool] = False
     vantage: str
     memory: dict[str, Any]
 
     def begin(self, knowledge: Knowledge) -> None:
-        if getattr(knowledge.algorithm, "name", "") != "fedcaprivacy" or "csp" not in knowledge.keys:
-            raise CoveyError(f"attack '{self.name}' is the cloud provider's: run fedcaprivacy, with vantage 'csp'")
-        self._opening = knowledge.keys["csp"]["opening"]
-        self._block = blinded.sealer(knowledge.keys["csp"]["participants"]).block
+        own = next((keys for keys in knowledge.keys.values() if "opening" in keys), None)
+        if own is None or declaration(self).unreadable(knowledge.algorithm):
+            raise CoveyError(
+                f"attack '{self.name}' is that of a cloud provider who opens shuffled rows, and '{self.vantage}' gets none "
+                "here: set algorithm = 'fedcaprivacy' and the attack's vantage = 'csp'"
+            )
+        self._opening = own["opening"]
+        self._block = blinded.sealer(own["participants"]).block
         self._classes = knowledge.network.classes
         self.memory.setdefault("rounds", [])  # one entry per round: what `read` kept
         self.memory.setdefault("last", None)
@@ -86,7 +96,10 @@ class Naming(_Cloud):
     """Row j is taken for the j-th participant."""
 
     name: ClassVar[str] = "naming"
+    label: ClassVar[str] = "Naming"
     title: ClassVar[str] = "the CSP takes the order of blinded rows for the order of the participants"
+    means: ClassVar[str] = "share of rows whose sender is named rightly; 1 is all"
+    controls: ClassVar[tuple[str, ...]] = ("participants in another order",)
 
     vantage: str = "csp"
     memory: dict[str, Any] = field(default_factory=dict)
@@ -109,7 +122,7 @@ class Naming(_Cloud):
             chance=float(np.mean([1 / n for n in sizes])),
             low=low,
             high=high,
-            controls={"participants in another order": float(np.mean(placebo))},
+            controls={self.controls[0]: float(np.mean(placebo))},
             used=self.used,
             details={"per_round": [float(r) for r in right]},
         )
@@ -125,6 +138,7 @@ class NamingByHistogram(Naming):
     """Participants with many samples of a label push the output bias of that label up."""
 
     name: ClassVar[str] = "naming_histogram"
+    label: ClassVar[str] = "Naming by labels"
     title: ClassVar[str] = "the CSP knows the participants' label counts and reads the rows' output biases"
     used: ClassVar[str] = "output biases of the rows; it is told who took part, with how many samples of each label"
 
@@ -145,12 +159,19 @@ class Linkage(_Cloud):
     """Rows of two consecutive rounds that the CSP saw, matched by their squared distances."""
 
     name: ClassVar[str] = "linkage"
+    label: ClassVar[str] = "Linkage"
     title: ClassVar[str] = "the CSP follows blinded rows from round to round by their distances"
+    means: ClassVar[str] = "share of rows matched to the same client's row of the round before; 1 is all"
+    controls: ClassVar[tuple[str, ...]] = ("random matching", "another's row")
     metric: ClassVar[str] = "rows linked rightly to the last round with rows"
     used: ClassVar[str] = "opened rows of two rounds, each relative to its mean"
 
     vantage: str = "csp"
     memory: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def lacks(cls, experiment: Any) -> str:
+        return lacks_rounds(experiment, 2)
 
     def read(self, rows: Floats) -> Any:
         now = self.features(rows)
@@ -193,7 +214,7 @@ class Linkage(_Cloud):
             chance=float(np.mean(chance)),
             low=low,
             high=high,
-            controls={"random matching": float(np.mean(guessed)), "another's row": float(np.mean(placebo))},
+            controls=dict(zip(self.controls, (float(np.mean(guessed)), float(np.mean(placebo))))),
             used=self.used,
             details={
                 "per_round": right,
@@ -211,6 +232,7 @@ class Linkage(_Cloud):
 @dataclass
 class ProfileLinkage(Linkage):
     name: ClassVar[str] = "linkage_profile"
+    label: ClassVar[str] = "Linkage by sorted distances"
     title: ClassVar[str] = "the same by each row's sorted distances to the others, which a rotation keeps"
     used: ClassVar[str] = "distances between the rows of a round, sorted"
 
@@ -224,6 +246,7 @@ class ProfileLinkage(Linkage):
 @dataclass
 class GraphLinkage(ProfileLinkage):
     name: ClassVar[str] = "linkage_graph"
+    label: ClassVar[str] = "Linkage by all distances"
     title: ClassVar[str] = "the same on the whole matrix of distances, refined from the sorted ones"
     used: ClassVar[str] = "all distances between the rows of a round"
 
@@ -249,6 +272,7 @@ class GraphLinkage(ProfileLinkage):
 @dataclass
 class BlockLinkage(Linkage):
     name: ClassVar[str] = "linkage_blocks"
+    label: ClassVar[str] = "Linkage by block norms"
     title: ClassVar[str] = "the same by each row's sorted block norms, which moving and turning blocks keeps"
     used: ClassVar[str] = "norms of the blocks of each row, sorted"
 

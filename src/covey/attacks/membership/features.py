@@ -15,12 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covey.algorithms.pqfed.features import Features, NoisyFeatures, project
+from covey import roles
+from covey.algorithms.pqfed.features import Features, project
 from covey.attacks.contract import Finding, Knowledge, Truth, View
+from covey.attacks.declaration import Reads, lacks_public
 from covey.attacks.membership.scores import power, scored, unit_of_noise
 from covey.attacks.membership.strangers import Rows, matched, samples_at, unused
 from covey.data.federation import Federation
 from covey.errors import CoveyError
+from covey.leaks import MEMBERSHIP, WIRE, Leak
 from covey.learn.samples import Samples
 from covey.randomness import generator
 from covey.statistics import normal_interval, standard_error, wilson
@@ -31,7 +34,14 @@ class FeatureMembership:
     """Is the nearest noisy row suspiciously near? Power at a fixed share of false positives, per client and on average."""
 
     name: ClassVar[str] = "membership"
+    label: ClassVar[str] = "Membership by features"
     title: ClassVar[str] = "PQFed's noisy features tell whether a sample was among a client's (Euclidean)"
+    row: ClassVar[Leak] = MEMBERSHIP
+    seen_from: ClassVar[tuple[str, ...]] = WIRE
+    reads: ClassVar[tuple[Reads, ...]] = (Reads((roles.NoisedFeatures,)),)
+    means: ClassVar[str] = "share of a client's samples recognised at this rate of false alarms; 1 is all"
+    controls: ClassVar[tuple[str, ...]] = ("samples that were never there",)
+    own_rows: ClassVar[bool] = False
     score: ClassVar[str] = "euclidean"
 
     vantage: str = "server"
@@ -50,11 +60,13 @@ class FeatureMembership:
         self.memory.setdefault("rows", {})
 
     def observe(self, view: View) -> None:
-        sent = getattr(view.message, "features", view.message)
-        if isinstance(sent, Features):
-            self.memory["features"] = sent
-        if isinstance(view.message, NoisyFeatures):
-            self.memory["rows"][int(view.sender.removeprefix("client:"))] = view.message.rows.cpu()
+        parts = [part for _, part in roles.carried(view.message, roles.Part)]
+        for described in (view.message, *parts):
+            if isinstance(described, Features):
+                self.memory["features"] = described
+        rows = roles.first(view.message, roles.NoisedFeatures)
+        if rows is not None and view.sender.startswith("client:"):
+            self.memory["rows"][int(view.sender.removeprefix("client:"))] = rows.cpu()
 
     def end_round(self, round: int) -> None:
         pass
@@ -108,7 +120,7 @@ class FeatureMembership:
             chance=self.rate,
             low=low,
             high=high,
-            controls={"samples that were never there": placebo},
+            controls={self.controls[0]: placebo},
             used=f"noisy features of {len(found)} clients, {self.score.replace('_', ' ')} score, exact features of candidates",
             details={"per client": {str(i): p for i, (p, _) in found.items()}},
         )
@@ -119,6 +131,7 @@ class ScaledMembership(FeatureMembership):
     """The same with the score that fits Laplace noise, which the paper leaves out."""
 
     name: ClassVar[str] = "membership_l1"
+    label: ClassVar[str] = "Membership by features, L1"
     title: ClassVar[str] = "the same by the L1 score that fits Laplace noise: stronger"
     score: ClassVar[str] = "scaled_l1"
 
@@ -128,5 +141,10 @@ class RatioMembership(FeatureMembership):
     """The same by likelihood ratio: what a row says of everybody is taken off first."""
 
     name: ClassVar[str] = "membership_ratio"
+    label: ClassVar[str] = "Membership by features, likelihood ratio"
     title: ClassVar[str] = "the same by likelihood ratio, with public samples as the crowd: the strongest"
     score: ClassVar[str] = "likelihood_ratio"
+
+    @classmethod
+    def lacks(cls, experiment: Any) -> str:
+        return lacks_public(experiment)

@@ -15,12 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from covey import roles
 from covey.algorithms.contract import Client
 from covey.attacks.contract import Finding, Knowledge, Truth, View, parties
+from covey.attacks.declaration import GOT, Reads
 from covey.attacks.membership.scores import Floats, area, power
 from covey.attacks.membership.strangers import Rows, matched, samples_at, unused
 from covey.data.federation import Federation
 from covey.errors import CoveyError
+from covey.leaks import CLIENT, MEMBERSHIP, Leak
 from covey.learn.machine import Machine
 from covey.learn.work import Compute, Job, SampleLosses
 from covey.randomness import generator
@@ -32,7 +35,14 @@ class LossMembership:
     """Is the model's loss on this sample suspiciously low? Area under the ROC curve, over the models last sent."""
 
     name: ClassVar[str] = "loss_membership"
+    label: ClassVar[str] = "Membership by loss"
     title: ClassVar[str] = "a model's loss tells whether a sample was trained on (Yeom et al. 2018)"
+    row: ClassVar[Leak] = MEMBERSHIP
+    seen_from: ClassVar[tuple[str, ...]] = (CLIENT,)
+    reads: ClassVar[tuple[Reads, ...]] = (Reads((roles.Model, roles.Models), GOT, sealed=True),)
+    means: ClassVar[str] = "0.5 tells nothing, 1 everything"
+    controls: ClassVar[tuple[str, ...]] = ("the model before training",)
+    own_rows: ClassVar[bool] = False
 
     vantage: str = "server"
     rate: float = 0.05  # false positives, of the power among the details
@@ -92,7 +102,7 @@ class LossMembership:
             chance=0.5,
             low=low,
             high=high,
-            controls={"the model before training": area(*before)},
+            controls={self.controls[0]: area(*before)},
             used=f"{len(groups)} model{'s' * (len(groups) != 1)}, and candidates with their labels",
             details={"power at fixed false positives": power(cases, controls, self.rate), "cases": len(cases)},
         )
@@ -161,12 +171,7 @@ class LossMembership:
 
 def plain_models(message: Any, d: int) -> list[Tensor]:
     """The models of d parameters that stand in a message as they are: [d], or several as [k, d]."""
-    if isinstance(getattr(message, "parts", None), dict):  # turns for several targets
-        return [model for part in message.parts.values() for model in plain_models(part, d)]
-    if hasattr(message, "part"):
-        return plain_models(message.part, d)
-    sent = getattr(message, "models", getattr(message, "model", None))
-    return [sent] if isinstance(sent, Tensor) and sent.shape[-1] == d else []
+    return [sent for _, sent in roles.carried(message, roles.Models, roles.Model) if sent.shape[-1] == d]
 
 
 def _no_data() -> tuple[Tensor, Tensor]:

@@ -13,8 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from covey import roles
 from covey.attacks.contract import Finding, Knowledge, Truth, View
+from covey.attacks.declaration import Reads
 from covey.attacks.preference.identity_sets import (
+    CONTROLS,
     Weights,
     intersection,
     last_set,
@@ -24,8 +27,10 @@ from covey.attacks.preference.identity_sets import (
 )
 from covey.crypto.identity_math import effective_rate, guess_accuracy
 from covey.errors import CoveyError
+from covey.leaks import IDENTITY, WIRE, Leak
 from covey.statistics import wilson
 
+GUESSED = "share of clients whose cluster is guessed right; 1 is all"
 Shown = dict[int, dict[int, list[int]]]  # client -> round -> the set it showed
 
 
@@ -34,7 +39,14 @@ class A1:
     """Guess uniformly in the identity set that a client showed last."""
 
     name: ClassVar[str] = "a1"
+    label: ClassVar[str] = "A1"
     title: ClassVar[str] = "guess uniformly in the identity set that a client showed last (MingledPie)"
+    row: ClassVar[Leak] = IDENTITY
+    seen_from: ClassVar[tuple[str, ...]] = WIRE
+    reads: ClassVar[tuple[Reads, ...]] = (Reads((roles.Identity, roles.IdentitySet, roles.SealedBlocks)),)
+    means: ClassVar[str] = GUESSED
+    controls: ClassVar[tuple[str, ...]] = CONTROLS
+    own_rows: ClassVar[bool] = False
     used: ClassVar[str] = "the set shown last"
 
     vantage: str = "server"
@@ -71,10 +83,13 @@ class A1:
         value, controls = self._score(shown, truth, rounds[-1])
         low, high = wilson(value, len(shown))
         details: dict[str, Any] = {"by round": {str(r): round(v, 4) for r, v in curve.items()}, "target": self.target}
-        if self.public and self.name == "a1":
-            details["closed form"] = guess_accuracy(self.clusters, *_parameters(self.public))
+        used = self.used
+        if self.public and type(self).believe is A1.believe:  # of other guesses there is no closed form
+            expected = guess_accuracy(self.clusters, *_parameters(self.public))
+            details["closed form"] = expected
+            used += f"; the closed form expects {expected:.3f}"
         return Finding(
-            self.name, self.vantage, "accuracy", value, 1 / self.clusters, low, high, controls, self.used, details
+            self.name, self.vantage, "accuracy", value, 1 / self.clusters, low, high, controls, used, details
         )
 
     def _score(self, shown: Shown, truth: Truth, until: int) -> tuple[float, dict[str, float]]:
@@ -89,6 +104,7 @@ class A1Prior(A1):
     """Guess the likeliest member of the last set, by cluster sizes estimated from all sets or known beforehand."""
 
     name: ClassVar[str] = "a1_prior"
+    label: ClassVar[str] = "A1 by cluster sizes"
     title: ClassVar[str] = "guess in the last set by cluster sizes, estimated from all sets or known beforehand"
     used: ClassVar[str] = "the set shown last, and how many clients showed each cluster"
 
@@ -109,6 +125,7 @@ class A1Intersection(A1):
     """Guess uniformly among the clusters that every set of a client contains."""
 
     name: ClassVar[str] = "a1_intersection"
+    label: ClassVar[str] = "A1 by intersection"
     title: ClassVar[str] = "guess uniformly among the clusters that every set of a client contains"
     used: ClassVar[str] = "all sets that a client ever showed"
 
@@ -121,6 +138,7 @@ class A1Bayes(A1):
     """Guess the likeliest cluster given all sets of all clients, their sizes estimated jointly."""
 
     name: ClassVar[str] = "a1_bayes"
+    label: ClassVar[str] = "A1 by likelihood"
     title: ClassVar[str] = "guess by all sets of all clients, the sizes of clusters estimated jointly"
     used: ClassVar[str] = "all sets of all clients, jointly"
 
@@ -132,10 +150,10 @@ class A1Bayes(A1):
 
 def identity_set(message: Any, clusters: int) -> list[int]:
     """The clusters that a message leaves possible: a shown set, a plain identity, or all where it holds neither."""
-    shown = getattr(message, "identities", None)
+    shown = roles.first(message, roles.IdentitySet)
     if shown is not None:
         return [int(j) for j in shown]
-    plain = getattr(message, "cluster", None)
+    plain = roles.first(message, roles.Identity)
     return [int(plain)] if isinstance(plain, int) and 0 <= plain < clusters else list(range(clusters))
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 Sets = Sequence[Sequence[int]]  # of one client, by round
 Weights = NDArray[np.float64]  # [k]
+CONTROLS = ("largest cluster", "another client")
 
 
 def last_set(sets: Sets, clusters: int) -> Weights:
@@ -59,8 +60,7 @@ def score(beliefs: Mapping[int, Weights], truths: Mapping[int, int]) -> tuple[fl
     everyone = [sum(n * hit(beliefs[i], j) for j, n in enumerate(counts) if n) for i in clients]
     others = max(len(clients) - 1, 1)
     placebo = float(np.mean([(total - own) / others for total, own in zip(everyone, hits)]))
-    controls = {"largest cluster": float(counts.max() / len(clients)), "another client": placebo}
-    return float(np.mean(hits)), controls
+    return float(np.mean(hits)), dict(zip(CONTROLS, (float(counts.max() / len(clients)), placebo)))
 
 
 def _indicator(members: Sequence[int], clusters: int) -> Weights:

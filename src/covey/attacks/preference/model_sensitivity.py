@@ -17,13 +17,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from covey import roles
+from covey.algorithms.contract import Setting
 from covey.attacks.contract import Finding, Knowledge, Thinking, Truth, View
-from covey.attacks.preference.identity import true_clusters
-from covey.attacks.preference.identity_sets import Weights, score
+from covey.attacks.declaration import Reads, lacks_public
+from covey.attacks.preference.identity import GUESSED, true_clusters
+from covey.attacks.preference.identity_sets import CONTROLS, Weights, score
+from covey.attacks.sealed import places
 from covey.crypto.sealing import sealing
 from covey.errors import CoveyError
+from covey.leaks import COALITION, IDENTITY, PREFERENCE, WIRE, Leak
 from covey.learn.work import Plan, Train, Work
 from covey.statistics import wilson
 
@@ -33,11 +39,22 @@ class A2:
     """Retrain each plain model on auxiliary data of each label and see on which it moves least."""
 
     name: ClassVar[str] = "a2"
+    label: ClassVar[str] = "A2"
     title: ClassVar[str] = "each plain model retrained label by label: on which does it move least?"
+    row: ClassVar[Leak] = PREFERENCE
+    seen_from: ClassVar[tuple[str, ...]] = WIRE
+    reads: ClassVar[tuple[Reads, ...]] = (Reads((roles.Model,), sealed=True),)  # a sealed one may be sealed by nothing
+    means: ClassVar[str] = "share of clients whose set of labels is guessed right; 1 is all"
+    controls: ClassVar[tuple[str, ...]] = CONTROLS
+    own_rows: ClassVar[bool] = False
 
     vantage: str = "server"
     rounds: tuple[int, ...] = ()  # in which to look; empty: in the last
     memory: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def lacks(cls, experiment: Any) -> str:
+        return lacks_public(experiment)
 
     def begin(self, knowledge: Knowledge) -> None:
         self.setting, y = knowledge.setting, knowledge.y
@@ -54,7 +71,7 @@ class A2:
             return None
         client = int(view.sender.removeprefix("client:"))
         self.memory["seen"][client] = view.round
-        model = plain_model(view.message, self.setting.start.shape[1])
+        model = plain_model(view.message, self.setting)
         return None if model is None or not all(self.labels) else self._retrain(client, model)
 
     def _retrain(self, client: int, model: Tensor) -> Generator[list[Work], Any, None]:
@@ -94,7 +111,14 @@ class Coalition:
     """The server and one client that holds the common key: open every update and read its cluster."""
 
     name: ClassVar[str] = "coalition"
+    label: ClassVar[str] = "Coalition"
     title: ClassVar[str] = "the server with one client that holds the common key opens every update"
+    row: ClassVar[Leak] = IDENTITY
+    seen_from: ClassVar[tuple[str, ...]] = (COALITION,)
+    reads: ClassVar[tuple[Reads, ...]] = (Reads((roles.Identity, roles.Indicator, roles.SealedBlocks), sealed=True),)
+    means: ClassVar[str] = GUESSED
+    controls: ClassVar[tuple[str, ...]] = CONTROLS
+    own_rows: ClassVar[bool] = False
 
     vantage: str = "server+client:0"
     rounds: tuple[int, ...] = ()  # in which to look; empty: in the last
@@ -115,16 +139,16 @@ class Coalition:
                 self.memory["guess"][client] = guess
 
     def _open(self, message: Any) -> int | None:
-        if isinstance(plain := getattr(message, "cluster", None), int):
-            return plain
-        if self.sealer is None:
-            return None
-        if isinstance(sealed := getattr(message, "sealed", None), bytes):  # the indicator comes last
-            return int(np.argmax(self.sealer.open(sealed)[-self.setting.clusters :]))
-        if isinstance(
-            blocks := getattr(message, "blocks", None), list
-        ):  # one block per cluster, each ends in its indicator
-            return int(np.argmax([self.sealer.open(block)[-1] for block in blocks]))
+        for role, value in roles.carried(message, roles.Identity, roles.Sealed):
+            if isinstance(role, roles.Identity):
+                return int(value)
+            if self.sealer is None or not isinstance(role, roles.Sealed):
+                continue
+            inside = places(role, self.setting)
+            if isinstance(role, roles.SealedBlocks):  # of a client's blocks only its own cluster's counts somebody
+                return int(np.argmax([self.sealer.open(block)[inside[roles.Count]] for block in value]))
+            if roles.Indicator in inside:
+                return int(np.argmax(self.sealer.open(value)[inside[roles.Indicator]]))
         return None
 
     def end_round(self, round: int) -> None:
@@ -144,15 +168,22 @@ class Coalition:
         return Finding("coalition", self.vantage, "accuracy", value, 1 / k, low, high, controls, used, {})
 
 
-def plain_model(message: Any, size: int) -> Tensor | None:
+def plain_model(message: Any, setting: Setting) -> Tensor | None:
     """The model that a message holds in the clear, [d]; None where it holds none, or only ciphertext."""
-    model = getattr(message, "model", None)
-    if isinstance(model, Tensor) and model.shape == (size,):
-        return model
-    parts = [getattr(message, "sealed", None), *(getattr(message, "blocks", None) or [])]
-    for part in parts:
-        if isinstance(part, bytes) and sealing.Label.read(part).scheme == "none":
-            opened = sealing.sealer(sealing.generate_keys("none")).open(part)
-            if opened[size:].any():  # of a client's blocks, only its own cluster's is not zero
-                return torch.from_numpy(opened[:size].astype(np.float32))
+    for role, value in roles.carried(message, roles.Model, roles.Sealed):
+        if not isinstance(role, roles.Sealed):
+            plain: Tensor = value
+            return plain
+        inside = places(role, setting)
+        for one in (value if isinstance(value, list) else [value]) if roles.Model in inside else []:
+            opened = _open_unsealed(one)
+            if opened is not None and np.delete(opened, inside[roles.Model]).any():  # a block of zeros is no model
+                return torch.from_numpy(opened[inside[roles.Model]].astype(np.float32))
     return None
+
+
+def _open_unsealed(sealed: Any) -> NDArray[np.float64] | None:
+    """What stands in a vector that was "sealed" without encryption; None under any other scheme."""
+    if not isinstance(sealed, bytes) or sealing.Label.read(sealed).scheme != "none":
+        return None
+    return sealing.sealer(sealing.generate_keys("none")).open(sealed)

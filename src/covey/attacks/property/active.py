@@ -25,7 +25,9 @@ class ActivePropertyInference(PropertyInference):
     """
 
     name: ClassVar[str] = "property_active"
+    label: ClassVar[str] = "Active property inference"
     title: ClassVar[str] = "the same from a client whose own updates are made to tell more"
+    active: ClassVar[bool] = True
     used: ClassVar[str] = "all cluster models of every round, its own rows, and its own manipulated updates"
 
     alpha: float = 0.9

@@ -22,14 +22,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from covey import roles
 from covey.algorithms.contract import Client, Coroutine
 from covey.algorithms.coroutines import in_step
 from covey.attacks.contract import Finding, Knowledge, Thinking, Truth, View
+from covey.attacks.declaration import GOT, RETURNED, Reads, lacks_rounds
 from covey.attacks.property.pictures import pictures
-from covey.attacks.property.score import OTHER, PLACEBO, PROPERTY, Evidence, judge, labels_of
+from covey.attacks.property.score import CONTROLS, OTHER, PLACEBO, PROPERTY, Evidence, judge, labels_of
 from covey.attacks.property.update_features import consecutive_cosines, update_features
 from covey.data.partitions.property_split import look_alikes
 from covey.errors import CoveyError
+from covey.leaks import CLIENT, Leak
+from covey.leaks import PROPERTY as PROPERTY_LEAK
 from covey.learn.work import Train, Work
 from covey.randomness import generator
 
@@ -41,7 +45,17 @@ class PropertyInference:
     """Whether a client trained on rows with a property in a round, from the cluster models that a participant gets."""
 
     name: ClassVar[str] = "property"
+    label: ClassVar[str] = "Property inference"
     title: ClassVar[str] = "did a client train on rows with a property? from the cluster models (Kim et al. 2023)"
+    row: ClassVar[Leak] = PROPERTY_LEAK
+    seen_from: ClassVar[tuple[str, ...]] = (CLIENT,)
+    reads: ClassVar[tuple[Reads, ...]] = (
+        Reads((roles.Model, roles.Models), GOT),
+        Reads((roles.Model, roles.Models), RETURNED),
+    )
+    means: ClassVar[str] = "0.5 tells nothing, 1 everything"
+    controls: ClassVar[tuple[str, ...]] = CONTROLS
+    own_rows: ClassVar[bool] = True
     used: ClassVar[str] = "all cluster models of every round, and its own rows"
 
     vantage: str = "client:1"  # the partition's attacker
@@ -66,6 +80,17 @@ class PropertyInference:
             raise CoveyError(
                 f"the vantage of {self.name} is {self.vantage!r}: it is one client, for example 'client:1'"
             )
+
+    @classmethod
+    def lacks(cls, experiment: Any) -> str:
+        kinds = getattr(experiment.algorithm, "sends", ())
+        if any(roles.carries(kind, roles.Parts) for kind in kinds):
+            return "follows one model per cluster, and here a client gets models for several targets"
+        return lacks_rounds(experiment, 3)
+
+    @classmethod
+    def audited(cls, experiment: Any) -> dict[str, Any]:
+        return {"vantage": f"client:{experiment.partition.attacker}"}
 
     @property
     def attacker(self) -> int:
@@ -92,7 +117,8 @@ class PropertyInference:
 
     def observe(self, view: View) -> Thinking:
         if view.sender == self.vantage:
-            self.memory["own"] = (getattr(view.message, "model", None), int(getattr(view.message, "cluster", 0)))
+            own, cluster = (roles.first(view.message, role) for role in (roles.Model, roles.Identity))
+            self.memory["own"] = (own, int(cluster or 0))
             return None
         models = cluster_models(view.message)
         if models is None:
@@ -214,7 +240,7 @@ class PropertyInference:
 
 def cluster_models(message: Any) -> Tensor | None:
     """The models [k, d] in what a client is sent, where it is sent models."""
-    many, one = getattr(message, "models", None), getattr(message, "model", None)
+    many, one = (roles.first(message, role) for role in (roles.Models, roles.Model))
     return many if many is not None else None if one is None else one[None]
 
 

@@ -18,6 +18,7 @@ from covey.messages import message
 from covey.randomness import generator, key
 
 OTHER, PROPERTY, PLACEBO = 0, 1, 2  # what went into a simulated row
+CONTROLS = ("shuffled truth", "placebo property")
 Rows = NDArray[np.floating[Any]]
 Whole = NDArray[np.int64]
 
@@ -81,10 +82,10 @@ def judge(evidence: Evidence, labels: Labels, seed: int, trees: int = 100, remov
     scores = {name: forest(evidence, PROPERTY, trees, seed, size)(seen) for name, (seen, size) in tested.items()}
     score = scores[chosen]
     low, high = interval(score[rows], truth, seed)
-    controls = {"shuffled truth": shuffled(score[rows], truth, seed)}
+    controls = {CONTROLS[0]: shuffled(score[rows], truth, seed)}
     if (evidence.kind == PLACEBO).any():
         seen, size = tested[chosen]
-        controls["placebo property"] = auc(forest(evidence, PLACEBO, trees, seed, size)(seen[rows]), truth)
+        controls[CONTROLS[1]] = auc(forest(evidence, PLACEBO, trees, seed, size)(seen[rows]), truth)
     details = {
         "rows scored": int(rows.sum()),
         "of them with the property": int(truth.sum()),
