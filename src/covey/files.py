@@ -44,14 +44,22 @@ def save(folder: Path, content: dict[str, Any], keys: dict[str, Any]) -> None:
     write_atomically(folder / "state.bin", encode(content))
 
 
+def has_checkpoint(folder: Path) -> bool:
+    return (folder / "state.bin").is_file()
+
+
+def remove_checkpoint(folder: Path) -> None:
+    for part in ("state.bin", "keys.bin"):
+        (folder / part).unlink(missing_ok=True)
+
+
 def load(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """(content, keys) of a checkpoint."""
-    state = folder / "state.bin"
-    if not state.is_file():
+    if not has_checkpoint(folder):
         raise CoveyError(f"there is no checkpoint in {folder}: nothing to resume; start the run again with `covey run`")
     keys = folder / "keys.bin"
     try:
-        content = decode(state.read_bytes())
+        content = decode((folder / "state.bin").read_bytes())
         return content, decode(keys.read_bytes()) if keys.is_file() else {}
     except CoveyError as e:
         raise CoveyError(f"the checkpoint in {folder} is damaged ({e}); start the run again with `covey run`") from e

@@ -21,7 +21,8 @@ from typing import Any
 
 from covey.errors import CoveyError, nearest
 from covey.experiment.experiment import Experiment
-from covey.report.format import number
+from covey.files import number
+from covey.results.folder import RunFolder
 from covey.rounds.result import Result
 
 
@@ -161,7 +162,7 @@ class MLflow:
         if result is not None:
             self._add(verdicts(result))
             self._try(lambda: self._client.log_dict(self._run, result.json(), "result.json"))
-            report = result.folder / "report.html" if result.folder else None
+            report = RunFolder(result.folder).report if result.folder else None
             if report is not None and report.is_file():
                 self._try(lambda: self._client.log_artifact(self._run, str(report)))
         status = "FINISHED" if result is not None else "KILLED"

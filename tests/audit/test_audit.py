@@ -54,7 +54,7 @@ from covey.audit.text import lines
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.report.sections.privacy import read_findings
-from covey.results.folder import Run
+from covey.results.contents import Run
 from covey.rounds.loop import run as run_once
 from support.audits import SMALL, finding, matrix, small
 

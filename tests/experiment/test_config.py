@@ -15,7 +15,7 @@ from covey.defences import DEFENCES
 from covey.engines.prepare import prepare
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
-from covey.papers.harness import run_hash
+from covey.results.folder import hash_of
 
 
 def test_an_experiment_survives_its_own_file(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_tables_of_a_deployment_read_back_and_do_not_rename_a_run() -> None:
     experiment = Experiment.of(dataset="silos", silos=silos, deployment={"missing": "wait", "max_megabytes": 12})
     assert experiment.silos.shape == (2, 2) and experiment.deployment.max_megabytes == 12.0
     assert Experiment.of(tomllib.loads(experiment.toml())) == experiment
-    assert run_hash(Experiment.of(deployment={"missing": "wait"})) == run_hash(Experiment())
+    assert hash_of(Experiment.of(deployment={"missing": "wait"})) == hash_of(Experiment())
 
 
 def test_a_simulation_of_real_silos_is_refused() -> None:

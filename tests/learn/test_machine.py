@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from covey import randomness
 from covey.algorithms.contract import Use
-from covey.engines.host import Examiner
+from covey.engines.evaluation import Examiner
 from covey.errors import CoveyError
 from covey.learn.flat import Network
 from covey.learn.initial import initial

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from covey.errors import CoveyError
-from covey.papers import PAPERS, harness, present
+from covey.papers import PAPERS, present
 from covey.papers.harness import Cell, Claim, Options, Reproduction, Table, cell, claim, reproduce, tables
+from covey.results.folder import hash_of
+from covey.rounds import completion
 
 DIGITS: dict[str, Any] = {
     "dataset": "digits",
@@ -98,13 +100,13 @@ def test_finished_runs_are_read_back_and_interrupted_ones_go_on(
     assert first[0].curve().keys() == {1, 2} and first[0].accuracy(round=1) == first[0].curve()[1]
 
     calls: list[bool] = []
-    real = harness.run
+    real = completion.run
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         calls.append(kwargs["resume"])
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(harness, "run", counted)
+    monkeypatch.setattr(completion, "run", counted)
     again = options.run(DIGITS, seeds=2)
     assert not calls and [o.accuracy() for o in again] == [o.accuracy() for o in first]
     folder = next((tmp_path / "runs").iterdir())
@@ -117,8 +119,8 @@ def test_where_a_run_happens_does_not_name_it() -> None:
     from covey.experiment.experiment import Experiment
 
     here, there = Experiment.of(DIGITS), Experiment.of(DIGITS, engine={"workers": 1}, out="x")
-    assert harness.run_hash(here) == harness.run_hash(there)
-    assert harness.run_hash(here) != harness.run_hash(Experiment.of(DIGITS, seed=1))
+    assert hash_of(here) == hash_of(there)
+    assert hash_of(here) != hash_of(Experiment.of(DIGITS, seed=1))
 
 
 def test_tables_and_datasets_that_are_not_there_are_refused(tmp_path: Path) -> None:

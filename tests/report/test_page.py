@@ -23,7 +23,8 @@ from covey.report.sections.clusters import latest_memberships
 from covey.report.sections.privacy import Finding, read_findings
 from covey.report.sections.setup import data, flat
 from covey.report.sections.summary import headline, main_accuracy
-from covey.results.folder import Run, read_run
+from covey.results.contents import Run, evenly
+from covey.results.folder import RunFolder
 from support.runs import HOSTILE, synthetic_run
 
 
@@ -146,7 +147,7 @@ def test_cells_can_be_read_back(grid: list[list[int]]) -> None:
 
 @given(st.integers(1, 5000), st.integers(2, 300))
 def test_samples_are_spread_and_keep_both_ends(count: int, limit: int) -> None:
-    found = grids.chosen(count, limit)
+    found = evenly(count, limit)
     assert len(found) == min(count, limit) or len(found) <= limit
     assert found[0] == 0 and found[-1] == count - 1
     assert found == sorted(set(found))
@@ -245,7 +246,7 @@ def test_a_torn_and_resumed_log_is_read_in_order(tmp_path: Path) -> None:
         '{"round": 3, "par',
     ]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
-    run = read_run(tmp_path)
+    run = RunFolder(tmp_path).read()
     assert [(entry["round"], entry["participants"]) for entry in run.rounds] == [(1, 5), (2, 7)]
     assert run.problems == ("metrics.jsonl has 1 incomplete line, left out.",)
     assert run.done_rounds == 2
@@ -285,7 +286,7 @@ def test_a_leak_needs_the_whole_interval_above_chance_and_controls() -> None:
 
 
 def test_first_screen_says_what_how_well_how_private_and_at_what_cost(mingled: Path) -> None:
-    run = read_run(mingled)
+    run = RunFolder(mingled).read()
     assert headline(run) == "MingledPie trained 5 models for 120 clients on MNIST"
     found = main_accuracy(run)
     assert found is not None
@@ -314,7 +315,7 @@ def test_memberships_survive_rounds_in_which_a_client_was_absent(tmp_path: Path)
         {"round": 2, "memberships": [None, [0.2, 0.8], None]},
     ]
     (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    assert latest_memberships(read_run(tmp_path)) == {0: [0.9, 0.1], 1: [0.2, 0.8]}
+    assert latest_memberships(RunFolder(tmp_path).read()) == {0: [0.9, 0.1], 1: [0.2, 0.8]}
     assert "Memberships" in visible(page_of(tmp_path))
 
 
@@ -536,7 +537,7 @@ def test_bars_of_samples_count_every_client_once(tmp_path: Path) -> None:
     for sizes, wanted in (([65, 66, 66, 68], ["65", "66", "67", "68"]), ([1, 100], ["1 to 13", "92 to 100"])):
         folder = synthetic_run(tmp_path / str(len(sizes)), clients=len(sizes), rounds=2, attacks={})
         (folder / "federation.json").write_text(json.dumps({"sizes": sizes}))
-        section = data(read_run(folder))
+        section = data(RunFolder(folder).read())
         assert section is not None
         bars = re.findall(r"<span>([^<]*) samples</span><b>(\d+)</b>", section.body)
         assert (bars[0][0], bars[-1][0]) == (wanted[0], wanted[-1])

@@ -10,7 +10,7 @@ import pytest
 
 from covey.report.sections.pictures import pictures_of
 from covey.report.sections.privacy import attacks, read_findings
-from covey.results.folder import Run
+from covey.results.contents import Run
 
 MAP = {"kind": "scatter", "title": "t-SNE of updates", "x": [0.0, 1.0, 4.0], "y": [2.0, 2.0, -2.0]}
 MAP["label"] = ["other", "other", "property"]

@@ -260,8 +260,7 @@ def test_a_learning_rate_that_explodes_is_explained() -> None:
 def test_a_clusters_accuracy_is_that_of_its_own_model() -> None:
     import numpy as np
 
-    from covey.engines.host import Score
-    from covey.rounds.result import cluster_accuracies
+    from covey.engines.evaluation import Score, cluster_accuracies
 
     # Two clusters, two models; cluster 0's clients choose model 1, which fits them better than their own.
     scores = [Score(0, 0.8, 0.5, 1, [0.3, 0.8]), Score(1, 0.6, 0.5, 1, [0.1, 0.6]), Score(2, 0.9, 0.5, 1, [0.2, 0.9])]

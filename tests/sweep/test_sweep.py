@@ -149,7 +149,7 @@ def test_a_killed_run_is_told_and_goes_on_when_the_sweep_is_started_again(
 
     def look(self: sweep_runs.Processes) -> Any:
         for job, process, _ in self._running:
-            if "lr=0.1" in job.title and job.begun and process.is_alive() and not job.finished:
+            if "lr=0.1" in job.title and job.folder.begun and process.is_alive() and not job.folder.finished:
                 os.kill(process.pid, signal.SIGKILL)
         return really_look(self)
 

@@ -10,7 +10,6 @@ read back, interrupted ones resumed, and each is an ordinary run with its own re
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,9 +24,10 @@ from covey.audit.matrix import Audit, Watch, fill
 from covey.defences import DEFENCES
 from covey.errors import CoveyError, nearest
 from covey.experiment.experiment import ENCRYPTIONS, Experiment
-from covey.papers.harness import run_hash
 from covey.report.progress import Progress
-from covey.rounds.loop import Callback, run
+from covey.results.folder import RunFolder
+from covey.rounds.completion import complete
+from covey.rounds.loop import Callback
 from covey.rounds.result import versions
 
 SURVEYED = ("fedavg", "ifca", "fedsoft", "sattler", "mingledpie", "routing", "fedcaprivacy")
@@ -129,8 +129,8 @@ def _teller(progress: Progress, before: int, where: str, rounds: int) -> Callbac
 def _there_already(experiment: Experiment, out: Path) -> int:
     """How many of an experiment's runs are there already."""
     once = replace(experiment, attacks=(), seeds=1, out="")
-    folders = [out / "runs" / run_hash(_watched(once, experiment.attacks, s)) for s in sittings(experiment)]
-    return sum((folder / "result.json").is_file() for folder in folders)
+    watched = [_watched(once, experiment.attacks, s) for s in sittings(experiment)]
+    return sum(RunFolder.named_by_hash(out, one).finished for one in watched)
 
 
 def combinations(experiment: Experiment, algorithms: Sequence[str], protections: Sequence[str]) -> list[Experiment]:
@@ -206,9 +206,10 @@ def _results(
 ) -> Iterator[tuple[tuple[Watch, ...], dict[str, Any] | None, str, str]]:
     """(attacks, result.json, report, problem) of a sitting; where one attack spoils it, of every attack in a run of its own."""
     watched = _watched(experiment, configured, sitting)
-    folder = out / "runs" / run_hash(watched)
+    folder = RunFolder.named_by_hash(out, watched)
     try:
-        yield sitting, _finished(watched, folder, quiet, watch), f"runs/{folder.name}/report.html", ""
+        complete(watched, folder, callbacks=[watch] if watch else [], quiet=quiet)
+        yield sitting, folder.result_json(), str(folder.report.relative_to(out)), ""
     except CoveyError as problem:
         if len(sitting) <= 1:
             if not sitting:
@@ -221,16 +222,6 @@ def _results(
 
 def _watched(experiment: Experiment, configured: Sequence[Any], sitting: tuple[Watch, ...]) -> Experiment:
     return replace(experiment, attacks=tuple(_attack(w, experiment, configured) for w in sitting))
-
-
-def _finished(experiment: Experiment, folder: Path, quiet: bool, watch: Callback | None) -> dict[str, Any]:
-    """result.json of a run: read back, resumed or made."""
-    if not (folder / "result.json").is_file():
-        going_on = (folder / "checkpoint" / "state.bin").is_file()
-        command = f"covey run {folder}/config.toml"
-        run(experiment, out=folder, callbacks=[watch] if watch else [], resume=going_on, quiet=quiet, command=command)
-    content: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    return content
 
 
 def _attack(watch: Watch, experiment: Experiment, configured: Sequence[Any]) -> Any:

@@ -99,14 +99,11 @@ def resume(
 ) -> None:
     """Go on after an interruption, to the same result."""
     from covey import loggers
-    from covey.experiment.experiment import Experiment
     from covey.report.terminal import show
+    from covey.results.folder import RunFolder
     from covey.rounds.loop import run
 
-    config = folder / "config.toml"
-    if not config.is_file():
-        raise CoveyError(f"{folder} holds no config.toml: it is not the folder of a run")
-    experiment = Experiment.read(config)
+    experiment = RunFolder(folder).experiment()
     command, watching = f"covey resume {folder}", loggers.named(log or [], folder)
     result = run(experiment, out=folder, callbacks=watching, resume=True, quiet=quiet or as_json, command=command)
     show(result, as_json)
@@ -119,10 +116,10 @@ def compare(
 ) -> None:
     """Runs side by side on one page, differences in configuration highlighted."""
     from covey.report.page import write_comparison
+    from covey.results.folder import RunFolder
 
     for folder in folders:
-        if not (folder / "result.json").is_file():
-            raise CoveyError(f"{folder} holds no result.json: give folders of finished runs")
+        RunFolder(folder).result_json()
     print(write_comparison(folders, out))
 
 

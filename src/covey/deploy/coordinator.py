@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from covey import files
 from covey.algorithms.admission import admit
 from covey.algorithms.contract import Server, server_of, wanted
 from covey.deploy.agreed import Agreed, digest, experiment_of, setting_of
@@ -26,9 +25,11 @@ from covey.deploy.keys import Party
 from covey.deploy.letters import Post, Told, largest_message
 from covey.deploy.session import Correspondence, Mail, Sent
 from covey.deploy.transcript import Transcript
+from covey.engines.evaluation import reported_accuracies
 from covey.engines.prepare import device_of
 from covey.errors import CoveyError
 from covey.messages import size, to_device
+from covey.results.folder import RunFolder
 from covey.rounds.result import Result, summarise
 
 POLL_SECONDS = 0.1
@@ -87,22 +88,22 @@ class Coordinator:
             self.records.append(record)
             # State first: a crash between the two redoes nothing and loses only a line, which the checkpoint still has.
             self._save(state, round)
-            files.write_lines(self.out / "metrics.jsonl", self.records)
+            RunFolder(self.out).write_records(self.records)
             progress(round, record)
         self._look_for_the_last()
         accuracy = self._finish(state)
         if accuracy is not None and self.records:
             self.records[-1]["accuracy"] = accuracy
-            files.write_lines(self.out / "metrics.jsonl", self.records)
+            RunFolder(self.out).write_records(self.records)
         stand_in = "" if self.experiment.dataset == "silos" else "a rehearsal: samples of a public dataset"
-        return summarise(self.experiment, self.records, [], [], {}, state, self.out, self.command, stand_in)
+        return summarise(self.experiment, self.records, [], [], {}, state, RunFolder(self.out), self.command, stand_in)
 
     def _begin(self) -> tuple[Any, int]:
-        if not (self.out / "checkpoint" / "state.bin").is_file():
-            self.out.mkdir(parents=True, exist_ok=True)
-            files.write_atomically(self.out / "config.toml", self.experiment.toml().encode())
+        folder = RunFolder(self.out)
+        if not folder.begun:
+            folder.write_config(self.experiment)
             self._save(self.algorithm.start(self.setting), 0)
-        content, _ = files.load(self.out / "checkpoint")
+        content, _ = folder.load()
         if content.get("agreed") != self.digest:
             raise CoveyError(f"{self.out} holds a run of other keys or another experiment: choose another --out")
         self.office.run, done = content["run"], int(content["round"])
@@ -119,7 +120,7 @@ class Coordinator:
             "state": state,
             "records": self.records,
         }
-        files.save(self.out / "checkpoint", content, {})
+        RunFolder(self.out).save(content, {})
 
     def _round(self, state: Any, round: int) -> tuple[Any, dict[str, Any]]:
         seconds: dict[str, float] = defaultdict(float)
@@ -149,7 +150,7 @@ class Coordinator:
             "seconds": dict(seconds),
             "bytes": {"up": got.up / n, "down": got.down / max(len(asked), 1)},
             "wire": got.wire,
-            "accuracy": _accuracy(reported) if reported else None,
+            "accuracy": reported_accuracies(reported) if reported else None,
             "clustering": None,
             "clusters": None,
             "extra": {k: v for k, v in server.notes.items() if k != "order"},
@@ -288,13 +289,7 @@ class Coordinator:
                     self.office.refuse(sent.role, round, str(e))
             self.office.drop_the_gone(letters, round)
             time.sleep(POLL_SECONDS)
-        return _accuracy(reported) if reported else None
-
-
-def _accuracy(reported: list[float]) -> dict[str, Any]:
-    """What silos chose to report, as a record has accuracies; nothing is known of clusters or of common test samples."""
-    mean = sum(reported) / len(reported)
-    return {"client_mean": mean, "per_cluster": [mean], "average_cluster": mean, "global": mean}
+        return reported_accuracies(reported) if reported else None
 
 
 def _is_share(value: Any) -> bool:

@@ -25,7 +25,8 @@ from covey.deploy.keys import Party
 from covey.deploy.letters import Hello, Opened, Post, Told, largest_message, told_to_owner
 from covey.deploy.model import SiloModel
 from covey.deploy.transcript import Transcript
-from covey.engines.host import Examiner, Host, heterogeneous
+from covey.engines.evaluation import Examiner
+from covey.engines.host import Host, heterogeneous
 from covey.engines.prepare import device_of
 from covey.errors import CoveyError
 from covey.learn.machine import Machine

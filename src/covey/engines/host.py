@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from covey.algorithms.contract import Algorithm, Client, Coroutine, Setting, Use, own_keys
 from covey.data.federation import Federation
 from covey.defences.contract import Defence, defend
+from covey.engines.evaluation import Examiner, Score
 from covey.experiment.exposure import Exposure, expose
 from covey.learn.machine import Machine
-from covey.learn.work import Compute, Job, Logits, Losses, Plan, SampleLosses, Train, Work
+from covey.learn.work import Compute, Job, Losses, Plan, SampleLosses, Train, Work
 from covey.messages import message
 from covey.randomness import key
 
@@ -38,45 +38,6 @@ class Outcome:
     reply: Any
     notes: dict[str, Any]
     events: list[Any]
-
-
-@message
-@dataclass(frozen=True)
-class Score:
-    """A client's accuracy on its own distribution and on the whole test set, with the index of the model it uses."""
-
-    client: int
-    own: float
-    everywhere: float
-    index: int  # -1: a model of its own
-    fits: list[float]  # accuracy on its own distribution of every model that it could choose from
-
-
-class Examiner:
-    """Tests models on the samples of each group; no party of the protocol has these."""
-
-    def __init__(self, machine: Machine, rows: NDArray[np.int64], groups: NDArray[np.int64], count: int) -> None:
-        self.machine = machine
-        self.rows = torch.from_numpy(rows)
-        self.labels = machine.samples.labels(self.rows.to(machine.device))
-        self.groups = groups[rows]
-        self.tested = np.bincount(self.groups, minlength=count).astype(np.float64)
-
-    def by_group(self, use: Use, outputs: dict[int, Tensor]) -> NDArray[np.float64]:
-        """Accuracy per group, [m, groups], of each model to choose from, or [1, groups] of the mixture of all.
-
-        `outputs` keeps those of models that many clients share.
-        """
-        at = use.models.data_ptr()
-        if at not in outputs:
-            (outputs[at],) = self.machine.compute([Job(self.rows, 0, Logits(use.models))])  # [m, n, classes]
-        predicted = outputs[at]
-        if use.weights is not None:
-            weights = use.weights.to(predicted.device, predicted.dtype)
-            predicted = torch.einsum("mnc,m->nc", predicted.softmax(2), weights)[None]
-        right = (predicted.argmax(2) == self.labels.to(predicted.device)).cpu().numpy()
-        correct = np.stack([np.bincount(self.groups, weights=r, minlength=len(self.tested)) for r in right])
-        return np.asarray(correct / np.maximum(self.tested, 1))
 
 
 @dataclass
@@ -138,9 +99,7 @@ class Host:
         """Accuracy of the model each of these clients would use, on its own distribution and everywhere."""
         uses = self.uses(round, calls)
         with self._timed("evaluate"):
-            known: dict[int, Any] = {}
-            outputs: dict[int, Tensor] = {}
-            return [self._score(i, use, known, outputs) for (i, _, _), use in zip(calls, uses)]
+            return self.examiner.scores([i for i, _, _ in calls], uses, self.federation.distributions)
 
     def advance(self, clients: Sequence[Client], turns: list[Coroutine], messages: Sequence[Any]) -> list[Any]:
         """Runs coroutines to their ends, in step; returns what they return."""
@@ -211,8 +170,8 @@ class Host:
 
     def _data(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Samples and labels for code that looks at them itself: on the CPU, wherever the machine keeps them."""
-        samples, here = self.machine.samples, rows.to(self.machine.device)
-        return samples.inputs(here).cpu(), samples.labels(here).cpu()
+        samples, there = self.machine.samples, rows.to(self.machine.device)
+        return samples.inputs(there).cpu(), samples.labels(there).cpu()
 
     def _own_rows(self, i: int) -> Tensor:
         if i not in self._rows:
@@ -220,21 +179,6 @@ class Host:
                 self._rows.clear()
             self._rows[i] = torch.from_numpy(np.ascontiguousarray(self.federation.clients[i]))
         return self._rows[i]
-
-    def _score(self, i: int, use: Use, known: dict[int, Any], outputs: dict[int, Tensor]) -> Score:
-        """Per-group accuracies of models that many clients choose from are computed once."""
-        at = use.models.data_ptr()  # clients hold views of one tensor
-        if use.index is None or at not in known:
-            known[at] = self.examiner.by_group(use, outputs)
-            if use.index is None and use.weights is None:
-                outputs.clear()  # a model of the client's own: nobody else predicts with it
-        by_group, tested = known[at], self.examiner.tested
-        # Groups without test samples carry no weight: nothing is known about them.
-        share = self.federation.distributions[i] * (tested > 0)
-        fits = by_group @ share / max(share.sum(), 1e-12)  # [m]
-        used = use.index or 0
-        everywhere = float(by_group[used] @ tested / tested.sum())
-        return Score(i, float(fits[used]), everywhere, -1 if use.index is None else use.index, fits.tolist())
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:

@@ -11,7 +11,8 @@ from torch import Tensor
 from covey.algorithms.contract import Setting
 from covey.data.federation import Federation
 from covey.data.sources.load import load
-from covey.engines.host import Examiner, Host
+from covey.engines.evaluation import Examiner
+from covey.engines.host import Host
 from covey.engines.simulate import Hosts, InProcess, Workers, can_fork, cores, forks_safely
 from covey.errors import CoveyError
 from covey.experiment.deployment import SILOS

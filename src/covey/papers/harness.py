@@ -12,7 +12,6 @@ Runs lie under the output folder by a hash of their configuration, so that table
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 import time
@@ -24,11 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from covey import __version__, files
+from covey import files
 from covey.errors import CoveyError, nearest
 from covey.experiment.experiment import Experiment
 from covey.papers import PAPERS
-from covey.rounds.loop import run
+from covey.results.folder import RunFolder
+from covey.rounds.completion import complete
 from covey.rounds.result import versions
 from covey.statistics import deviation
 
@@ -103,10 +103,14 @@ class Outcome:
     result: dict[str, Any]
     records: list[dict[str, Any]]
 
+    @classmethod
+    def of(cls, folder: RunFolder) -> Outcome:
+        return cls(folder.result_json(), folder.records())
+
     def accuracy(self, round: int | None = None, metric: str = "average_cluster") -> float:
         """At the last evaluated round, or at the last one up to `round`."""
-        found = [r for r in self.records if r["accuracy"] and (round is None or r["round"] <= round)]
-        return float(found[-1]["accuracy"][metric])
+        evaluated = [r for r in self.records if r["accuracy"] and (round is None or r["round"] <= round)]
+        return float(evaluated[-1]["accuracy"][metric])
 
     def curve(self, metric: str = "average_cluster") -> dict[int, float]:
         return {r["round"]: float(r["accuracy"][metric]) for r in self.records if r["accuracy"]}
@@ -116,8 +120,8 @@ class Outcome:
             raise CoveyError(
                 f"a stored run has no finding of attack '{name}': delete it from the output folder and run again"
             )
-        found: dict[str, Any] = self.result["attacks"][name]
-        return found
+        finding: dict[str, Any] = self.result["attacks"][name]
+        return finding
 
     def seconds(self, phase: str) -> float:
         """Per round."""
@@ -146,15 +150,14 @@ class Options:
 
     def _one(self, table: dict[str, Any]) -> Outcome:
         experiment = Experiment.of({**table, "engine": {"device": self.device, "workers": self.workers}})
-        folder = self.out / "runs" / run_hash(experiment)
-        if not (folder / "result.json").is_file():
-            self.say(f"{describe(experiment)} …")
-            begin = time.perf_counter()
-            going_on = (folder / "checkpoint" / "state.bin").is_file()
-            run(experiment, out=folder, resume=going_on, quiet=self.quiet, command=f"covey run {folder}/config.toml")
-            done = Outcome(_read(folder / "result.json"), files.read_lines(folder / "metrics.jsonl"))
-            self.say(f"    {100 * done.accuracy():.2f} % in {time.perf_counter() - begin:.0f} s")
-        return Outcome(_read(folder / "result.json"), files.read_lines(folder / "metrics.jsonl"))
+        folder = RunFolder.named_by_hash(self.out, experiment)
+        if folder.finished:
+            return Outcome.of(folder)
+        self.say(f"{describe(experiment)} …")
+        begin = time.perf_counter()
+        outcome = Outcome.of(complete(experiment, folder, quiet=self.quiet))
+        self.say(f"    {100 * outcome.accuracy():.2f} % in {time.perf_counter() - begin:.0f} s")
+        return outcome
 
     def say(self, words: str) -> None:
         if not self.quiet:
@@ -175,8 +178,8 @@ def tables(paper: str) -> dict[str, Table]:
     """The tables of a paper."""
     if paper not in PAPERS:
         raise CoveyError(f"there is no paper '{paper}'{nearest(paper, list(PAPERS))}")
-    found: dict[str, Table] = import_module(PAPERS[paper]).TABLES
-    return found
+    known: dict[str, Table] = import_module(PAPERS[paper]).TABLES
+    return known
 
 
 def reproduce(paper: str, table: str, options: Options, command: str = "") -> Reproduction:
@@ -190,14 +193,14 @@ def reproduce(paper: str, table: str, options: Options, command: str = "") -> Re
         able = ", ".join(d for d in chosen.datasets if d) or "no dataset at all"
         raise CoveyError(f"{paper}'s {table} runs on {able}, not on '{dataset}'")
     begin = time.perf_counter()
-    made = chosen.make(Options(**{**vars(options), "dataset": dataset}))
-    values = vars(made) | {
+    reproduction = chosen.make(Options(**{**vars(options), "dataset": dataset}))
+    values = vars(reproduction) | {
         "paper": paper,
         "table": table,
         "dataset": dataset,
         "quick": options.quick,
         "command": command,
-        "seconds": made.seconds or time.perf_counter() - begin,
+        "seconds": reproduction.seconds or time.perf_counter() - begin,
         "versions": versions(),
     }
     return Reproduction(**values)
@@ -217,13 +220,6 @@ def claim(text: str, holds: bool | None, why: str, partly: bool = False) -> Clai
     return Claim(text, verdict, why)
 
 
-def run_hash(experiment: Experiment) -> str:
-    """Names a run by all that determines its figures: not by where it runs nor where it is written."""
-    table = {k: v for k, v in experiment.table().items() if k not in ("engine", "silos", "deployment", "out")}
-    text = json.dumps({"covey": __version__, **table}, sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
 def describe(experiment: Experiment) -> str:
     """One line for the progress of a table."""
     t = experiment.training
@@ -232,8 +228,3 @@ def describe(experiment: Experiment) -> str:
         f"{experiment.algorithm.name} on {experiment.dataset}{hidden}: {experiment.clients} clients, "
         f"{experiment.clusters} clusters, {t.rounds} rounds, seed {experiment.seed}"
     )
-
-
-def _read(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return content

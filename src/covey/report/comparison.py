@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from covey.report.draw.grids import chosen
 from covey.report.draw.layout import Section, figure, figures, rows_table
 from covey.report.draw.marks import bars, track
 from covey.report.draw.markup import Html, join, tag
@@ -17,7 +16,7 @@ from covey.report.sections.setup import flat, written
 from covey.report.sections.summary import badges as run_badges
 from covey.report.sections.summary import seeds
 from covey.report.sections.training import KINDS, MAX_POINTS, phases_of
-from covey.results.folder import Run
+from covey.results.contents import Run, evenly
 
 
 def named(runs: Sequence[Run]) -> list[Run]:
@@ -126,7 +125,7 @@ def _overlay(runs: Sequence[Run], key: str, name: str) -> Html | None:
     times = sorted(set().union(*points))
     if not times or max(len(p) for p in points) < 2:
         return None
-    shown = [times[i] for i in chosen(len(times), MAX_POINTS)]
+    shown = [times[i] for i in evenly(len(times), MAX_POINTS)]
     series = [
         Series(run.name, [p.get(t) for t in shown], hue(i), run.name if len(run.name) <= 13 else "")
         for i, (run, p) in enumerate(zip(runs, points))

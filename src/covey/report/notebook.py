@@ -73,8 +73,9 @@ def frame(page: str, height: int = 720) -> str:
 def inline(result: Result) -> str:
     """The report of a run: from its folder, and without one from what the result holds, which lacks data and configuration."""
     from covey.report.page import render, report_page
-    from covey.results.folder import Run, read_run
+    from covey.results.contents import Run
+    from covey.results.folder import RunFolder
 
     if result.folder is not None and Path(result.folder).is_dir():
-        return frame(render(report_page(read_run(Path(result.folder)))))
+        return frame(render(report_page(RunFolder(result.folder).read())))
     return frame(render(report_page(Run("this notebook", result.json(), tuple(result.records), {}, {}, ""))))

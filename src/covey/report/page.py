@@ -16,7 +16,8 @@ from covey.report.draw.markup import Html
 from covey.report.sections import clusters, measurements, summary, training
 from covey.report.sections import privacy as protection
 from covey.report.sections import setup as about
-from covey.results.folder import Run, read_run
+from covey.results.contents import Run
+from covey.results.folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Page:
 
 def write_report(folder: Path) -> Path:
     """Writes `report.html` into a run folder from the files in it and returns its path. The file appears whole or not at all."""
-    run = read_run(Path(folder))
+    run = RunFolder(Path(folder)).read()
     return _write(Path(folder) / "report.html", render(report_page(run)))
 
 
@@ -45,7 +46,7 @@ def write_comparison(folders: Sequence[Path], out: Path) -> Path:
         raise CoveyError(
             f"A comparison needs at least two run folders, found {len(folders)}; name more, or open report.html."
         )
-    runs = comparison.named([read_run(Path(folder)) for folder in folders])
+    runs = comparison.named([RunFolder(Path(folder)).read() for folder in folders])
     target = Path(out) / "comparison.html" if Path(out).is_dir() else Path(out)
     return _write(target, render(comparison_page(runs)))
 

@@ -1,171 +1,172 @@
-"""A run folder, read with patience: an interrupted run may lack any file, end mid-line, or hold nothing for a field."""
+"""The folder of a run: its files, its name, and how far the run in it has come.
+
+    config.toml       the experiment, as `covey resume` reads it        metrics.jsonl   a line per round
+    federation.json   who holds what                                    result.json     there once the run is finished
+    checkpoint/       from which an interrupted run goes on             report.html     to look at
+    seed-N/           a run of several seeds has a folder for each
+
+Nothing else in covey spells these names or decides whether a run is finished. Running is not done here: see `rounds.complete`.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from covey import __version__, files
 from covey.errors import CoveyError
-from covey.report.format import number
+from covey.experiment.experiment import Experiment
+from covey.results.contents import Json, Run, read_json, read_rounds, read_toml
 
-Json = dict[str, Any]
+CONFIG, METRICS, RESULT, FEDERATION, REPORT = (
+    "config.toml",
+    "metrics.jsonl",
+    "result.json",
+    "federation.json",
+    "report.html",
+)
+CHECKPOINT = "checkpoint"
+
+
+def hash_of(experiment: Experiment) -> str:
+    """Names a run by all that determines its figures: not by where it runs nor where it is written."""
+    table = {k: v for k, v in experiment.table().items() if k not in ("engine", "silos", "deployment", "out")}
+    text = json.dumps({"covey": __version__, **table}, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True)
-class Run:
-    """What a folder says about one run. `rounds` is metrics.jsonl in order of rounds, one entry per round."""
+class RunFolder:
+    """A folder that holds a run, or may hold one: nothing is read or written before it is asked for."""
 
-    name: str
-    result: Json
-    rounds: tuple[Json, ...]
-    federation: Json
-    config: Json
-    config_text: str
-    problems: tuple[str, ...] = ()
+    path: Path
 
-    def series(self, *keys: str) -> list[float | None]:
-        """One scalar over the rounds, None where a round has none: `run.series("accuracy", "global")`."""
-        return [number(dig(entry, *keys)) for entry in self.rounds]
+    @classmethod
+    def named_by_hash(cls, out: Path, experiment: Experiment) -> RunFolder:
+        """Where runs are kept that tables and audits share, so that none is made twice."""
+        return cls(out / "runs" / hash_of(experiment))
 
-    def latest(self, *keys: str) -> Any:
-        """The last value that any round recorded under `keys`, or None."""
-        return next((found for entry in reversed(self.rounds) if (found := dig(entry, *keys)) is not None), None)
+    def seed(self, seed: int) -> RunFolder:
+        """One of several seeds."""
+        return RunFolder(self.path / f"seed-{seed}")
 
-    def final(self, *keys: str) -> Any:
-        """What result.json says, and where it says nothing (an interrupted run) what the last round said."""
-        found = dig(self.result, *keys)
-        return self.latest(*keys) if found is None else found
+    # ------------------------------------------------------------ paths
 
     @property
-    def planned_rounds(self) -> int | None:
-        planned = number(dig(self.config, "training", "rounds"))
-        return int(planned) if planned is not None else None
+    def config(self) -> Path:
+        return self.path / CONFIG
 
     @property
-    def done_rounds(self) -> int:
-        recorded = number(self.result.get("rounds"))
-        return int(recorded) if recorded is not None else (self.rounds[-1]["round"] if self.rounds else 0)
+    def metrics(self) -> Path:
+        return self.path / METRICS
 
     @property
-    def clients(self) -> int | None:
-        """How many clients the federation has, from the file that knows it best."""
-        for found in (self.federation.get("histogram"), self.federation.get("sizes"), self.latest("clusters")):
-            if isinstance(found, list) and found:
-                return len(found)
-        stated = number(self.config.get("clients"))
-        return int(stated) if stated is not None else None
+    def result(self) -> Path:
+        return self.path / RESULT
 
     @property
-    def true_clusters(self) -> list[int] | None:
-        return integers(self.federation.get("clusters"))
+    def federation(self) -> Path:
+        return self.path / FEDERATION
 
-    def word(self, key: str, *config_keys: str) -> str | None:
-        """A name such as the algorithm's: from result.json, else from the configuration; either may nest it under `name`."""
-        for found in (self.result.get(key), dig(self.config, *(config_keys or (key,)))):
-            name = found.get("name") if isinstance(found, dict) else found
-            if name not in (None, "", "none", False) and not isinstance(name, list | dict):
-                return str(name)
-        return None
+    @property
+    def report(self) -> Path:
+        return self.path / REPORT
 
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / CHECKPOINT
 
-def dig(tree: Any, *keys: str) -> Any:
-    """`tree[a][b]…`, or None as soon as a step is missing or not a table."""
-    for key in keys:
-        if not isinstance(tree, dict):
-            return None
-        tree = tree.get(key)
-    return tree
+    # ------------------------------------------------------------ how far it has come
 
+    @property
+    def finished(self) -> bool:
+        """result.json is written last, and whole or not at all."""
+        return self.result.is_file()
 
-def fields(value: Any) -> Json:
-    """The value where it is a table, else an empty one."""
-    return value if isinstance(value, dict) else {}
+    @property
+    def begun(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return files.has_checkpoint(self.checkpoint)
 
+    def experiment(self) -> Experiment:
+        """As config.toml says."""
+        if not self.config.is_file():
+            raise CoveyError(f"{self.path} holds no {CONFIG}: it is not the folder of a run")
+        return Experiment.read(self.config)
 
-def numbers(value: Any) -> list[float] | None:
-    """A non-empty list of finite numbers, or None."""
-    if not isinstance(value, list) or not value:
-        return None
-    found = [number(item) for item in value]
-    return None if None in found else [item for item in found if item is not None]
+    def refuse_other(self, experiment: Experiment) -> None:
+        """A folder with a run of other settings is left as it is."""
+        if self.config.is_file() and hash_of(self.experiment()) != hash_of(experiment):
+            raise CoveyError(
+                f"{self.path} holds a run of other settings: choose another folder with --out, or remove it"
+            )
 
+    # ------------------------------------------------------------ writing
 
-def integers(value: Any) -> list[int] | None:
-    found = numbers(value)
-    return None if found is None else [int(item) for item in found]
-
-
-def table(value: Any) -> list[list[float]] | None:
-    """A non-empty rectangular list of lists of numbers, or None."""
-    if not isinstance(value, list):
-        return None
-    rows = [row for item in value if (row := numbers(item)) is not None]
-    whole = bool(rows) and len(rows) == len(value) and len({len(row) for row in rows}) == 1
-    return rows if whole else None
-
-
-def read_run(folder: Path) -> Run:
-    """Reads what is there. Raises CoveyError when there is neither a result nor a round to show."""
-    if not folder.is_dir():
-        raise CoveyError(f"{folder} is not a folder; give the folder that `covey run --out` wrote.")
-    problems: list[str] = []
-    result = _read_json(folder / "result.json", problems)
-    rounds = _read_rounds(folder / "metrics.jsonl", problems)
-    if not result and not rounds:
-        raise CoveyError(
-            f"{folder} holds no result.json and no round in metrics.jsonl; give the folder that `covey run --out` wrote."
-        )
-    config_text = _read_text(folder / "config.toml", problems)
-    try:
-        config = tomllib.loads(config_text)
-    except tomllib.TOMLDecodeError as error:
-        config = {}
-        problems.append(f"config.toml could not be read ({error}).")
-    federation = _read_json(folder / "federation.json", problems)
-    return Run(folder.resolve().name, result, rounds, federation, config, config_text, tuple(problems))
-
-
-def _read_text(path: Path, problems: list[str]) -> str:
-    try:
-        return path.read_text("utf-8")
-    except FileNotFoundError:
-        return ""
-    except (OSError, UnicodeDecodeError) as error:
-        problems.append(f"{path.name} could not be read ({error.__class__.__name__}).")
-        return ""
-
-
-def _read_json(path: Path, problems: list[str]) -> Json:
-    written = _read_text(path, problems)
-    if not written:
-        return {}
-    try:
-        found = json.loads(written)
-    except ValueError:
-        problems.append(f"{path.name} is not complete JSON and was left out.")
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _read_rounds(path: Path, problems: list[str]) -> tuple[Json, ...]:
-    entries: dict[int, Json] = {}
-    broken = 0
-    for line in _read_text(path, problems).splitlines():
-        if not line.strip():
-            continue
+    def clear(self) -> None:
+        """Takes an old run's files away, so that none of them is taken for the new one's."""
         try:
-            entry = json.loads(line)
-        except ValueError:
-            entry = None
-        round_number = number(dig(entry, "round"))
-        if round_number is None:
-            broken += 1
-        else:
-            # A resumed run writes the rounds after its checkpoint again: the later line is the one that counts.
-            entries[int(round_number)] = {**entry, "round": int(round_number)}
-    if broken:
-        problems.append(f"metrics.jsonl has {broken} incomplete line{'' if broken == 1 else 's'}, left out.")
-    return tuple(entries[t] for t in sorted(entries))
+            for old in (self.metrics, self.result, self.report):
+                old.unlink(missing_ok=True)
+            files.remove_checkpoint(self.checkpoint)
+        except OSError as e:  # it is a file, or not ours
+            raise CoveyError(
+                f"{self.path} cannot be the folder of a run: {e.strerror}; choose another with --out"
+            ) from e
+
+    def write_config(self, experiment: Experiment) -> None:
+        files.write_atomically(self.config, experiment.toml().encode())
+
+    def write_federation(self, summary: Json) -> None:
+        files.write_json(self.federation, summary)
+
+    def append_record(self, record: Json) -> None:
+        files.append_line(self.metrics, record)
+
+    def write_records(self, records: Iterable[Json]) -> None:
+        files.write_lines(self.metrics, records)
+
+    def write_result(self, content: Json) -> None:
+        files.write_json(self.result, content)
+
+    def save(self, content: dict[str, Any], keys: dict[str, Any]) -> None:
+        """A checkpoint."""
+        files.save(self.checkpoint, content, keys)
+
+    # ------------------------------------------------------------ reading
+
+    def load(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(content, keys) of the checkpoint."""
+        return files.load(self.checkpoint)
+
+    def records(self) -> list[Json]:
+        """metrics.jsonl; a last line that was cut off is left out."""
+        return files.read_lines(self.metrics)
+
+    def result_json(self) -> Json:
+        """result.json of a finished run."""
+        if not self.finished:
+            raise CoveyError(f"{self.path} holds no {RESULT}: give the folder of a finished run")
+        try:
+            content: Json = json.loads(self.result.read_text(encoding="utf-8"))
+        except ValueError as e:
+            raise CoveyError(f"{self.result} is damaged ({e}): remove it and run again") from e
+        return content
+
+    def read(self) -> Run:
+        """All that is there, with patience; refuses only a folder with neither a result nor a round to show."""
+        if not self.path.is_dir():
+            raise CoveyError(f"{self.path} is not a folder; give the folder that `covey run --out` wrote.")
+        problems: list[str] = []
+        result, rounds = read_json(self.result, problems), read_rounds(self.metrics, problems)
+        if not result and not rounds:
+            raise CoveyError(
+                f"{self.path} holds no {RESULT} and no round in {METRICS}; give the folder that `covey run --out` wrote."
+            )
+        text, config = read_toml(self.config, problems)
+        federation = read_json(self.federation, problems)
+        return Run(self.path.resolve().name, result, rounds, federation, config, text, tuple(problems))

@@ -9,9 +9,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from covey.report.draw.grids import chosen
-from covey.report.format import number
-from covey.results.folder import dig
+from covey.files import number
+from covey.results.contents import dig, evenly
 
 KINDS = ("average_cluster", "client_mean", "global")  # the accuracy that leads, as in the report
 
@@ -77,12 +76,12 @@ def glance(path: Path, points: int) -> list[float]:
             lines = [line for line in file if b'"accuracy":null' not in line]
     except OSError:
         return []
-    found = []
-    for i in chosen(len(lines), points):
+    curve = []
+    for i in evenly(len(lines), points):
         with contextlib.suppress(ValueError):
             if (accuracy := leading(json.loads(lines[i]))) is not None:
-                found.append(accuracy)
-    return found
+                curve.append(accuracy)
+    return curve
 
 
 def _no_link(path: str, flags: int) -> int:

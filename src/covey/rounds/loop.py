@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from covey import files
 from covey.algorithms.contract import Server, make_keys, server_of, wanted
 from covey.attacks.contract import Attack, Truth
 from covey.attacks.observe import Observers
 from covey.data.federation import Federation
-from covey.engines.host import Outcome, Score, heterogeneous
+from covey.engines.evaluation import Score, accuracies, clustering_scores
+from covey.engines.host import Outcome, heterogeneous
 from covey.engines.prepare import device_of, prepare, start_engine
 from covey.engines.simulate import Call
 from covey.errors import CoveyError
@@ -28,8 +28,9 @@ from covey.experiment.experiment import Experiment
 from covey.learn.work import Plan
 from covey.messages import size, to_device
 from covey.report.progress import Progress
+from covey.results.folder import RunFolder
 from covey.rounds.record import Traffic, clusters_of, federation_summary, means_of, pictures_of
-from covey.rounds.result import Result, cluster_accuracies, clustering_scores, summarise, summarise_seeds
+from covey.rounds.result import Result, summarise, summarise_seeds
 
 Callback = Callable[[dict[str, Any], Any], None]  # (this round's record, the server's state)
 
@@ -54,7 +55,7 @@ def run(
         federation: own data, already cut over clients, instead of the experiment's dataset and partition.
         resume: go on from the checkpoint in `out`.
     """
-    folder = Path(out) if out else None
+    folder = RunFolder(Path(out)) if out else None
     if experiment.seeds > 1:
         return _run_seeds(experiment, folder, attacks, callbacks, federation, resume, quiet, command)
     loop = _Loop(experiment, folder, list(attacks), federation, command)
@@ -64,7 +65,7 @@ def run(
 
 def _run_seeds(
     experiment: Experiment,
-    folder: Path | None,
+    folder: RunFolder | None,
     attacks: Sequence[Attack],
     callbacks: Sequence[Callback],
     federation: Federation | None,
@@ -78,14 +79,14 @@ def _run_seeds(
             "own attack objects cannot be repeated over seeds: name them in the experiment, or run each seed"
         )
     if folder and not resume:
-        _clear(folder)
-        files.write_atomically(folder / "config.toml", experiment.toml().encode())  # what `covey resume` reads
+        folder.clear()
+        folder.write_config(experiment)  # what `covey resume` reads
     results = []
     for seed in range(experiment.seed, experiment.seed + experiment.seeds):
         once = replace(experiment, seed=seed, seeds=1)
-        here = folder / f"seed-{seed}" if folder else None
-        going_on = resume and here is not None and (here / "checkpoint" / "state.bin").is_file()
-        results.append(run(once, out=here, callbacks=callbacks, federation=federation, resume=going_on, quiet=quiet))
+        own = folder.seed(seed) if folder else None
+        out, going_on = (own.path, resume and own.begun) if own else (None, False)
+        results.append(run(once, out=out, callbacks=callbacks, federation=federation, resume=going_on, quiet=quiet))
     return summarise_seeds(results, folder, command)
 
 
@@ -94,7 +95,7 @@ class _Loop:
     """One run of one seed."""
 
     experiment: Experiment
-    folder: Path | None
+    folder: RunFolder | None
     attacks: list[Attack]
     given: Federation | None
     command: str
@@ -104,7 +105,7 @@ class _Loop:
     saved: tuple[int, float] = (0, 0.0)  # round and time of the last checkpoint
 
     def run(self, callbacks: Sequence[Callback], resume: bool, quiet: bool) -> Result:
-        content, keys = files.load(self.folder / "checkpoint") if resume and self.folder else ({}, {})
+        content, keys = self.folder.load() if resume and self.folder else ({}, {})
         begin = time.perf_counter()
         self.federation, self.network, self.setting = prepare(self.experiment, self.given)
         self.keys = keys or make_keys(self.experiment.algorithm, self.setting)
@@ -147,8 +148,8 @@ class _Loop:
             return self.experiment.algorithm.start(self.setting), 0
         done = int(content["round"])
         if self.folder:
-            self.records = files.read_lines(self.folder / "metrics.jsonl")[:done]
-            files.write_lines(self.folder / "metrics.jsonl", self.records)
+            self.records = self.folder.records()[:done]
+            self.folder.write_records(self.records)
         device = device_of(self.experiment)
         self.hosts.restore(to_device(content["memories"], device))
         self.observers.restore(content["attacks"])
@@ -170,7 +171,7 @@ class _Loop:
                     done = round
                     self.records.append(record)
                     if self.folder:
-                        files.append_line(self.folder / "metrics.jsonl", record)
+                        self.folder.append_record(record)
                     for callback in callbacks:
                         callback(record, state)
                     self._checkpoint(state, done)
@@ -294,17 +295,7 @@ class _Loop:
         joined = self.experiment.participation.joined(round, self.setting.clients)
         served = wanted(self.experiment.algorithm, state, range(joined), "serves")
         scores: list[Score] = list(self.hosts.score(round + 1, self._calls(state, round, served)))
-        own = np.array([s.own for s in scores])
-        truth = self.federation.clusters
-        groups = truth[served] if truth is not None else np.array([s.index for s in scores])
-        per_cluster = cluster_accuracies(scores, groups, self._intended())
-        target: Any = self.federation.notes.get("target")  # the client that the partition is about, where it has one
-        return {
-            "client_mean": float(own.mean()),
-            "per_cluster": per_cluster or [float(own.mean())],
-            "average_cluster": float(np.mean(per_cluster)) if per_cluster else float(own.mean()),
-            "global": float(np.mean([s.everywhere for s in scores])),
-        } | ({"target": float(own[served.index(target)])} if target in served else {})
+        return accuracies(scores, self.federation.clusters, self._intended(), self.federation.notes.get("target"))
 
     def _intended(self) -> bool:
         """Whether model j was begun for cluster j: pre-trained on that cluster's public samples."""
@@ -332,24 +323,15 @@ class _Loop:
                 "notes": self.notes,
                 "spends": self.spends,
             }
-            files.save(self.folder / "checkpoint", content, self.keys)
+            self.folder.save(content, self.keys)
             self.saved = (done, time.monotonic())
 
     def _write_head(self) -> None:
         """What is known before the first round; an old run in the same folder gives way."""
         assert self.folder is not None
-        _clear(self.folder)
-        files.write_atomically(self.folder / "config.toml", self.experiment.toml().encode())
-        files.write_json(self.folder / "federation.json", federation_summary(self.federation))
-
-
-def _clear(folder: Path) -> None:
-    """Takes an old run's files away, so that none of them is taken for the new one's."""
-    try:
-        for old in ("metrics.jsonl", "result.json", "report.html", "checkpoint/state.bin", "checkpoint/keys.bin"):
-            (folder / old).unlink(missing_ok=True)
-    except OSError as e:  # it is a file, or not ours
-        raise CoveyError(f"{folder} cannot be the folder of a run: {e.strerror}; choose another with --out") from e
+        self.folder.clear()
+        self.folder.write_config(self.experiment)
+        self.folder.write_federation(federation_summary(self.federation))
 
 
 def _tell(callbacks: Sequence[Callback], moment: str, *facts: Any) -> None:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import platform
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from covey import __version__
 from covey.attacks.contract import Finding
-from covey.clustering.agreement import accuracy, adjusted_rand_index
-from covey.engines.host import Score
 from covey.experiment.experiment import Experiment
-from covey.files import finite, read_lines, write_json, write_lines
+from covey.files import finite
+from covey.results.folder import RunFolder
 from covey.statistics import deviation
 
 
@@ -73,7 +68,7 @@ def summarise(
     spends: list[tuple[int, int, Any]],
     seconds: dict[str, float],
     state: Any,
-    folder: Path | None,
+    folder: RunFolder | None,
     command: str,
     stand_in: str,
 ) -> Result:
@@ -106,16 +101,16 @@ def summarise(
         records=records,
         state=state,
         findings=findings,
-        folder=folder,
+        folder=folder.path if folder else None,
     )
     _write(result)
     return result
 
 
-def summarise_seeds(results: list[Result], folder: Path | None, command: str) -> Result:
+def summarise_seeds(results: list[Result], folder: RunFolder | None, command: str) -> Result:
     """The first seed's result with mean accuracies in place of its own, and mean ± std of all its figures under `seeds`."""
     if len(results) == 1:
-        return _in(folder, Result(**vars(results[0]) | {"command": command, "folder": folder}))
+        return _in(folder, replace(results[0], command=command))
     flat = [numbers(r.json(), "") for r in results]
     names = [n for n in flat[0] if all(n in f for f in flat)]
     mean = {n: float(np.mean([f[n] for f in flat])) for n in names}
@@ -125,66 +120,29 @@ def summarise_seeds(results: list[Result], folder: Path | None, command: str) ->
     accuracy = {k: mean[f"accuracy.{k}"] for k in ("average_cluster", "client_mean", "global")}
     same = len({len(p) for p in per_cluster}) == 1
     accuracy["per_cluster"] = np.mean(per_cluster, axis=0).tolist() if same else per_cluster[0]
-    values = vars(first) | {
-        "accuracy": accuracy,
-        "seeds": {"n": len(results), "mean": mean, "std": std},
-        "command": command,
-        "folder": folder,
-    }
-    return _in(folder, Result(**values))
+    seeds = {"n": len(results), "mean": mean, "std": std}
+    return _in(folder, replace(first, accuracy=accuracy, seeds=seeds, command=command))
 
 
-def _in(folder: Path | None, result: Result) -> Result:
+def _in(folder: RunFolder | None, result: Result) -> Result:
+    placed = replace(result, folder=folder.path if folder else None)
     if folder:
-        write_lines(folder / "metrics.jsonl", result.records)
-    _write(result)
-    return result
+        folder.write_records(placed.records)
+    _write(placed)
+    return placed
 
 
-def read_result(folder: Path) -> Result:
+def read_result(folder: RunFolder) -> Result:
     """A finished run as its folder has it: without the final state and with its attacks as result.json tells them."""
-    content = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    content.pop("schema")
-    return Result(**content, records=read_lines(folder / "metrics.jsonl"), folder=folder)
-
-
-def cluster_accuracies(scores: Sequence[Score], groups: NDArray[np.int64], intended: bool) -> list[float]:
-    """Accuracy of each cluster's model on the test distribution of that cluster, averaged over its clients.
-
-    The model of cluster c is model c where the models were begun for their clusters (`intended`), else the one that most of
-    the cluster's clients choose. Where clients predict with models of their own, it is the mean of theirs.
-    """
-    found = []
-    for c in np.unique(groups[groups >= 0]):
-        members = [s for s, g in zip(scores, groups) if g == c]
-        chosen = np.bincount([s.index for s in members if s.index >= 0], minlength=1)
-        if min(s.index for s in members) < 0 or len({len(s.fits) for s in members}) > 1:
-            found.append(float(np.mean([s.own for s in members])))
-            continue
-        models = len(members[0].fits)
-        model = int(c) if intended and int(c) < models and models > 1 else int(chosen.argmax())
-        found.append(float(np.mean([s.fits[model] for s in members])))
-    return found
-
-
-def clustering_scores(clusters: list[int] | None, truth: NDArray[np.int64] | None) -> dict[str, float] | None:
-    """Agreement of the clients' clusters with the true ones, over clients that have one."""
-    if clusters is None or truth is None:
-        return None
-    found = np.array(clusters)
-    known = found >= 0
-    if not known.any():
-        return None
-    scores = {"ari": adjusted_rand_index(found[known], truth[known])}
-    with contextlib.suppress(ModuleNotFoundError):  # the matching needs scipy, which a bare GPU machine lacks
-        scores["accuracy"] = accuracy(found[known], truth[known])
-    return scores
+    content = folder.result_json()
+    known = {f.name for f in fields(Result)}
+    return Result(**{k: v for k, v in content.items() if k in known}, records=folder.records(), folder=folder.path)
 
 
 def _write(result: Result) -> None:
     if result.folder is None:
         return
-    write_json(result.folder / "result.json", result.json())
+    RunFolder(result.folder).write_result(result.json())
     try:
         from covey.report.page import write_report
 

@@ -20,7 +20,7 @@ from typing import Any
 from covey import config, files
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
-from covey.papers.harness import run_hash
+from covey.results.folder import RunFolder, hash_of
 from covey.results.follow import Tail
 from covey.rounds.result import numbers, read_result, summarise_seeds, versions
 from covey.sweep.progress import Board, Row
@@ -167,46 +167,42 @@ def sweep(
             f"the sweep has {len(settings) * count:,} runs: add --yes if that is meant, or list fewer values"
         )
     folder = out or (Path(base.out) if base.out else _usual_folder(base))
-    jobs = {point.name: _jobs(point, folder / point.name, count) for point in settings}
-    failed = _run(base, [job for some in jobs.values() for job in some], quiet)
+    jobs = {point.name: _jobs(point, RunFolder(folder / point.name), count) for point in settings}
+    failed = _run(base, [job for of_point in jobs.values() for job in of_point], quiet)
     summaries = []
     for point in settings:
-        done = [job for job in jobs[point.name] if job.finished]
+        done = [job for job in jobs[point.name] if job.folder.finished]
         if done:
-            summaries.append(_summary(point, folder / point.name, done, command))
-    made = Sweep(folder, command, [a.key for a in axes], summaries, failed, _page(folder, summaries))
-    files.write_json(folder / "sweep.json", made.json())
-    files.write_atomically(folder / "summary.txt", ("\n".join(lines(made)) + "\n").encode())
-    return made
+            summaries.append(_summary(point, RunFolder(folder / point.name), done, command))
+    whole = Sweep(folder, command, [a.key for a in axes], summaries, failed, _page(folder, summaries))
+    files.write_json(folder / "sweep.json", whole.json())
+    files.write_atomically(folder / "summary.txt", ("\n".join(lines(whole)) + "\n").encode())
+    return whole
 
 
 def _usual_folder(base: Experiment) -> Path:
     """The same for the same experiment, whatever is swept: so a sweep finds what is finished."""
-    which = run_hash(replace(base, seeds=1))[:6]
+    which = hash_of(replace(base, seeds=1))[:6]
     return Path("runs") / f"sweep-{base.algorithm.name}-{base.dataset.replace(':', '-')}-{which}"
 
 
-def _jobs(point: Point, folder: Path, count: int) -> list[Job]:
+def _jobs(point: Point, folder: RunFolder, count: int) -> list[Job]:
     """One job per seed, its config.toml written; a folder with a run of other settings is refused."""
     first = point.experiment.seed
-    made = []
+    jobs = []
     for seed in range(first, first + count):
-        experiment = replace(point.experiment, seed=seed)
-        here = folder / f"seed-{seed}"
-        written = here / "config.toml"
-        if written.is_file() and run_hash(Experiment.read(written)) != run_hash(experiment):
-            raise CoveyError(f"{here} holds a run of other settings: choose another folder with --out, or remove it")
-        if not written.is_file():
-            files.write_atomically(written, experiment.toml().encode())
-        made.append(Job(f"{point.name} seed {seed}", experiment, here))
-    seeded = replace(point.experiment, seeds=count)
-    files.write_atomically(folder / "config.toml", seeded.toml().encode())
-    return made
+        job = Job(f"{point.name} seed {seed}", replace(point.experiment, seed=seed), folder.seed(seed))
+        job.folder.refuse_other(job.experiment)
+        if not job.folder.config.is_file():
+            job.folder.write_config(job.experiment)
+        jobs.append(job)
+    folder.write_config(replace(point.experiment, seeds=count))
+    return jobs
 
 
 def _run(base: Experiment, jobs: Sequence[Job], quiet: bool) -> dict[str, str]:
     """Runs the jobs that are not finished; why some failed, by title."""
-    waiting = [job for job in jobs if not job.finished]
+    waiting = [job for job in jobs if not job.folder.finished]
     if not waiting:
         return {}
     finished, failed, done_before = len(jobs) - len(waiting), dict[str, str](), _rounds(waiting)
@@ -219,10 +215,10 @@ def _run(base: Experiment, jobs: Sequence[Job], quiet: bool) -> dict[str, str]:
                 while todo and len(running) < runs.room:
                     job = todo.pop(0)
                     runs.start(job)
-                    running[job.title] = (job, Tail(job.folder / "metrics.jsonl"))
+                    running[job.title] = (job, Tail(job.folder.metrics))
                 for job, problem in runs.ended():
                     del running[job.title]
-                    if problem or not job.finished:
+                    if problem or not job.folder.finished:
                         failed[job.title] = problem or "it left no result.json"
                     else:
                         finished += 1
@@ -247,14 +243,14 @@ def _rounds(jobs: Sequence[Job]) -> int:
     """Rounds that interrupted runs have behind them: progress, but not of this session's making."""
     total = 0
     for job in jobs:
-        if job.begun:
-            tail = Tail(job.folder / "metrics.jsonl")
+        if job.folder.begun:
+            tail = Tail(job.folder.metrics)
             tail.update()
             total += tail.rounds
     return total
 
 
-def _summary(point: Point, folder: Path, done: Sequence[Job], command: str) -> Summary:
+def _summary(point: Point, folder: RunFolder, done: Sequence[Job], command: str) -> Summary:
     result = summarise_seeds([read_result(job.folder) for job in done], folder, command)
     over = result.seeds or {"mean": numbers(result.json(), ""), "std": {}}
     return Summary(point.values, point.name, [job.experiment.seed for job in done], over["mean"], over["std"])

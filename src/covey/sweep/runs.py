@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from covey.engines.simulate import cores
 from covey.errors import CoveyError
 from covey.experiment.experiment import EngineConfig, Experiment
+from covey.results.folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -27,15 +28,7 @@ class Job:
 
     title: str
     experiment: Experiment
-    folder: Path
-
-    @property
-    def finished(self) -> bool:
-        return (self.folder / "result.json").is_file()
-
-    @property
-    def begun(self) -> bool:
-        return (self.folder / "checkpoint" / "state.bin").is_file()
+    folder: RunFolder
 
 
 class Runs(Protocol):
@@ -80,7 +73,7 @@ class Processes:
     def start(self, job: Job) -> None:
         self._started += 1
         said = self._said / str(self._started)
-        process = self._context.Process(target=_run_here, args=(str(job.folder.resolve()), str(said)))
+        process = self._context.Process(target=_run_here, args=(str(job.folder.path.resolve()), str(said)))
         process.start()
         self._running.append((job, process, said))
 
@@ -146,7 +139,7 @@ class OnRay:
         self._running: dict[Any, Job] = {}
 
     def start(self, job: Job) -> None:
-        ref = self._task.remote(str(job.folder.resolve()), os.environ.get("COVEY_DATA", ""))
+        ref = self._task.remote(str(job.folder.path.resolve()), os.environ.get("COVEY_DATA", ""))
         self._running[ref] = job
 
     def ended(self) -> Iterator[tuple[Job, str]]:
@@ -170,17 +163,16 @@ def _run_there(folder: str, data: str = "") -> str:
     """A run of a sweep, in the process that is its own; what went wrong, or ""."""
     import torch
 
-    from covey.rounds.loop import run
+    from covey.rounds.completion import complete
 
     torch.set_num_threads(1)
     if data:
         os.environ.setdefault("COVEY_DATA", data)
-    path = Path(folder)
-    if not (path / "config.toml").is_file():
-        return f"{path} is not there on a machine of the Ray cluster: use a folder that all of them share"
+    own = RunFolder(Path(folder))
+    if not own.config.is_file():
+        return f"{folder} is not there on a machine of the Ray cluster: use a folder that all of them share"
     try:
-        job = Job("", Experiment.read(path / "config.toml"), path)
-        run(job.experiment, out=path, resume=job.begun, quiet=True, command=f"covey run {path}/config.toml")
+        complete(own.experiment(), own, quiet=True)
     except CoveyError as e:
         return str(e)
     except Exception as e:

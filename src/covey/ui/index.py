@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from covey.report.draw.grids import chosen
 from covey.report.format import counted, duration, number, percent, pretty, sentence_case, size
 from covey.report.sections.privacy import WORDS, read_findings
-from covey.results.folder import Run, dig, fields
+from covey.results.contents import Run, dig, evenly, fields
+from covey.results.folder import REPORT, RunFolder
 from covey.results.follow import KINDS, Tail, glance
 from covey.ui.scan import OF_A_RUN, Place, places
 
@@ -62,8 +62,8 @@ class Shelf:
         """What there is now; runs under way first, then the latest."""
         make = {"run": self._run, "audit": self._audit, "table": self._table}
         with self._lock:
-            found = [entry for place in places(self.root) if (entry := make[place.kind](place)) is not None]
-        return sorted(found, key=lambda e: (e.status not in ("running", "starting"), -e.changed, e.path))
+            entries = [entry for place in places(self.root) if (entry := make[place.kind](place)) is not None]
+        return sorted(entries, key=lambda e: (e.status not in ("running", "starting"), -e.changed, e.path))
 
     def json(self) -> dict[str, Any]:
         return {"folder": self.root.name, "entries": [asdict(entry) for entry in self.entries()]}
@@ -78,14 +78,15 @@ class Shelf:
         return known[1]
 
     def _read_run(self, place: Place) -> Entry:
-        folder, config = place.folder, fields(self._parsed(place.folder / "config.toml", tomllib.loads))
-        result = fields(self._parsed(folder / "result.json", json.loads))
-        run = Run(folder.name, result, (), {}, config, "")
+        folder = RunFolder(place.folder)
+        config = fields(self._parsed(folder.config, tomllib.loads))
+        result = fields(self._parsed(folder.result, json.loads))
+        run = Run(place.folder.name, result, (), {}, config, "")
         rounds, seeds = number(dig(config, "training", "rounds")) or 0, number(config.get("seeds")) or 1
         worst = next(iter(read_findings(run)), None)
         common: dict[str, Any] = {
             "kind": "run",
-            "path": self._path(folder),
+            "path": self._path(place.folder),
             "title": _title(run),
             "facts": _facts(run),
             "total": int(rounds * (seeds if place.parts else 1)),
@@ -95,36 +96,36 @@ class Shelf:
         }
         return self._finished(run, folder, common) if result else self._under_way(place, common)
 
-    def _finished(self, run: Run, folder: Path, common: dict[str, Any]) -> Entry:
+    def _finished(self, run: Run, folder: RunFolder, common: dict[str, Any]) -> Entry:
         score = next((a for key in KINDS if (a := number(dig(run.result, "accuracy", key))) is not None), None)
         seeds = int(number(dig(run.result, "seeds", "n")) or 1)
         return Entry(
             **common,
-            page=_address(common["path"], "report.html"),
+            page=_address(common["path"], REPORT),
             status="finished",
-            changed=_stamp(folder / "result.json")[0],
+            changed=_stamp(folder.result)[0],
             done=int(number(run.result.get("rounds")) or 0) * seeds,
             accuracy="" if score is None else percent(score),
-            curve=_rounded(glance(folder / "metrics.jsonl", POINTS)),
+            curve=_rounded(glance(folder.metrics, POINTS)),
         )
 
     def _under_way(self, place: Place, common: dict[str, Any]) -> Entry:
         """A run without a result: somebody works on it, or did."""
-        tails = {part: self._tail(part / "metrics.jsonl") for part in place.parts or (place.folder,)}
+        tails = {part: self._tail(RunFolder(part).metrics) for part in place.parts or (place.folder,)}
         where, last = max(tails.items(), key=lambda item: item[1].changed)
         done, total = sum(tail.rounds for tail in tails.values()), common["total"]
-        changed = max(last.changed, _stamp(place.folder / "config.toml")[0])
+        changed = max(last.changed, _stamp(RunFolder(place.folder).config)[0])
         pace, quiet = self._pace(place.folder, changed, done, last), self._clock() - changed
         status = _status(done, total, quiet, pace)
         left = round(max(1.0, pace * (total - done) - quiet))
         return Entry(
             **common,
-            page=_address(self._path(where), "report.html") if last.rounds else "",
+            page=_address(self._path(where), REPORT) if last.rounds else "",
             status=status,
             changed=changed,
             done=done,
             accuracy=percent(last.curve[-1]) if last.curve else "",
-            curve=_rounded([last.curve[i] for i in chosen(len(last.curve), POINTS)]),
+            curve=_rounded([last.curve[i] for i in evenly(len(last.curve), POINTS)]),
             left=duration(left).replace(".0", "") if status == "running" and pace and total > done else "",
         )
 

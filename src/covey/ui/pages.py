@@ -18,7 +18,8 @@ from typing import Any
 from covey.errors import CoveyError
 from covey.report.comparison import named
 from covey.report.page import comparison_page, render, report_page
-from covey.results.folder import Run, read_run
+from covey.results.contents import Run
+from covey.results.folder import RunFolder
 from covey.ui.scan import OF_A_RUN
 
 MOST = 8  # runs in a comparison: as many as there are colours to tell them apart
@@ -57,7 +58,7 @@ def confined(root: Path, folder: str, file: str = "") -> Path:
 def _run(root: Path, folder: str) -> Run:
     for name in OF_A_RUN:
         confined(root, folder, name)  # a file may be a link, too
-    return read_run(confined(root, folder))
+    return RunFolder(confined(root, folder)).read()
 
 
 def _audit(path: Path) -> str:

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from covey.results.folder import CHECKPOINT, CONFIG, FEDERATION, METRICS, RESULT
+
 FOLDERS = 20_000  # somebody may point at a home directory: looking ends here, and the page says so
-SKIPPED = ("checkpoint", "node_modules", "__pycache__")
+SKIPPED = (CHECKPOINT, "node_modules", "__pycache__")
 SEED = re.compile(r"seed-\d+")
-OF_A_RUN = frozenset(("config.toml", "result.json", "metrics.jsonl", "federation.json"))  # all that a report reads
+OF_A_RUN = frozenset((CONFIG, RESULT, METRICS, FEDERATION))  # all that a report reads
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,8 @@ def places(root: Path) -> Iterator[Place]:
 
 def is_run(files: set[str], has_seeds: bool = False) -> bool:
     """A configuration and a sign that something ran with it; or figures alone, which another machine may have sent."""
-    ran = OF_A_RUN & files - {"config.toml"}
-    return ("config.toml" in files and (bool(ran) or has_seeds)) or {"result.json", "metrics.jsonl"} <= files
+    ran = OF_A_RUN & files - {CONFIG}
+    return (CONFIG in files and (bool(ran) or has_seeds)) or {RESULT, METRICS} <= files
 
 
 def _content(folder: Path) -> tuple[set[str], set[str]]:

@@ -22,11 +22,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from covey import files
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
-from covey.papers.harness import Options, Outcome, run_hash
+from covey.papers.harness import Options, Outcome
+from covey.results.folder import CONFIG, FEDERATION, METRICS, RESULT, RunFolder, hash_of
 
-FILES = ("result.json", "metrics.jsonl", "config.toml", "federation.json")
+FILES = (RESULT, METRICS, CONFIG, FEDERATION)
 BETA, CLUSTERS, CLIP, DELTA = 1.0, 2, 1.0, 1e-5
 MILD = 10.0  # β of mild skew
 
@@ -141,16 +143,18 @@ def prefetch(grid: Sequence[Wanted], seeds: int, options: Options, processes: in
     for one_of in grid:
         for seed in range(seeds):
             one = Experiment.of({**one_of.table, "seed": seed, "engine": {"device": options.device, "workers": 1}})
-            wanted[run_hash(one)] = replace(
+            wanted[hash_of(one)] = replace(
                 one, engine=replace(one.engine, checkpoint_every=10**6, checkpoint_minutes=1e6)
             )
     missing = [
-        (name, one) for name, one in wanted.items() if not (options.out / "runs" / name / "result.json").is_file()
+        (RunFolder.named_by_hash(options.out, one), one)
+        for one in wanted.values()
+        if not RunFolder.named_by_hash(options.out, one).finished
     ]
     # Partition by partition, so that what time allows is every cell with fewer partitions rather than fewer cells.
     missing.sort(key=lambda pair: pair[1].seed)
     deadline = time.time() + 60 * minutes
-    jobs = [(str(options.out / "runs" / name), one.table(), deadline) for name, one in missing]
+    jobs = [(folder.path, one.table(), deadline) for folder, one in missing]
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         done = 0
         for said in pool.imap_unordered(_one, jobs, chunksize=1):
@@ -160,7 +164,7 @@ def prefetch(grid: Sequence[Wanted], seeds: int, options: Options, processes: in
     return len(jobs) - done
 
 
-def _one(job: tuple[str, dict[str, Any], float]) -> str:
+def _one(job: tuple[Path, dict[str, Any], float]) -> str:
     """One run in a process of the pool; nothing is begun after the deadline."""
     folder, table, deadline = job
     if time.time() > deadline:
@@ -170,12 +174,11 @@ def _one(job: tuple[str, dict[str, Any], float]) -> str:
     begin = time.perf_counter()
     one = Experiment.of(table)
     result = run(one, out=folder, quiet=True)
-    for left in (Path(folder) / "checkpoint").glob("*.bin"):
-        left.unlink()
-    (found,) = result.findings
+    files.remove_checkpoint(RunFolder(folder).checkpoint)
+    (finding,) = result.findings
     return (
         f"{one.algorithm.name} K={one.clients} seed {one.seed} {one.defence.name if one.defence else ''}: "
-        f"AUC {found.value:.3f}, main {result.accuracy['global']:.3f}, {time.perf_counter() - begin:.0f} s"
+        f"AUC {finding.value:.3f}, main {result.accuracy['global']:.3f}, {time.perf_counter() - begin:.0f} s"
     )
 
 
@@ -184,7 +187,7 @@ def pack(out: Path) -> Path:
     path = out / "runs.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         for folder in sorted((out / "runs").glob("*")):
-            if (folder / "result.json").is_file():
+            if RunFolder(folder).finished:
                 for name in FILES:
                     if (folder / name).is_file():
                         archive.add(folder / name, f"runs/{folder.name}/{name}")

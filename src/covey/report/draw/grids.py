@@ -45,13 +45,6 @@ def cells(grid: Sequence[Sequence[int]], shades: dict[int, Shade]) -> Html:
     return tag("g", *drawn, transform="translate(0 .5)")
 
 
-def chosen(count: int, limit: int) -> list[int]:
-    """Indices of at most `limit` items, evenly spread, first and last included."""
-    if count <= limit:
-        return list(range(count))
-    return sorted({round(i * (count - 1) / (limit - 1)) for i in range(limit)})
-
-
 def row_pixels(rows: int) -> int:
     """Height of a row: readable for ten clients, and two hundred still fit a screen."""
     return max(2, min(18, 380 // max(rows, 1)))

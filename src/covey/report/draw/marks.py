@@ -6,10 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from covey.report.draw.grids import chosen
 from covey.report.draw.markup import Html, percent_of, short, tag
 from covey.report.draw.svg import HUES, Axis, hue, stretched
 from covey.report.format import plain
+from covey.results.contents import evenly
 
 MAX_DOTS = 400
 
@@ -99,7 +99,7 @@ def covey(groups: Sequence[Sequence[int]], names: Sequence[str]) -> tuple[Html, 
     """
     total = sum(len(group) for group in groups)
     stands_for = max(1, math.ceil(total / MAX_DOTS))
-    shown = [[group[i] for i in chosen(len(group), max(1, round(len(group) / stands_for)))] for group in groups]
+    shown = [[group[i] for i in evenly(len(group), max(1, round(len(group) / stands_for)))] for group in groups]
     gap = 11.0
     radii = [gap * (0.62 * math.sqrt(len(group)) + 0.6) for group in shown]
     places = _pack(radii)

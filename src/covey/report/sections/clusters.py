@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from covey.report.draw.grids import MAX_COLUMNS, MAX_ROWS, Shade, chosen, grid_picture, legend, levels, scale_legend
+from covey.report.draw.grids import MAX_COLUMNS, MAX_ROWS, Shade, grid_picture, legend, levels, scale_legend
 from covey.report.draw.layout import Section, figure, figures
 from covey.report.draw.marks import beyond_palette
 from covey.report.draw.markup import Html, join
 from covey.report.draw.svg import Axis, Series, area_chart, drawable, hue, line_chart, linear
 from covey.report.format import percent, plain
 from covey.report.sections.training import pick, thinned
-from covey.results.folder import Run, integers, numbers
+from covey.results.contents import Run, evenly, integers, numbers
 
 ABSENT = -1
 
@@ -62,8 +62,8 @@ def round_ticks(times: Sequence[int]) -> list[tuple[float, str]]:
 
 def _assignment(run: Run, times: list[int], picked: list[list[int]]) -> Html:
     order, truth = client_order(run, picked[-1])
-    rows = [order[i] for i in chosen(len(order), MAX_ROWS)]
-    columns = chosen(len(times), MAX_COLUMNS)
+    rows = [order[i] for i in evenly(len(order), MAX_ROWS)]
+    columns = evenly(len(times), MAX_COLUMNS)
     grid = [[picked[t][client] for t in columns] for client in rows]
     present = sorted({choice for row in grid for choice in row if choice >= 0})
     shades = {choice: Shade(hue(choice), f"cluster {choice}") for choice in present}
@@ -97,7 +97,7 @@ def _assignment(run: Run, times: list[int], picked: list[list[int]]) -> Html:
 
 def _shares(times: list[int], picked: list[list[int]]) -> Html:
     """Exact for any number of clients, unlike the picture above it, which may be a sample."""
-    columns = chosen(len(times), MAX_COLUMNS)
+    columns = evenly(len(times), MAX_COLUMNS)
     counts = [Counter(choice for choice in picked[t] if choice >= 0) for t in columns]
     totals = [sum(count.values()) or 1 for count in counts]
     seen = sorted({choice for count in counts for choice in count})
@@ -155,10 +155,10 @@ def _memberships(run: Run) -> Html | None:
     truth = truth if truth is not None and len(truth) > max(weights) else None
     strongest = {i: max(range(len(row)), key=row.__getitem__) for i, row in weights.items()}
     order = sorted(weights, key=lambda i: (truth[i] if truth else 0, strongest[i], i))
-    rows = [order[i] for i in chosen(len(order), MAX_ROWS)]
+    rows = [order[i] for i in evenly(len(order), MAX_ROWS)]
     steps, shades = levels([weights[i] for i in rows], "weight")
     k = len(weights[rows[0]])
-    ticks = [((j + 0.5) / k, str(j)) for j in chosen(k, 12)]
+    ticks = [((j + 0.5) / k, str(j)) for j in evenly(k, 12)]
     words = "How strongly each client belongs to each cluster, in the last round it took part in."
     if truth:
         words += " Clients are sorted by true cluster, named at the left."

@@ -13,7 +13,7 @@ from covey.report.draw.svg import Series, drawable, hue, line_chart
 from covey.report.format import number, plain, pretty, sentence_case
 from covey.report.sections import similarity
 from covey.report.sections.training import thinned
-from covey.results.folder import Run, dig, fields, numbers, table
+from covey.results.contents import Run, dig, fields, numbers, table
 
 FOR_SCORING = ("order",)  # whose row is whose: attacks are scored against it, and a chart of it says nothing
 NOISE = ("clip", "noise", "noise_multiplier", "sigma", "epsilon")

@@ -13,7 +13,7 @@ from covey.report.draw.svg import Axis, axis_for
 from covey.report.format import counted, number, percent, plain, pretty, sentence_case
 from covey.report.sections.measurements import NOISE, keys_of, measured
 from covey.report.sections.pictures import pictures_of
-from covey.results.folder import Run, dig, fields
+from covey.results.contents import Run, dig, fields
 
 WORDS = {"leak": "leaks", "none": "no leak seen", "open": "undecided"}  # for findings that come without a verdict
 

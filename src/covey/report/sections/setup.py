@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from covey.report.draw.grids import MAX_ROWS, chosen, grid_picture, levels, scale_legend
+from covey.report.draw.grids import MAX_ROWS, grid_picture, levels, scale_legend
 from covey.report.draw.layout import Section, figure, figures
 from covey.report.draw.marks import bars
 from covey.report.draw.markup import Html, join, tag
 from covey.report.format import plain, sentence_case
 from covey.report.sections.clusters import blocks
-from covey.results.folder import Run, fields, numbers, table
+from covey.results.contents import Run, evenly, fields, numbers, table
 
 
 def data(run: Run) -> Section | None:
@@ -34,7 +34,7 @@ def _histogram(run: Run) -> Html | None:
     truth = run.true_clusters
     truth = truth if truth is not None and len(truth) == len(counts) else None
     order = sorted(range(len(counts)), key=lambda i: (truth[i] if truth else 0, i))
-    rows = [order[i] for i in chosen(len(order), MAX_ROWS)]
+    rows = [order[i] for i in evenly(len(order), MAX_ROWS)]
     steps, shades = levels([counts[i] for i in rows], "samples")
     words = "One line per client, one column per label; darker means more samples."
     if truth:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from covey.report.draw.grids import MAX_ROWS, chosen, grid_picture, levels, scale_legend
+from covey.report.draw.grids import MAX_ROWS, grid_picture, levels, scale_legend
 from covey.report.draw.layout import figure, rows_table
 from covey.report.draw.marks import bars
 from covey.report.draw.markup import Html, join
 from covey.report.format import number, plain
-from covey.results.folder import Run, fields, integers, numbers, table
+from covey.results.contents import Run, evenly, fields, integers, numbers, table
 
 KEYS = ("earth_movers", "collaborators", "distance_range", "range_by_chance")  # drawn here, of all that is recorded
 LISTED = 60  # groups that are written out
@@ -29,11 +29,11 @@ def selection(run: Run) -> list[Html]:
 
 def _matrix(run: Run, distances: list[list[float]]) -> Html:
     """One cell for every pair of clients: dark is far."""
-    shown = chosen(len(distances), MAX_ROWS)
+    shown = evenly(len(distances), MAX_ROWS)
     values = [[distances[i][j] for j in shown] for i in shown]
     steps, shades = levels(values, "apart")
     names = [f"client {i}" for i in shown]
-    places = chosen(len(shown), 12)
+    places = evenly(len(shown), 12)
     ticks = [((place + 0.5) / len(shown), str(shown[place])) for place in places]
     blocks = [(i, i + 1, str(shown[i]), "c0") for i in places] if len(shown) <= 40 else []
     words = (

@@ -9,7 +9,7 @@ from covey.report.format import NBSP, counted, duration, number, percent, plain,
 from covey.report.sections.clusters import choices
 from covey.report.sections.privacy import Finding, finding_axis, interval_of, read_findings, read_ledger
 from covey.report.sections.training import phases_of
-from covey.results.folder import Run, dig, numbers
+from covey.results.contents import Run, dig, numbers
 
 ONE_MODEL = ("fedavg", "fedprox", "scaffold", "feddyn")
 

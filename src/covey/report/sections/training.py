@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from covey.report.draw.grids import chosen
 from covey.report.draw.layout import Section, figure, figures
 from covey.report.draw.marks import bars, beyond_palette
 from covey.report.draw.markup import Html, join, tag
 from covey.report.draw.svg import Series, area_chart, axis_for, drawable, hue, line_chart
 from covey.report.format import counted, duration, number, percent, sentence_case, size
-from covey.results.folder import Run, fields
+from covey.results.contents import Run, evenly, fields
 
 KINDS = (
     ("average_cluster", "Mean of clusters", "clusters"),
@@ -23,7 +22,7 @@ MAX_POINTS = 400
 
 def thinned(run: Run) -> tuple[list[int], str]:
     """Indices of the rounds to draw, and the words a caption owes when that is not all of them."""
-    shown = chosen(len(run.rounds), MAX_POINTS)
+    shown = evenly(len(run.rounds), MAX_POINTS)
     return shown, f" {len(shown)} of {len(run.rounds):,} rounds are drawn." if len(shown) < len(run.rounds) else ""
 
 
