@@ -55,6 +55,7 @@ from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.report.sections.privacy import read_findings
 from covey.results.contents import Run
+from covey.rounds import completion
 from covey.rounds.loop import run as run_once
 from support.audits import SMALL, finding, matrix, small
 
@@ -211,7 +212,7 @@ def test_ifca_from_run_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (category,) = made.cell(CATEGORY, CLIENT).tried
     assert 0 <= category.low <= category.value <= category.high <= 1
     assert made.accuracy is not None and made.accuracy > 0.5
-    monkeypatch.setattr(auditing, "run", lambda *a, **k: pytest.fail("a finished run was run again"))
+    monkeypatch.setattr(completion, "run", lambda *a, **k: pytest.fail("a finished run was run again"))
     assert audit(small(), tmp_path, quiet=True) == made
     json_path, page_path = write([made], tmp_path, "covey audit <b>x</b>")
     content = json.loads(json_path.read_text())
@@ -330,7 +331,7 @@ def test_a_place_that_the_protocol_lacks_is_refused(vantage: str, said: str, tmp
 def test_an_audit_says_that_it_is_of_one_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = {"attacks": {}, "accuracy": {"client_mean": 0.5}, "stand_in": ""}
     monkeypatch.setattr(auditing, "sittings", lambda experiment: [()])
-    monkeypatch.setattr(auditing, "_finished", lambda *rest: result)
+    monkeypatch.setattr(auditing, "complete", lambda experiment, folder, **rest: folder.write_result(result))
     (note,) = audit(small(seeds=5, seed=2), tmp_path).notes
     assert note == "seeds = 5: an audit is of one, 2; repeat it with seed = … 6"
     made = audit(small(seeds=5, seed=2), tmp_path)
@@ -349,7 +350,7 @@ def test_an_interrupted_survey_goes_on_where_it_stopped_and_says_how_far_it_is(
         made.append(experiment.defence.name if experiment.defence else "none")
         return run_once(experiment, **options)
 
-    monkeypatch.setattr(auditing, "run", counted)
+    monkeypatch.setattr(completion, "run", counted)
     monkeypatch.setattr("covey.report.progress.EVERY", 0.0)  # every line, not one in two seconds
     asked: dict[str, Any] = {"algorithms": ["fedavg"], "protections": ["none", "ldp"]}
     begun = survey(small(), tmp_path, **asked)
