@@ -6,7 +6,8 @@ run *our own installed code*: the bundle that a run needs in Flower's books hold
 the wire is ever imported or unpickled. So, unlike with stock Flower, the coordinator does not choose what a silo executes; and
 there is no process per message: keys and data stay loaded.
 
-The Runtime API that this takes is not a public one, hence the exact version in pyproject and `tests/deploy/flower/test_processes.py`.
+The Runtime API that this takes is not a public one, hence the exact version in pyproject and
+`tests/deploy/flower/test_processes.py`.
 """
 
 from covey.deploy.flower.link import Link
