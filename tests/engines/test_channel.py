@@ -7,12 +7,12 @@ import multiprocessing as mp
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from covey.engines.channel import Channel
+from support.patience import PATIENCE
 
 
 def ends() -> tuple[Channel, Channel]:
@@ -66,6 +66,9 @@ class Interrupter:
             self.armed = False
             raise Alarm
 
+    def rest(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
     def during(self, action: Callable[[], object]) -> None:
         with contextlib.suppress(Alarm):
             self.armed = True
@@ -79,12 +82,13 @@ def interrupt() -> Iterator[Interrupter]:
     before = signal.signal(signal.SIGALRM, interrupter.strike)
     signal.setitimer(signal.ITIMER_REAL, 2e-4, 2e-4)
     yield interrupter
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    interrupter.rest()
     signal.signal(signal.SIGALRM, before)
 
 
-def numbered(count: int) -> list[bytes]:
-    return [n.to_bytes(4, "big") * (1 + n * 7919 % 60_000) for n in range(count)]
+def numbered(n: int) -> bytes:
+    """A message that is like no other, of any length."""
+    return n.to_bytes(4, "big") * (1 + n * 7919 % 60_000)
 
 
 def test_messages_stay_whole_however_often_their_sender_is_interrupted(interrupt: Interrupter) -> None:
@@ -97,29 +101,35 @@ def test_messages_stay_whole_however_often_their_sender_is_interrupted(interrupt
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
-    for message in numbered(1000):
-        interrupt.during(lambda: here.send(message))  # noqa: B023
+    sent = []
+    while len(arrived) < 500:  # some are interrupted before they set out: the busier the machine, the more
+        sent.append(numbered(len(sent)))
+        interrupt.during(lambda: here.send(sent[-1]))
     here.send(b"end")
-    listener.join(20)
+    listener.join(PATIENCE)
     assert not listener.is_alive()
-    assert len(arrived) > 500  # others were interrupted before they set out
-    left = iter(numbered(1000))
+    left = iter(sent)
     assert all(message in left for message in arrived)  # whole, and in order
 
 
 def test_messages_stay_whole_however_often_their_receiver_is_interrupted(interrupt: Interrupter) -> None:
     here, there = ends()
-    sent = [*numbered(1000), b"end"]
-    arrived: list[bytes | bytearray] = [b""]
-    threading.Thread(target=lambda: [there.send(m) for m in sent], daemon=True).start()
-    deadline = time.monotonic() + 20
-    while arrived[-1] != b"end" and time.monotonic() < deadline:
+    sent: list[bytes] = []
+    arrived: list[bytes | bytearray] = []
+
+    def speak() -> None:
+        while len(arrived) < 500:  # some are interrupted on their way from `receive` to the list
+            sent.append(numbered(len(sent)))
+            there.send(sent[-1])
+        there.send(b"end")
+
+    threading.Thread(target=speak, daemon=True).start()
+    while not arrived or arrived[-1] != b"end":
         interrupt.during(lambda: arrived.append(here.receive()))
-    assert (
-        arrived[-1] == b"end" and len(arrived) > 500
-    )  # others were interrupted on their way from `receive` to the list
-    left = iter(sent)
-    assert all(message in left for message in arrived[1:])
+        if len(arrived) >= 500:
+            interrupt.rest()
+    left = iter([*sent, b"end"])
+    assert all(message in left for message in arrived)
 
 
 def test_an_end_that_is_gone_is_an_end_of_file() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import multiprocessing as mp
+import multiprocessing.connection
 import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.report.terminal import closing_lines
 from covey.rounds.loop import run
+from support.patience import PATIENCE, until
 
 
 def small(**more: Any) -> Experiment:
@@ -101,8 +102,9 @@ def test_a_dead_worker_is_reported_and_finished_rounds_are_kept(tmp_path: Path) 
 
     def kill(record: dict[str, Any], state: Any) -> None:
         if record["round"] == 2:
-            os.kill(mp.active_children()[0].pid or 0, signal.SIGKILL)
-            time.sleep(0.2)
+            worker = mp.active_children()[0]
+            os.kill(worker.pid or 0, signal.SIGKILL)
+            assert mp.connection.wait([worker.sentinel], PATIENCE)
 
     with pytest.raises(CoveyError, match=r"worker \d died \(killed by signal 9\).*covey resume"):
         run(experiment, out=tmp_path, callbacks=[kill], quiet=True)
@@ -118,17 +120,21 @@ def test_ctrl_c_leaves_no_process_behind_and_a_run_to_resume(tmp_path: Path) -> 
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
     )
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and len(checkpoint.read_lines(out / "metrics.jsonl")) < 3:
-        time.sleep(0.1)
+    until(lambda: process.poll() is not None or len(checkpoint.read_lines(out / "metrics.jsonl")) >= 3)
     os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "covey resume" in said and "Traceback" not in said
-    time.sleep(0.2)
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)  # nobody of the group is left
+    until(lambda: not _alive(process.pid))  # nobody of the group is left
     assert (out / "checkpoint" / "state.bin").is_file()
+
+
+def _alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_the_old_checkpoint(

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from support.patience import PATIENCE
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine; `apt-get install chromium`")
 
@@ -72,7 +74,7 @@ class Browser:
                 return found["result"]
             self.events.append(found)
 
-    def _receive(self, limit: float = 60.0) -> dict[str, Any]:
+    def _receive(self, limit: float = PATIENCE) -> dict[str, Any]:
         end = time.monotonic() + limit
         while b"\0" not in self._buffer:
             ready, _, _ = select.select([self._in], [], [], max(0.0, end - time.monotonic()))

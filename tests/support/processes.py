@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
+import signal
 import socket
-import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from covey import Experiment
 from covey.deploy import keys
 from covey.deploy.export import export
 from covey.messages import decode
+from support import rogue_silo
 from support.deployment import NAMES
-
-SUPPORT = Path(__file__).parent
+from support.patience import PATIENCE, until
 
 
 def free_port() -> int:
@@ -29,42 +31,82 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+FORKED = multiprocessing.get_context("forkserver")
+FORKED.set_forkserver_preload(["covey.cli.main", "covey.deploy.serve"])
+
+
+class Party:
+    """One party's process. It begins in a copy of a process that has read covey's code already: a party that starts from
+    nothing computes for two seconds before its first word, and a deployment has four of them.
+    """
+
+    def __init__(self, run: Callable[..., None], words: Sequence[str], log: Path) -> None:
+        self._process = FORKED.Process(target=_live, args=(run, tuple(words), log, dict(os.environ)))
+        self._process.start()
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """Its exit code; None where it goes on."""
+        self._process.join(seconds)
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self._process.pid or 0, number)
+
+
+def _live(run: Callable[..., None], words: Sequence[str], log: Path, environment: dict[str, str]) -> None:
+    """A party's life, from the state that a command finds: its own streams, environment and signals."""
+    os.environ.update(environment | {"OMP_NUM_THREADS": "1"})
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(file, stream)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    torch.set_num_threads(1)
+    run(*words)
+
+
+def command(*words: str) -> None:
+    """`covey WORDS`."""
+    from covey.cli.main import main
+
+    sys.argv = ["covey", *words]
+    main()
+
+
 class Processes:
     """A deployment's parties, each a process with a log of its own."""
 
     def __init__(self, folder: Path, experiment: Experiment, silos: int) -> None:
         self.folder, self.port = folder, free_port()
         self.names = NAMES[:silos]
-        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.running: dict[str, Party] = {}
         keys.make(experiment, self.names, ["localhost"], folder / "keys")
         export(experiment, folder / "data", NAMES[: experiment.clients])
 
-    def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.running[name] = subprocess.Popen(
-                [sys.executable, *command],
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-            )
+    def start(self, name: str, run: Callable[..., None], *words: str) -> Party:
+        log = self.folder / f"{name}.log"
+        log.touch()  # it may be read before the process has begun
+        self.running[name] = Party(run, words, log)
         return self.running[name]
 
-    def serve(self, *more: str) -> subprocess.Popen[bytes]:
+    def serve(self, *more: str) -> Party:
         address = f"127.0.0.1:{self.port}"
         return self.start(
-            "server", "-m", "covey", "serve", "--keys", self.at("keys/server"), "--address", address,
+            "server", command, "serve", "--keys", self.at("keys/server"), "--address", address,
             "--out", self.at("run"), *more,
         )  # fmt: skip
 
-    def join(self, name: str, port: int = 0, *more: str) -> subprocess.Popen[bytes]:
+    def join(self, name: str, port: int = 0, *more: str) -> Party:
         return self.start(
-            name, "-m", "covey", "join", self.at(f"keys/silos/{name}"), "--data", self.at(f"data/{name}"),
+            name, command, "join", self.at(f"keys/silos/{name}"), "--data", self.at(f"data/{name}"),
             "--superlink", f"localhost:{port or self.port}", "--state", self.at(f"state/{name}"), *more,
         )  # fmt: skip
 
-    def rogue(self, mode: str, name: str) -> subprocess.Popen[bytes]:
+    def rogue(self, mode: str, name: str) -> Party:
         return self.start(
-            name, str(SUPPORT / "rogue_silo.py"), mode, self.at(f"keys/silos/{name}"), self.at(f"data/{name}"),
+            name, rogue_silo.join, mode, self.at(f"keys/silos/{name}"), self.at(f"data/{name}"),
             f"localhost:{self.port}", self.at(f"state/{name}"),
         )  # fmt: skip
 
@@ -74,15 +116,12 @@ class Processes:
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
 
-    def wait(self, name: str, seconds: float = 240) -> None:
-        code = self.running[name].wait(timeout=seconds)
+    def wait(self, name: str, seconds: float = PATIENCE) -> None:
+        code = self.running[name].wait(seconds)
         assert code == 0, f"{name} ended with {code}:\n{self.log(name)}"
 
-    def until(self, condition: Callable[[], bool], seconds: float = 120) -> None:
-        limit = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < limit, {name: self.log(name)[-600:] for name in self.running}
-            time.sleep(0.2)
+    def until(self, condition: Callable[[], bool]) -> None:
+        until(condition, lambda: {name: self.log(name)[-600:] for name in self.running})
 
     def records(self) -> list[dict[str, Any]]:
         path = self.folder / "run" / "metrics.jsonl"
@@ -96,14 +135,13 @@ class Processes:
         return decode((self.folder / "state" / name / "model.bin").read_bytes())
 
     def close(self) -> None:
-        for process in self.running.values():
-            if process.poll() is None:
-                process.terminate()
-        for process in self.running.values():
-            try:
-                process.wait(timeout=15)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        for party in self.running.values():
+            if party.poll() is None:
+                party.send_signal(signal.SIGTERM)
+        for party in self.running.values():
+            if party.wait(30) is None:
+                party.send_signal(signal.SIGKILL)
+                party.wait()
 
 
 class Meter:

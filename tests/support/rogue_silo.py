@@ -1,8 +1,7 @@
-"""A silo that misbehaves, as its own process: `rogue_silo.py MODE FOLDER DATA SUPERLINK STATE`. Its keys are good."""
+"""A silo that misbehaves, in a process of its own. Its keys are good."""
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,6 @@ from covey.deploy import serve, silo
 from covey.deploy.letters import Letter
 from covey.messages import decode, encode
 
-mode, folder, data, superlink, state = sys.argv[1:6]
 honest = silo.Silo.handle
 kept: list[bytes] = []
 
@@ -50,7 +48,7 @@ def liar(self: Any, call: bytes) -> bytes:
 def slow(self: Any, call: bytes) -> bytes:
     """Asleep in round 2."""
     if decode(call).round == 2 and decode(decode(call).payload).kind == "round":
-        (Path(state) / "asleep").touch()
+        (self.folder / "asleep").touch()
         time.sleep(50)
     return honest(self, call)
 
@@ -63,5 +61,9 @@ def wrong_key(self: Any, call: bytes) -> bytes:
     return honest(self, call)
 
 
-silo.Silo.handle = {"liar": liar, "slow": slow, "wrong_key": wrong_key}[mode]  # type: ignore[method-assign]
-serve.join(Path(folder), Path(data), superlink, Path(state))
+MODES = {"liar": liar, "slow": slow, "wrong_key": wrong_key}
+
+
+def join(mode: str, folder: str, data: str, superlink: str, state: str) -> None:
+    silo.Silo.handle = MODES[mode]  # type: ignore[method-assign]
+    serve.join(Path(folder), Path(data), superlink, Path(state))

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from covey.sweep import runs as sweep_runs
 from covey.sweep.grid import axis, points, sweep
 from covey.sweep.progress import Board, Row
 from covey.sweep.text import lines
+from support.patience import PATIENCE, until
 
 SMALL: dict[str, Any] = {
     "dataset": "digits",
@@ -171,19 +171,15 @@ def test_ctrl_c_ends_all_and_the_command_line_says_how_to_go_on(tmp_path: Path) 
     process = subprocess.Popen(
         [*command, "--set", "training.rounds=100000"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     )
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline and len(list(out.glob("*/seed-0/metrics.jsonl"))) < 2:
-        time.sleep(0.1)
+    until(lambda: process.poll() is not None or len(list(out.glob("*/seed-0/metrics.jsonl"))) == 2)
     children = _descendants(process.pid)
     os.kill(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "the same command goes on" in said and "Traceback" not in said
     assert len(children) >= 2
-    deadline = time.monotonic() + 20  # the process that forked the runs ends when it notices that nobody needs it
-    while any(Path(f"/proc/{pid}").exists() for pid in children):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    # The process that forked the runs ends when it notices that nobody needs it.
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
     assert len(list(out.glob("*/seed-0/checkpoint/state.bin"))) == 2
 
 

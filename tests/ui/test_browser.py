@@ -14,6 +14,7 @@ import pytest
 
 from covey.ui.server import open_server
 from support.chromium import SPILLED, Browser, needs_browser
+from support.patience import until
 from support.runs import HOSTILE, begun, record, synthetic_run
 
 pytestmark = needs_browser
@@ -43,11 +44,10 @@ def address(folder: Path) -> Iterator[str]:
     server.server_close()
 
 
-def wait_for(browser: Browser, expression: str, wanted: Any = True, limit: float = 15.0) -> None:
-    end = time.monotonic() + limit
-    while (found := browser.js(expression)) != wanted:
-        assert time.monotonic() < end, f"{expression} is {found!r}, not {wanted!r}"
-        time.sleep(0.05)
+def wait_for(browser: Browser, expression: str, wanted: Any = True) -> None:
+    until(
+        lambda: browser.js(expression) == wanted, lambda: f"{expression} is {browser.js(expression)!r}, not {wanted!r}"
+    )
 
 
 def complaints(browser: Browser) -> list[str]:

@@ -24,6 +24,7 @@ from covey.ui.index import Shelf
 from covey.ui.pages import confined
 from covey.ui.scan import places
 from covey.ui.server import open_server
+from support.patience import PATIENCE
 from support.runs import HOSTILE, begun, record, synthetic_run
 
 SECRET = "a key that must not leave"
@@ -69,7 +70,7 @@ def port(room: Path) -> Iterator[int]:
 
 
 def ask(port: int, path: str, method: str = "GET", host: str | None = None) -> tuple[int, http.client.HTTPMessage, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     connection.putrequest(method, path, skip_host=True)
     for name in [f"127.0.0.1:{port}"] if host is None else filter(None, host.split("|")):
         connection.putheader("Host", name)
@@ -317,7 +318,7 @@ def test_the_command_serves_and_ends_quietly(tmp_path: Path) -> None:
         here = int(said.split("127.0.0.1:")[1].split("/")[0])
         assert ask(here, "/")[0] == 200
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0 and process.stderr.read() == ""
+        assert process.wait(PATIENCE) == 0 and process.stderr.read() == ""
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:

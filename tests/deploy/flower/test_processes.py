@@ -17,7 +17,7 @@ from covey import Experiment, run
 from covey.deploy import keys
 from covey.messages import decode
 from support.deployment import rehearsal, simulated
-from support.processes import Meter, Processes
+from support.processes import Meter, Processes, command
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'covey[deploy]'")
 pytestmark = pytest.mark.xdist_group("processes")
@@ -38,7 +38,7 @@ def deploy(tmp_path: Path) -> Iterator[Callable[..., Processes]]:
 
 def test_mingledpie_over_flower(deploy: Any, tmp_path: Path) -> None:
     """Parity with the simulation, bytes on the wire, time of a round, and no secret where it could be read."""
-    experiment = rehearsal("mingledpie", encryption="ckks", clients=3, model="mlp_wide", training={"rounds": 3})
+    experiment = rehearsal("mingledpie", encryption="ckks", clients=3, model="mlp", training={"rounds": 3})
     parties = deploy(experiment)
     parties.serve()
     parties.until(lambda: "waiting for" in parties.log("server"))
@@ -88,7 +88,7 @@ def test_fedcaprivacy_with_both_servers(deploy: Any) -> None:
     for name in parties.names:
         parties.join(name)
     parties.start(
-        "csp", "-m", "covey", "csp", parties.at("keys/csp"), "--superlink", f"localhost:{parties.port}",
+        "csp", command, "csp", parties.at("keys/csp"), "--superlink", f"localhost:{parties.port}",
         "--state", parties.at("state/csp"),
     )  # fmt: skip
     for name in ("server", *parties.names, "csp"):
@@ -157,7 +157,7 @@ def test_silos_come_and_go(deploy: Any) -> None:
     parties.join("east")
     done = len(parties.records())
     parties.join("west")
-    parties.until(lambda: any(r["participants"] == 4 for r in parties.records()[done:]), 200)
+    parties.until(lambda: any(r["participants"] == 4 for r in parties.records()[done:]))
     for name in ("server", "north", "west", "east"):
         parties.wait(name)
     after = decode((parties.folder / "state" / "west" / "state.bin").read_bytes()).memory["sets"]

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +33,7 @@ from covey.rounds.loop import run
 from covey.rounds.result import Result
 from covey.sweep.grid import sweep
 from support.own_algorithms import Mine, Odd
+from support.patience import PATIENCE, until
 
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # else Ray warns
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'covey[ray]')")
@@ -160,7 +160,7 @@ class Killer:
                 victim = max(processes())
                 os.kill(victim, signal.SIGKILL)
                 self.killed.append(victim)
-                time.sleep(0.1)
+                until(lambda: victim not in processes())
             self.seen += 1
 
     def end_round(self, round: int) -> None:
@@ -289,7 +289,7 @@ def test_a_stranger_is_not_let_into_the_cluster_that_we_start() -> None:
             done = subprocess.run([sys.executable, "-c", enter], env=env | key, capture_output=True, text=True)
             assert (done.returncode == 0 and "1.0" in done.stdout) == (token == right), done.stderr
     finally:
-        ours.communicate("\n", timeout=60)
+        ours.communicate("\n", timeout=PATIENCE)
 
 
 @pytest.mark.slow
@@ -301,10 +301,8 @@ def test_a_cluster_that_is_there_is_used(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         head = subprocess.Popen([*start, "--include-dashboard=false"], env=env, stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + 120
-        while "started" not in (tmp_path / "log").read_text():
-            assert head.poll() is None and time.monotonic() < deadline, (tmp_path / "log").read_text()
-            time.sleep(0.2)
+        until(lambda: head.poll() is not None or "started" in (tmp_path / "log").read_text())
+        assert head.poll() is None, (tmp_path / "log").read_text()
         command = [sys.executable, "-m", "covey", "run", "ifca-digits", "--quiet", "--out", str(tmp_path / "there")]
         command += ["--set", "engine.name=ray", "--set", "training.rounds=2", "--set", "engine.workers=2"]
         done = subprocess.run(command, env=env | {"RAY_ADDRESS": f"127.0.0.1:{port}"}, capture_output=True, text=True)
@@ -312,7 +310,7 @@ def test_a_cluster_that_is_there_is_used(tmp_path: Path) -> None:
         assert head.poll() is None  # it goes on without us
     finally:
         head.terminate()
-        head.wait(timeout=60)
+        head.wait(timeout=PATIENCE)
     table = Experiment.read(tmp_path / "there" / "config.toml").table()
     reference = run(Experiment.of(table, engine={"name": "simulate"}), quiet=True)
     records = checkpoint.read_lines(tmp_path / "there" / "metrics.jsonl")

@@ -1,0 +1,112 @@
+"""Reading covey's source as text: where a name stands that generic code should not know.
+
+`python tests/support/house.py [src/covey]` prints the literals of any tree, also of one that cannot be imported here.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src" / "covey"
+KNOWING = ("papers", "presets.py", "presets")  # whose business is which thing was run
+
+
+@dataclass(frozen=True)
+class Literal:
+    path: str  # below the package
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} {self.text!r}"
+
+
+def modules(root: Path) -> Iterator[tuple[Path, ast.Module]]:
+    for path in sorted(root.rglob("*.py")):
+        yield path.relative_to(root), ast.parse(path.read_text())
+
+
+def declarations(root: Path) -> dict[str, set[Path]]:
+    """Name -> the modules that declare a thing of this name: `name = "…"` of a class or module, or a call with name= and title=."""
+    declared: dict[str, set[Path]] = {}
+    for path, tree in modules(root):
+        for node in ast.walk(tree):
+            for name in _declared(node):
+                declared.setdefault(name, set()).add(path)
+    return declared
+
+
+def _declared(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.ClassDef | ast.Module):
+        for statement in node.body:
+            target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
+            value = getattr(statement, "value", None)
+            if isinstance(target, ast.Name) and target.id == "name" and isinstance(value, ast.Constant):
+                yield str(value.value)
+    if isinstance(node, ast.Call):
+        words = {k.arg: k.value for k in node.keywords}
+        name = words.get("name")
+        if "title" in words and isinstance(name, ast.Constant):
+            yield str(name.value)
+
+
+def literals(root: Path, names: set[str]) -> list[Literal]:
+    """Where generic code writes one of these names: not in a docstring, not in the name's own module or family folder."""
+    own = declarations(root)
+    places: list[Literal] = []
+    for path, tree in modules(root):
+        if not set(path.parts) & set(KNOWING):
+            silent = _docstrings(tree)
+            places += [
+                Literal(path.as_posix(), node.lineno, node.value)
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in silent
+                if node.value in names and not any(_family(path, owner) for owner in own.get(node.value, ()))
+            ]
+    return sorted(places, key=lambda p: (p.path, p.line))
+
+
+def _family(path: Path, owner: Path) -> bool:
+    """A module, and those that share a folder of their own with it (`algorithms/mingledpie/…`)."""
+    return path == owner or (path.parent == owner.parent and len(path.parts) > 2)
+
+
+def _docstrings(tree: ast.Module) -> set[int]:
+    return {
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+
+
+def attributes_by_string(root: Path, fields: set[str]) -> list[Literal]:
+    """`getattr(x, "models")` and its like, where the attribute is a field of a message that has a role."""
+    places: list[Literal] = []
+    for path, tree in modules(root):
+        for node in ast.walk(tree):
+            called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
+            if isinstance(node, ast.Call) and called in ("getattr", "hasattr", "setattr") and len(node.args) > 1:
+                word = node.args[1]
+                if isinstance(word, ast.Constant) and word.value in fields:
+                    places.append(Literal(path.as_posix(), node.lineno, str(word.value)))
+    return places
+
+
+def registered() -> set[str]:
+    """Every name that an experiment may write for a thing that covey brings."""
+    from covey.algorithms import ALGORITHMS
+    from covey.attacks import ATTACKS
+    from covey.data.partitions.partitions import PARTITIONS
+    from covey.data.sources.catalogue import SOURCES
+    from covey.defences import DEFENCES
+    from covey.experiment.experiment import ENCRYPTIONS
+    from covey.models.registry import MODELS
+
+    return {*ALGORITHMS, *ATTACKS, *DEFENCES, *PARTITIONS, *SOURCES, *MODELS, *ENCRYPTIONS}
+
+
+if __name__ == "__main__":
+    listed = literals(Path(sys.argv[1]) if len(sys.argv) > 1 else SOURCE, registered())
+    print(*listed, f"{len(listed)} literals", sep="\n")
