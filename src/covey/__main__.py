@@ -1,5 +1,7 @@
 """`python -m covey`."""
 
+import sys
+
 from covey.cli.main import main
 
-main()
+sys.exit(main())

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from covey.errors import CoveyError
-from covey.messages import decode, encode
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o644) -> None:
@@ -39,6 +38,8 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 def save(folder: Path, content: dict[str, Any], keys: dict[str, Any]) -> None:
     """Writes a checkpoint; keys only once, since they do not change during a run."""
+    from covey.messages import encode  # it brings torch, which no other file of a run needs
+
     if keys and not (folder / "keys.bin").exists():
         write_atomically(folder / "keys.bin", encode(keys), mode=0o600)
     write_atomically(folder / "state.bin", encode(content))
@@ -55,6 +56,8 @@ def remove_checkpoint(folder: Path) -> None:
 
 def load(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """(content, keys) of a checkpoint."""
+    from covey.messages import decode
+
     if not has_checkpoint(folder):
         raise CoveyError(f"there is no checkpoint in {folder}: nothing to resume; start the run again with `covey run`")
     keys = folder / "keys.bin"

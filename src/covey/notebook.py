@@ -15,15 +15,13 @@ from covey.report.notebook import frame, html_of
 
 def covey(line: str) -> Any:
     """Runs a command as the terminal would; the page that it wrote, if any, is shown below what it printed."""
-    import click
-
-    from covey.cli.main import app
+    from covey.cli.main import run
 
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said):
-            app(shlex.split(line), standalone_mode=False)
-    except (CoveyError, click.ClickException) as problem:
+            run(shlex.split(line))
+    except CoveyError as problem:
         print(f"covey: {problem}", file=sys.stderr)
         return None
     finally:

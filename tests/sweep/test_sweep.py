@@ -129,15 +129,11 @@ def test_a_run_that_fails_costs_only_itself(
     assert list(made.failed) == ["dataset=texas100 seed 0"] and "texas100" in made.failed["dataset=texas100 seed 0"]
     assert [s.values for s in made.settings] == [{"dataset": "digits"}]
     assert any("1 run failed" in line for line in lines(made))
-    monkeypatch.setattr(
-        "sys.argv", ["covey", "run", str(tmp_path / "e.toml"), "--out", str(tmp_path / "out"), "--json"]
-    )
     (tmp_path / "e.toml").write_text(Experiment.of(SMALL).toml())
-    sys.argv += ["--sweep", "dataset=texas100,digits"]
-    with pytest.raises(SystemExit) as ending:
-        main()
+    arguments = ["run", str(tmp_path / "e.toml"), "--out", str(tmp_path / "out"), "--json"]
+    code = main([*arguments, "--sweep", "dataset=texas100,digits"])
     printed = capsys.readouterr()
-    assert ending.value.code == 2 and json.loads(printed.out)["failed"].keys() == made.failed.keys()
+    assert code == 2 and json.loads(printed.out)["failed"].keys() == made.failed.keys()
     assert printed.err.startswith("covey: dataset=texas100 seed 0 failed (") and printed.err.count("\n") == 1
 
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print result.json on standard output and nothing else there.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+from covey.cli.options import Device, Json, Quiet
+
 Superlink = Annotated[str, typer.Option("--superlink", metavar="HOST:PORT", help="Where the coordinator listens.")]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="No TLS and no node authentication: for a trial on one machine.")
@@ -53,14 +53,14 @@ def join(
     data: Annotated[Path, typer.Option("--data", help="Folder with this silo's samples: .npz, .csv or images.")],
     superlink: Superlink = "127.0.0.1:9092",
     state: Annotated[Path | None, typer.Option(help="What this silo remembers; default `FOLDER/state`.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     share_accuracy: Annotated[
         bool, typer.Option("--share-accuracy", help="Tell the coordinator the accuracy on this silo's test samples.")
     ] = False,
     insecure: Insecure = False,
     quiet: Quiet = False,
 ) -> None:
-    """Take part as a silo, with data that never leaves this machine.
+    """Take part as a silo; its data never leave this machine.
 
     Ends when the run is over, with the silo's model in the state folder. Killed and started again, it goes on. Example:
 
@@ -80,18 +80,18 @@ def join(
     )
 
 
-def csp(
+def second_server(
     folder: PartyFolder,
     superlink: Superlink = "127.0.0.1:9092",
     state: Annotated[Path | None, typer.Option(help="What this party remembers; default `FOLDER/state`.")] = None,
     insecure: Insecure = False,
     quiet: Quiet = False,
 ) -> None:
-    """Be FedCAPrivacy's second server, which must not collude with the first.
+    """Be the second server of an algorithm that has two.
 
-    Example:
+    It must not collude with the first: run it elsewhere, by others. Example:
 
-    covey csp keys/csp --superlink fed.example.org:9092
+        covey second-server keys/csp --superlink fed.example.org:9092
     """
     from covey.deploy.serve import csp
 

@@ -1,5 +1,5 @@
-"""Everything that determines a run, as one frozen dataclass and its tables. What computes it lives in `engines` and `rounds`."""
+"""Everything that determines a run, as one frozen dataclass and its tables, and the presets, which are plain tables.
 
-from covey.experiment.experiment import Experiment
-
-__all__ = ["Experiment"]
+What computes it lives in `engines` and `rounds`. Import `covey.experiment.experiment`: this package imports nothing, so that
+presets are read without torch.
+"""

@@ -194,17 +194,13 @@ def test_the_report_shows_who_learns_with_whom(tmp_path: Path, target: int, says
     ],
 )
 def test_the_command_line_says_what_is_wrong_in_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], settings: list[str], says: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: list[str], says: str
 ) -> None:
     (tmp_path / "small.toml").write_text(config.to_toml(small(pqfed(epsilon=10.0)).table()))
-    asked = [part for one in settings for part in ("--set", one)]
-    monkeypatch.setattr(
-        "sys.argv", ["covey", "run", str(tmp_path / "small.toml"), *asked, "--out", str(tmp_path / "r")]
-    )
-    with pytest.raises(SystemExit) as ended:
-        main()
+    sets = [part for one in settings for part in ("--set", one)]
+    code = main(["run", str(tmp_path / "small.toml"), *sets, "--out", str(tmp_path / "r")])
     last = capsys.readouterr().err.strip().splitlines()[-1]
-    assert ended.value.code == 2 and last.startswith("covey: ") and says in last
+    assert code == 2 and last.startswith("covey: ") and says in last
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,77 @@
+"""The commands about datasets: which are here, fetch one, verify it, write it as the folders of silos."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from covey.cli.options import Dataset, Sets, Source, comma_separated
+
+
+def list_() -> None:
+    """Which datasets are present, and where they were looked for."""
+    from covey.data.sources.store import Entry, inventory
+    from covey.report.format import size
+    from covey.report.text_table import terminal_width, text_table
+
+    def row(entry: Entry) -> list[str]:
+        state = ("embedded or generated" if not entry.paths else size(entry.bytes)) if entry.present else "-"
+        how = "" if entry.present else ("covey data get" if entry.fetchable else "by hand")
+        return [entry.name, state, how, entry.title]
+
+    entries = inventory()
+    print("\n".join(text_table([row(entry) for entry in entries], indent="  ", width=terminal_width())))
+    print(f"looked in {entries[0].folder} (COVEY_DATA sets the folder)")
+
+
+def check(name: Dataset) -> None:
+    """Decode a dataset and verify its shapes and checksums.
+
+    Of a file without a published checksum it says so.
+    """
+    from covey.data.sources.store import check
+
+    report = check(name)
+    shape = "×".join(map(str, report.shape))
+    counts = f"{report.train:,} training and {report.test:,} test samples of {shape}, {report.classes} classes"
+    print(f"{report.name}: {counts}")
+    for line in filter(None, (report.note, report.stand_in)):
+        print(f"  {line}")
+    for path, word in report.checksums:
+        print(f"  {path}: {word} checksum")
+
+
+def get(name: Dataset) -> None:
+    """Download a dataset, or go on with it, and verify it."""
+    from covey.data.sources.store import get
+    from covey.report.progress import Progress
+
+    with Progress(100, f"get {name}", unit="percent") as bar:
+        paths = get(
+            name, lambda file, done, total: bar.update(done=round(100 * done / total) if total else 0, note=file)
+        )
+    print("\n".join(map(str, paths)) if paths else f"{name} is generated or embedded: nothing to fetch")
+
+
+def export(
+    source: Source,
+    out: Annotated[Path, typer.Option("--out", help="Gets one folder per silo.")],
+    silos: Annotated[str, typer.Option(help="Names, for client 0, 1, …; none: silo-0, silo-1, … for all.")] = "",
+    set_: Sets = None,
+) -> None:
+    """A simulated federation as folders, to rehearse with.
+
+    Each folder holds train.npz (the client's samples, in the simulation's order) and test.npz. Example:
+
+        covey data export ifca-digits --silos north,south --out rehearsal/data
+    """
+    from covey.experiment.presets import table_of
+
+    table = table_of(source, set_ or [])
+
+    from covey.deploy.export import export
+    from covey.experiment.experiment import Experiment
+
+    print("\n".join(map(str, export(Experiment.of(table), out, comma_separated(silos)))))

@@ -1,0 +1,268 @@
+"""The commands that run experiments: run, resume, audit, reproduce, bench."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from covey.cli.interrupts import kept
+from covey.cli.options import (
+    Device,
+    Json,
+    Log,
+    Out,
+    Quiet,
+    Sets,
+    Source,
+    Sweeps,
+    comma_separated,
+    papers,
+    presets,
+    typed,
+)
+from covey.errors import CoveyError, nearest
+
+SAME_COMMAND = "what is finished is kept: the same command goes on"
+
+
+def run(
+    source: Source = "",
+    set_: Sets = None,
+    out: Out = None,
+    log: Log = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    sweep: Sweeps = None,
+    seeds: Annotated[int, typer.Option(min=0, metavar="N", help="So many seeds of every setting, side by side.")] = 0,
+    yes: Annotated[bool, typer.Option("--yes", help="With --sweep: yes, more than 500 runs.")] = False,
+) -> None:
+    """Run an experiment, or several, and write the report.
+
+    Without arguments: the main job, in about a minute. With --sweep or --seeds: every combination, compared on one page.
+    Examples:
+
+        covey run ifca-mnist --set training.rounds=20 --set seeds=3
+        covey run my.toml --out runs/first
+        covey run ifca-digits --sweep training.lr=0.1,0.01 --seeds 5
+    """
+    from covey.experiment.presets import table_of
+
+    table = table_of(source, set_ or [])
+    words = [source] * bool(source) + [f"--set={s}" for s in set_ or []]
+    if not sweep and not seeds:
+        _run(table, out, log or [], as_json, quiet, typed("covey run", words))
+        return
+    if log:
+        raise CoveyError("--log follows one run: leave it out of a sweep, or log the runs one by one")
+    words += [f"--sweep={s}" for s in sweep or []] + [f"--seeds={seeds}"] * bool(seeds)
+    _sweep(table, sweep or [], seeds, out, as_json, quiet, yes, typed("covey run", words))
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(help="The folder of an interrupted run.")],
+    log: Log = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on after an interruption, to the same result."""
+    from covey import loggers
+    from covey.report.terminal import show
+    from covey.results.folder import RunFolder
+    from covey.rounds.loop import run
+
+    experiment = RunFolder(folder).experiment()
+    callbacks, command = loggers.named(log or [], folder), typed("covey resume", [str(folder)])
+    with kept(f"finished rounds are kept: continue with `{command}`"):
+        result = run(experiment, out=folder, callbacks=callbacks, resume=True, quiet=quiet or as_json, command=command)
+    show(result, as_json)
+
+
+def audit(
+    source: Annotated[
+        str, typer.Argument(help="A TOML file, a preset, or the folder of a run.", autocompletion=presets)
+    ] = "",
+    set_: Sets = None,
+    matrix: Annotated[bool, typer.Option("--matrix", help="Algorithms × defences, one line each.")] = False,
+    algorithms: Annotated[str, typer.Option(help="With --matrix: e.g. `ifca,mingledpie`; none: seven of them.")] = "",
+    defences: Annotated[
+        str, typer.Option(help="With --matrix: e.g. `none,ldp,ckks,ldp+ckks`; none: six of them.")
+    ] = "",
+    out: Annotated[Path | None, typer.Option(help="Default `runs/audit-<algorithm or matrix>-<dataset>`.")] = None,
+    docs: Annotated[bool, typer.Option("--docs", help="Also keep the result in `docs/results`.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Every attack at once: what could leak × who might learn it.
+
+    From every vantage, with every attack that applies. Runs that are finished are not run again; interrupted ones go on. Examples:
+
+        covey audit ifca-digits
+        covey audit runs/ifca-digits-1
+        covey audit ifca-digits --matrix --algorithms ifca,mingledpie
+    """
+    from covey.experiment.presets import table_of
+
+    if (algorithms or defences) and not matrix:
+        raise CoveyError("--algorithms and --defences list what to compare: add --matrix")
+    table = table_of(_config_of(source) if source and Path(source).is_dir() else source, set_ or [])
+
+    from covey.audit.runs import DEFENDED, SURVEYED, store, survey, write
+    from covey.audit.runs import audit as audit_one
+    from covey.audit.text import lines
+    from covey.experiment.experiment import Experiment
+
+    experiment = Experiment.of(table)
+    subject = "matrix" if matrix else experiment.algorithm.name
+    folder = out or Path("runs") / f"audit-{subject}-{experiment.dataset.replace(':', '-')}"
+    words = [source] * bool(source) + [f"--set={s}" for s in set_ or []] + ["--matrix"] * matrix
+    words += [f"--algorithms={algorithms}"] * bool(algorithms) + [f"--defences={defences}"] * bool(defences)
+    command, silent = typed("covey audit", words), quiet or as_json
+    chosen = comma_separated(algorithms) or SURVEYED, comma_separated(defences) or DEFENDED
+    one_alone = (audit_one(e, folder, quiet=silent) for e in [experiment])
+    pending = survey(experiment, folder, *chosen, quiet=silent) if matrix else one_alone
+    audits = []
+    with kept(SAME_COMMAND):
+        for one in pending:
+            audits.append(one)
+            paths = write(audits, folder, command)  # after each: an interrupted comparison can be looked at
+    if docs:
+        store(audits, Path("docs"), folder.name, command)
+    print(paths[0].read_text(encoding="utf-8") if as_json else "\n".join([*lines(audits), "", f"page  {paths[1]}"]))
+
+
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="A paper (`covey reproduce` lists them).", autocompletion=papers)] = "",
+    table: Annotated[str, typer.Option(help="e.g. `table3`, `fig3`; none: list the paper's tables.")] = "",
+    dataset: Annotated[str, typer.Option(help="One of the table's datasets; none: its first.")] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="A variant of a few minutes.")] = False,
+    seeds: Annotated[int, typer.Option(min=0, metavar="N", help="Repetitions; 0: the table's own number.")] = 0,
+    device: Device = "auto",
+    workers: Annotated[int, typer.Option(min=0, metavar="N", help="Worker processes; 0: one per core on a CPU.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Default `runs/reproduce-<paper>`; holds the runs, too.")] = None,
+    docs: Annotated[
+        bool, typer.Option("--docs", help="Store the result in `docs/results` and write `docs/results.md`.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """A paper's table: its figures beside ours, claim by claim.
+
+    With a verdict per claim, as text, JSON and HTML. Runs that are finished are not run again; interrupted ones go on. Examples:
+
+        covey reproduce mingledpie
+        covey reproduce mingledpie --table table3 --dataset mnist --quick
+        covey reproduce --docs
+    """
+    from covey.papers import PAPERS, present
+    from covey.papers.harness import Options, reproduce
+
+    if not table and not docs:
+        _print_tables([paper] if paper else list(PAPERS))
+    elif table:
+        words = [paper, "--table", table, *(["--dataset", dataset] if dataset else []), *["--quick"] * quick]
+        command = typed("covey reproduce", [*words, *(["--seeds", str(seeds)] if seeds else [])])
+        folder = out or Path("runs") / f"reproduce-{paper}"
+        options = Options(folder, dataset, quick, seeds, device, workers, quiet or as_json)
+        with kept(SAME_COMMAND):
+            reproduction = reproduce(paper, table, options, command)
+        paths = present.write(reproduction, folder)
+        if docs:
+            present.store(reproduction, Path("docs"))
+        _print(reproduction.json(), [*present.lines(reproduction), str(paths[-1])], as_json)
+    if docs:
+        print(present.write_document(Path("docs")), file=sys.stderr)
+
+
+def bench(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="One benchmark, or all.")] = "",
+) -> None:
+    """The benchmarks, as ratios against peers in the same run.
+
+    Needs a source checkout and what `make bench` installs.
+    """
+    import subprocess
+
+    folder = Path(__file__).resolve().parents[3] / "benchmarks"
+    scripts = {p.stem.removeprefix("bench_"): p for p in sorted(folder.glob("bench_*.py"))}
+    if not scripts:
+        raise CoveyError("the benchmarks are part of the source checkout, not of the installed package: clone it first")
+    if name and name not in scripts:
+        raise CoveyError(f"unknown benchmark '{name}'{nearest(name, list(scripts))}")
+    for chosen in [name] if name else [script for script in scripts if not script.endswith("_gpu")]:
+        print(f"== {chosen}", flush=True)
+        process = subprocess.run([sys.executable, str(scripts[chosen]), *context.args], check=False)
+        if process.returncode:
+            raise CoveyError(f"benchmark '{chosen}' failed (exit {process.returncode})")
+
+
+def _run(table: dict[str, Any], out: Path | None, log: list[str], as_json: bool, quiet: bool, command: str) -> None:
+    from covey import loggers
+    from covey.experiment.experiment import Experiment
+    from covey.report.terminal import show
+    from covey.rounds.loop import run
+
+    experiment = Experiment.of(table)
+    folder = out or (Path(experiment.out) if experiment.out else _free_folder(experiment))
+    callbacks, again = loggers.named(log, folder), typed("covey resume", [str(folder)])
+    with kept(f"finished rounds are kept: continue with `{again}`"):
+        result = run(experiment, out=folder, callbacks=callbacks, quiet=quiet or as_json, command=command)
+    show(result, as_json)
+
+
+def _sweep(
+    table: dict[str, Any],
+    axes: list[str],
+    seeds: int,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+    yes: bool,
+    command: str,
+) -> None:
+    from covey.sweep.grid import sweep
+    from covey.sweep.text import lines
+
+    with kept(SAME_COMMAND):
+        result = sweep(table, axes, seeds, out, quiet=quiet or as_json, yes=yes, command=command)
+    _print(result.json(), lines(result), as_json)
+    if result.failed:
+        title, why = next(iter(result.failed.items()))
+        more = f" and {len(result.failed) - 1} more" if len(result.failed) > 1 else ""
+        raise CoveyError(f"{title}{more} failed ({why}); the others are kept, and the same command tries again")
+
+
+def _print(content: dict[str, Any], lines: Sequence[str], as_json: bool) -> None:
+    print(json.dumps(content, indent=1) if as_json else "\n".join(lines))
+
+
+def _print_tables(names: Sequence[str]) -> None:
+    from covey.papers.harness import tables
+    from covey.report.text_table import terminal_width, text_table
+
+    for name in names:
+        print(name)
+        rows = [
+            [label, f"{table.about} [{', '.join(d for d in table.datasets if d) or 'no data'}]"]
+            for label, table in tables(name).items()
+        ]
+        print("\n".join(text_table(rows, indent="  ", width=terminal_width())))
+
+
+def _config_of(folder: str) -> str:
+    from covey.results.folder import RunFolder
+
+    return str(RunFolder(Path(folder)).config)
+
+
+def _free_folder(experiment: Any) -> Path:
+    stem = f"{experiment.algorithm.name}-{experiment.dataset.replace(':', '-')}"
+    number = 1
+    while (Path("runs") / f"{stem}-{number}").exists():
+        number += 1
+    return Path("runs") / f"{stem}-{number}"

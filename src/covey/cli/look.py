@@ -1,0 +1,117 @@
+"""The commands that look at what there is: list, compare, ui."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from covey.errors import CoveyError, nearest
+from covey.experiment.presets import ABOUT, PRESETS
+from covey.names import OURS, Entry, Registry
+from covey.report.text_table import terminal_width, text_table
+
+# kind -> (family, module, variable) of its registries; imported when they are shown
+REGISTRIES = {
+    "algorithms": [("", "covey.algorithms", "ALGORITHMS")],
+    "attacks": [("", "covey.attacks", "ATTACKS")],
+    "defences": [("", "covey.defences", "DEFENCES")],
+    "encryptions": [("of sums", "covey.crypto.sealing", "SCHEMES"), ("of rows", "covey.crypto.blinded", "SCHEMES")],
+    "datasets": [("", "covey.data.sources", "SOURCES")],
+    "models": [("", "covey.models", "MODELS")],
+    "partitions": [("", "covey.data.partitions", "PARTITIONS")],
+}
+LISTS = (*REGISTRIES, "presets")
+READ = {"flat": "28×28", "image": "32×32×3", "tokens": "tokens"}  # the inputs that declared counts are for
+
+
+def kinds(incomplete: str) -> list[str]:
+    return [kind for kind in LISTS if kind.startswith(incomplete)]
+
+
+def list_(
+    what: Annotated[
+        str,
+        typer.Argument(
+            help=f"{', '.join(LISTS[:-1])} or {LISTS[-1]}; none: all.",
+            autocompletion=kinds,
+        ),
+    ] = "",
+) -> None:
+    """What there is, one line each.
+
+    Examples:
+
+        covey list
+        covey list presets
+    """
+    if what and what not in LISTS:
+        raise CoveyError(f"there is no list of '{what}'{nearest(what, LISTS)}")
+    for kind in [what] if what else LISTS:
+        if not what:
+            print(f"\n{kind}")
+        print("\n".join(text_table(_rows(kind), indent="  ", right=(1,) * (kind == "models"), width=terminal_width())))
+        for _, registry in _registries(kind):
+            for sentence in registry.broken:
+                print(f"covey: {sentence}", file=sys.stderr)
+
+
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("comparison.html"),
+) -> None:
+    """Runs side by side on one page, differences marked.
+
+    Example:
+
+        covey compare runs/ifca-digits-1 runs/mingledpie-digits-1
+    """
+    from covey.report.page import write_comparison
+    from covey.results.folder import RunFolder
+
+    for folder in folders:
+        RunFolder(folder).result_json()
+    print(write_comparison(folders, out))
+
+
+def ui(
+    folder: Annotated[Path, typer.Argument(help="The folder that holds your runs.")] = Path("runs"),
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="0: 8420, or any free one.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in the browser.")] = True,
+) -> None:
+    """A local page of your runs: live progress, reports.
+
+    Comparisons, too. It reads only, and answers this machine only.
+    """
+    from covey.ui.server import serve
+
+    serve(folder, port, browser)
+
+
+def _rows(kind: str) -> list[list[str]]:
+    """A line for each thing; of what another package brought, also which one that is."""
+    if kind == "presets":
+        return [[name, ABOUT[name]] for name in PRESETS]
+    entries = [(family, entry) for family, registry in _registries(kind) for entry in registry.entries]
+    if kind == "models":  # the smallest first
+        entries.sort(key=lambda pair: pair[1].declared.get("parameters", 0))
+        return [[entry.name, *_size(entry), _title(entry)] for _, entry in entries]
+    entries.sort(key=lambda pair: (pair[0], pair[1].name))
+    return [[entry.name, *([family] if family else []), _title(entry)] for family, entry in entries]
+
+
+def _registries(kind: str) -> list[tuple[str, Registry]]:
+    """(family, registry); only encryptions have families, and one name in two of them is two schemes."""
+    return [(family, getattr(import_module(module), name)) for family, module, name in REGISTRIES.get(kind, [])]
+
+
+def _title(entry: Entry) -> str:
+    return entry.title if entry.origin == OURS else f"{entry.title} [{entry.origin}]".strip()
+
+
+def _size(entry: Entry) -> list[str]:
+    count, layout = entry.declared.get("parameters"), str(entry.declared.get("layout"))
+    return [f"{count:,} parameters", f"for {READ.get(layout, layout)} and 10 classes"] if count else ["", ""]
