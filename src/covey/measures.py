@@ -28,6 +28,7 @@ class Measure:
     words: str = ""  # how to read it, in a sentence or two
     shown: str = LINE
     axes: tuple[str, str] = ("row", "col")  # of a matrix
+    beside: str = ""  # a sentence with the last values of other notes in braces; left out where one of them is missing
     alarm: float = math.inf  # a run that recorded as much ends with `warning`
     warning: str = ""  # "{}", or with a format "{:.1f}", stands for the largest value
 

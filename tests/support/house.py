@@ -96,13 +96,14 @@ def attributes_by_string(root: Path, fields: set[str]) -> list[Literal]:
 
 def registered() -> set[str]:
     """Every name that an experiment may write for a thing that covey brings."""
+    from covey.models.registry import MODELS
+
     from covey.algorithms import ALGORITHMS
     from covey.attacks import ATTACKS
     from covey.data.partitions.partitions import PARTITIONS
     from covey.data.sources.catalogue import SOURCES
     from covey.defences import DEFENCES
     from covey.experiment.experiment import ENCRYPTIONS
-    from covey.models.registry import MODELS
 
     return {*ALGORITHMS, *ATTACKS, *DEFENCES, *PARTITIONS, *SOURCES, *MODELS, *ENCRYPTIONS}
 

@@ -13,6 +13,7 @@ and, where it needs them,
     wants(state, client)                -> whether this client takes part in the next round (without it: all do)
     serves(state, client)               -> whether the model is for this client, so that it is evaluated there
     deployed(encryption)                -> itself as real parties run it: secret draws, longer keys
+    models(state)                       -> how many models there are, where neither one, nor one per cluster, nor per client
 
 What it is to others, it declares in class variables: see `Declaration`. All but `name` and `title` have defaults, and nothing
 outside an algorithm's own file knows it by name: admission, audit, reports and deployment ask `declaration(algorithm)`.
@@ -34,6 +35,7 @@ from torch import Tensor
 
 from covey.leaks import Given
 from covey.learn.work import Plan, Work
+from covey.measures import Measure
 from covey.randomness import generator
 
 Coroutine = Generator[Work | list[Work], Any, Any]
@@ -158,6 +160,7 @@ class Declaration:
     )
     gives: tuple[Given, ...] = ()  # what it hands out by design, beyond what its messages carry
     rounds_sent: int = 1  # rounds whose sums one broadcast may hold: messages grow with it
+    measures: Mapping[str, Measure] = field(default_factory=dict)  # what it notes about itself, and how to show it
 
 
 def declaration(algorithm: Any) -> Declaration:
@@ -165,6 +168,13 @@ def declaration(algorithm: Any) -> Declaration:
     declared = {f.name: getattr(algorithm, f.name) for f in fields(Declaration) if hasattr(algorithm, f.name)}
     known = {name: value for name, value in declared.items() if not isinstance(value, property)}
     return Declaration(**{**known, "label": known.get("label") or known["name"]})
+
+
+def models_of(algorithm: Any, state: Any, clients: int, clusters: int) -> int:
+    """How many models a run has trained: as the algorithm counts them, else by what it declares."""
+    if own := getattr(algorithm, "models", None):
+        return int(own(state))
+    return {"one": 1, "own": clients}.get(declaration(algorithm).trains, clusters)
 
 
 def wanted(algorithm: Algorithm, state: Any, clients: Iterable[int], method: str = "wants") -> list[int]:

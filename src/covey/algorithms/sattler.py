@@ -15,7 +15,7 @@ Similarities need all updates of a cluster at once: memory grows with the number
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -30,6 +30,7 @@ from covey.clustering.bipartition import bipartition, cosine_similarities, is_se
 from covey.errors import CoveyError
 from covey.leaks import EAVESDROPPER, IDENTITY, SERVER, Given
 from covey.learn.work import Train
+from covey.measures import Measure
 from covey.messages import message
 
 
@@ -86,6 +87,10 @@ class Sattler:
         Given(IDENTITY, (EAVESDROPPER,), "every message to a client names its node of the tree"),
     )
 
+    measures: ClassVar[Mapping[str, Measure]] = {
+        "clusters": Measure("Clusters", words="Leaves of the tree of clusters, which splits a leaf in two."),
+    }
+
     eps1: float = 0.0  # ε1; 0: a tenth of the largest ‖mean Δ‖ so far, the paper's rule of thumb
     eps2: float = 0.0  # ε2; 0: five times ε1, the middle of the 1 to 10 times that the paper suggests
     gamma: float = 0.7  # γ; 0.7: the halves must point apart (α < 0.02); 0: any similarity below 1 splits
@@ -104,6 +109,9 @@ class Sattler:
     def start(self, setting: Setting) -> ClusterTree:
         refuse_shared_layers("Sattler's CFL", setting)
         return ClusterTree((Node(NodeModel(setting.one_start(), 0)),), {})
+
+    def models(self, state: ClusterTree) -> int:
+        return sum(node.children is None for node in state.nodes)
 
     def broadcast(self, state: ClusterTree, client: int) -> NodeModel:
         return state.nodes[state.at(client)].sent

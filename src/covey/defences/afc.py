@@ -12,7 +12,7 @@ one step per round that batch is the one trained on. Constant Fisher information
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -21,12 +21,14 @@ import torch
 from torch import Tensor
 
 from covey.algorithms.contract import Client, Coroutine
+from covey.defences.contract import CLIPPING, NOISE_NORM
 from covey.defences.dp_sgd import batch_of, samples_of
 from covey.defences.ldp import add_noise, check_sensitivity, sensitivity_growth, step_sensitivity
 from covey.errors import CoveyError, nearest
 from covey.learn.work import Fisher, GradientNorms, Train
 from covey.ledger.calibration import check_budget, classic_sigma
 from covey.ledger.events import PRIVATE, GaussianRelease
+from covey.measures import Measure
 from covey.randomness import key, permutations
 
 SHAPES = ("fisher", "equal")
@@ -36,7 +38,9 @@ SMALLEST_CLIP = 1e-12  # a client whose gradients are all 0 still needs a bound 
 @dataclass(frozen=True)
 class AFC:
     name: ClassVar[str] = "afc"
+    label: ClassVar[str] = "AFC-CFL"
     title: ClassVar[str] = "noise by Fisher information, clipping by percentile of past gradients (AFC-CFL)"
+    measures: ClassVar[Mapping[str, Measure]] = {"clip": CLIPPING, "noise": NOISE_NORM}
 
     epsilon: float = 1.0  # per round, before α; inf: no noise
     delta: float = 1e-5

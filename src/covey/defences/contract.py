@@ -2,6 +2,8 @@
 
     train(me, work)    coroutine: yields the (changed) Train and any further work, returns the protected model
 
+It may declare a `label` (the name as its authors write it) and `measures` (what it notes with `me.note`, and how to show it).
+
 `defend` threads it through a client's coroutine; everything but training passes through untouched. So what an algorithm
 sends beside a trained model (a cluster choice, a sample count) is not protected by any of them: the ledger says so.
 """
@@ -13,6 +15,12 @@ from typing import Protocol
 from covey.algorithms.contract import Client, Coroutine
 from covey.algorithms.coroutines import in_step
 from covey.learn.work import Train, Work
+from covey.measures import NOISE, Measure
+
+CLIPPING = Measure(
+    "Clipping bound", "norm", "Largest norm of one contribution; longer ones are scaled down to it.", NOISE
+)
+NOISE_NORM = Measure("Noise", "norm", "Norm of the noise that a client adds in a round, mean over clients.", NOISE)
 
 
 class Defence(Protocol):

@@ -7,20 +7,25 @@ machine does both (Plan.clip, Plan.noise), so it costs one closed form for linea
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from covey.algorithms.contract import Client, Coroutine
+from covey.defences.contract import CLIPPING
 from covey.errors import CoveyError
 from covey.learn.work import Plan, Train
 from covey.ledger.calibration import check_delta
 from covey.ledger.events import SubsampledGaussian
+from covey.measures import Measure
 
 
 @dataclass(frozen=True)
 class DPSGD:
     name: ClassVar[str] = "dp_sgd"
+    label: ClassVar[str] = "DP-SGD"
     title: ClassVar[str] = "per-sample clipping and noise in every step (Abadi et al. 2016)"
+    measures: ClassVar[Mapping[str, Measure]] = {"clip": CLIPPING}
 
     clip: float = 1.0  # C; inf: no clipping, only without noise
     noise: float = 0.5  # σ, in units of C

@@ -14,17 +14,20 @@ ADP (Zhang et al., WACV 2021, as that paper runs it): σ · R^t in round t = 0, 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor
 
 from covey.algorithms.contract import Client, Coroutine
+from covey.defences.contract import CLIPPING, NOISE_NORM
 from covey.defences.dp_sgd import batch_of, check_clip, plan_clip, samples_of
 from covey.errors import CoveyError
 from covey.learn.work import Plan, Train
 from covey.ledger.calibration import check_budget, classic_sigma
 from covey.ledger.events import PUBLIC, GaussianRelease
+from covey.measures import Measure
 from covey.randomness import key, normals
 
 SENSITIVITIES = ("step", "round")
@@ -33,7 +36,9 @@ SENSITIVITIES = ("step", "round")
 @dataclass(frozen=True)
 class LDP:
     name: ClassVar[str] = "ldp"
+    label: ClassVar[str] = "LDP"
     title: ClassVar[str] = "clipped steps, one Gaussian noise on the round's model (common local DP)"
+    measures: ClassVar[Mapping[str, Measure]] = {"clip": CLIPPING, "noise": NOISE_NORM}
 
     epsilon: float = 1.0  # per round; inf: no noise
     delta: float = 1e-5
@@ -72,6 +77,7 @@ class LDP:
 @dataclass(frozen=True)
 class ADP(LDP):
     name: ClassVar[str] = "adp"
+    label: ClassVar[str] = "ADP"
     title: ClassVar[str] = "common local DP whose noise decays with the rounds (Zhang et al. 2021)"
 
     decay: float = 0.995  # R

@@ -16,6 +16,7 @@ from covey.learn.work import Train
 @dataclass(frozen=True)
 class Dropout:
     name: ClassVar[str] = "dropout"
+    label: ClassVar[str] = "Dropout"
     title: ClassVar[str] = "drops inputs of the last layer in training; no guarantee"
 
     rate: float = 0.1
@@ -31,6 +32,7 @@ class Dropout:
 @dataclass(frozen=True)
 class L2:
     name: ClassVar[str] = "l2"
+    label: ClassVar[str] = "L2"
     title: ClassVar[str] = "weight decay in training; no guarantee"
 
     weight_decay: float = 0.01

@@ -16,7 +16,7 @@ linking rows of two rounds: moved and turned blocks of coordinates, rows only wh
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -41,6 +41,7 @@ from covey.crypto.blinded.blinded import permutation, sealer, terms_for
 from covey.errors import CoveyError, nearest
 from covey.leaks import EAVESDROPPER, IDENTITY, LINKAGE, SERVER, Given
 from covey.learn.work import Compute, Train, Work
+from covey.measures import HIDDEN, QUANTILES, Measure
 
 DEPLOYED_BITS = 3072  # of a Paillier modulus: 128-bit security; what experiments run with by default is less
 MOST_BUCKETS = 32  # weights that a Paillier ciphertext holds at least
@@ -76,6 +77,19 @@ class FedCAPrivacy:
         ),
         Given(LINKAGE, (SERVER,), "it shuffles the rows itself"),
     )
+
+    measures: ClassVar[Mapping[str, Measure]] = {
+        "eigengap": Measure(
+            "Eigengap", "gap", "Gap between the eigenvalues that part the clusters; near 0, their number is a guess."
+        ),
+        "affinity_quantiles": Measure(
+            "Affinities",
+            "affinity",
+            "Quantiles of clients' similarity. If all are near 0 or near 1, γ does not fit.",
+            shown=QUANTILES,
+        ),
+        "order": Measure("Order of the rows", shown=HIDDEN),  # whose row is whose, for scoring
+    }
 
     alpha: float = 0.1  # α: clustering in round r has probability 1/(1 + αr); 0: every round
     every: int = 0  # > 0: clustering every so many rounds instead

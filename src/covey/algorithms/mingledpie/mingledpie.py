@@ -24,7 +24,7 @@ Reproduce: `covey reproduce mingledpie --table table3`.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar
@@ -42,6 +42,7 @@ from covey.crypto.identity_math import Reading, effective_rate
 from covey.crypto.sealing import sealing
 from covey.errors import CoveyError, nearest
 from covey.learn.work import Compute, Losses, Train, Work
+from covey.measures import MATRIX, Measure
 from covey.messages import message
 from covey.randomness import generator
 
@@ -75,6 +76,9 @@ class MingledUpdate:
     ]  # [d + k]: the model, then the indicator of the true cluster
 
 
+FEWER = "more clients per cluster or fewer clusters would help"
+
+
 @dataclass(frozen=True)
 class MingledPie:
     name: ClassVar[str] = "mingledpie"
@@ -84,6 +88,30 @@ class MingledPie:
     sealing: ClassVar[str] = "sums"
     sends: ClassVar[Messages] = (MingledSums,)
     replies: ClassVar[Messages] = (MingledUpdate,)
+
+    measures: ClassVar[Mapping[str, Measure]] = {
+        "condition": Measure(
+            "Condition of the counts",
+            "cond(H)",
+            "How much rebuilding may amplify errors: 1 is the best there is, and a singular H has none.",
+            alarm=100,
+            warning=f"rebuilding was ill-conditioned: cond(H) up to {{:.0f}}; {FEWER}",
+        ),
+        "noise_gain": Measure(
+            "Noise gain",
+            "gain",
+            "By how much rebuilding magnifies the noise that a plain average would have.",
+            alarm=10,
+            warning=f"rebuilding magnified noise up to {{:.1f}} times; {FEWER}",
+        ),
+        "mingled": Measure(
+            "Mingled membership counts",
+            words="Row a, column b: clients that showed set a and truly chose b, in the last round. "
+            "A strong diagonal rebuilds well.",
+            shown=MATRIX,
+            axes=("set", "true"),
+        ),
+    }
 
     rate: float = 0.5  # p: probability that another cluster joins a shown set
     threshold: int = 2  # T: a shown set has at least …

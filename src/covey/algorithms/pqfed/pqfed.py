@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -38,6 +38,7 @@ from covey.algorithms.pqfed.selection import select_groups
 from covey.clustering import collaborators
 from covey.errors import CoveyError, nearest
 from covey.leaks import IDENTITY, SERVER, Given
+from covey.measures import DISTANCES, GROUPS, HIDDEN, Measure
 
 STRATEGIES = ("strict", "lenient", "threshold", "top", "all", "incremental")
 SEPARATE = ("pqfed", "local", "mingledpie", "routing", "fedcaprivacy")  # have a protocol of their own, or none
@@ -50,6 +51,19 @@ class PQFed:
     title: ClassVar[str] = "clients with similar (noised) features train together, for one target or for each"
     encryptions: ClassVar[tuple[str, ...]] = ("none",)
     gives: ClassVar[tuple[Given, ...]] = (Given(IDENTITY, (SERVER,), "it selects who trains with whom"),)
+
+    measures: ClassVar[Mapping[str, Measure]] = {
+        "earth_movers": Measure(
+            "Earth mover's distance of the noised features",
+            shown=DISTANCES,
+            beside="They range over {distance_range}; sampling alone would give {range_by_chance}.",
+        ),
+        "collaborators": Measure("Recommended groups", words="Whom each client learns with.", shown=GROUPS),
+        "distance_range": Measure("Range of the distances", shown=HIDDEN),
+        "range_by_chance": Measure("Range that sampling alone would give", shown=HIDDEN),
+        "group_size": Measure("Size of the groups", "clients", "Clients that learn together, mean over the groups."),
+        "validation": Measure("Accuracy on what the target held back", words="The search stops at the first drop."),
+    }
 
     under: Any = "fedavg"  # what trains the group: a name, or a table with its fields
     target: int = 0  # -1: every client, with a group and a model of its own
@@ -108,6 +122,9 @@ class PQFed:
         targets = range(setting.clients) if self.target < 0 else [self.target]
         first = self.under.start(setting)
         return Collaboration("select", features, {t: [] for t in targets}, dict.fromkeys(targets, first))
+
+    def models(self, state: Collaboration) -> int:
+        return len(state.inner)
 
     @property
     def cost(self) -> float:
