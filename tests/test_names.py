@@ -105,7 +105,7 @@ def test_an_entry_point_stands_beside_covey_and_is_read_without_importing(packag
     assert (entry.title, entry.label, entry.origin) == ("an own one", "OWN", "theirs 1.2")
     assert "theirs" not in sys.modules
     assert ALGORITHMS.resolve("own").name == "own" and ALGORITHMS.label("own") == "OWN"
-    assert ALGORITHMS.name_of(ALGORITHMS["own"]) == ALGORITHMS.name_of(ALGORITHMS["own"]()) == "own"
+    assert names.name_of(ALGORITHMS["own"]) == names.name_of(ALGORITHMS["own"]()) == "own"
 
 
 def test_broken_entry_points_are_named_and_break_nothing(package: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_name_that_two_claim_must_be_written_out(package: Path) -> None:
     ):
         ALGORITHMS.resolve("ifca")
     assert ALGORITHMS.resolve("covey.algorithms.ifca:IFCA") is IFCA
-    assert ALGORITHMS.name_of(IFCA) == "covey.algorithms.ifca:IFCA"
+    assert names.name_of(IFCA) == "covey.algorithms.ifca:IFCA"
 
 
 def test_an_entry_point_must_be_called_as_its_thing(package: Path) -> None:
@@ -160,25 +160,26 @@ def test_what_cannot_be_resolved_is_one_sentence(package: Path, text: str, says:
 
 def test_a_path_and_back(package: Path) -> None:
     own: Any = ALGORITHMS.resolve("theirs:Own")
-    assert ALGORITHMS.name_of(own()) == "theirs:Own" and ALGORITHMS.label("theirs:Own") == "Own"
-    assert ALGORITHMS.name_of(IFCA()) == "ifca"
+    assert names.name_of(own()) == "theirs:Own" and ALGORITHMS.label("theirs:Own") == "Own"
+    assert names.name_of(IFCA()) == "ifca"
     assert "theirs:Own" not in ALGORITHMS
 
 
 def test_what_came_from_elsewhere_never_imports(package: Path) -> None:
+    fresh = Registry("algorithm", "covey.algorithms", "covey.algorithms")
     with pytest.raises(CoveyError, match="unknown algorithm"):
-        ALGORITHMS.installed("theirs:Own")
+        fresh.installed("theirs:Own")
     assert "theirs" not in sys.modules
-    ALGORITHMS.resolve("theirs:Own")
-    assert ALGORITHMS.installed("own").name == "own"
+    own = fresh.resolve("theirs:Own")
+    assert fresh.installed("own") is fresh.installed("theirs:Own") is own and fresh.installed("ifca") is IFCA
 
 
 def test_a_script_s_class_is_named_by_its_file(tmp_path: Path) -> None:
     script = tmp_path / "my_script.py"
     script.write_text(
-        f"from covey.algorithms import ALGORITHMS\nclass Own:\n    name = 'own'\n{METHODS}\n"
+        f"from covey.algorithms import ALGORITHMS\nfrom covey import names\nclass Own:\n    name = 'own'\n{METHODS}\n"
         "if __name__ == '__main__':\n"
-        "    path = ALGORITHMS.name_of(Own())\n"
+        "    path = names.name_of(Own())\n"
         "    assert path == 'my_script:Own', path\n"
         "    assert ALGORITHMS.resolve(path) is Own\n"
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from covey.errors import CoveyError, nearest
+from covey.names import Registry, name_of
 
 T = TypeVar("T")
 Table = dict[str, Any]
@@ -31,15 +32,16 @@ def build(cls: type[T], table: Mapping[str, Any], path: str = "") -> T:
     return cls(**values)
 
 
-def choose(registry: Mapping[str, type], table: Mapping[str, Any] | str, path: str) -> Any:
-    """An instance of the class that the table's `name` picks from a registry; its other keys are that class's fields."""
+def choose(registry: Registry, table: Mapping[str, Any] | str, path: str) -> Any:
+    """An instance of the class that the table's `name` names; its other keys are that class's fields."""
     rest = {"name": table} if isinstance(table, str) else dict(table)
     name = rest.pop("name", None)
     if not isinstance(name, str):
         raise CoveyError(f"{path}.name is missing: choose one of {', '.join(registry)}")
-    if name not in registry:
-        raise CoveyError(f"unknown {path} '{name}'{nearest(name, list(registry))}")
-    return build(registry[name], rest, path + ".")
+    kind = registry.resolve(name)
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        raise CoveyError(f"{path} '{name}' is no dataclass: fields are what a table can set")
+    return build(kind, rest, path + ".")
 
 
 def convert(value: Any, hint: Any, path: str) -> Any:
@@ -138,17 +140,21 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
     return merged
 
 
-def to_table(value: Any) -> Any:
-    """A dataclass as plain tables, `name` first where its class has one; what `build` and `choose` read back."""
+def to_table(value: Any, chosen: bool = True) -> Any:
+    """A dataclass as plain tables, what `build` and `choose` read back.
+
+    `chosen`: by a name, which then comes first. Of fields it is what is annotated with Any; other tables have no choice.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        name = getattr(type(value), "name", None)
-        named = {"name": name} if isinstance(name, str) else {}
-        inner = {f.name: to_table(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
-        return named | {k: v for k, v in inner.items() if v is not None}
+        fields = [f for f in dataclasses.fields(value) if f.init]
+        inner = {f.name: to_table(getattr(value, f.name), "Any" in str(f.type)) for f in fields}
+        if chosen and isinstance(getattr(type(value), "name", None), str):
+            inner = {"name": name_of(value)} | {k: v for k, v in inner.items() if k != "name"}
+        return {k: v for k, v in inner.items() if v is not None}
     if isinstance(value, tuple | list):
-        return [to_table(v) for v in value]
+        return [to_table(v, chosen) for v in value]
     if isinstance(value, Mapping):
-        return {k: to_table(v) for k, v in value.items()}
+        return {k: to_table(v, chosen) for k, v in value.items()}
     return value
 
 

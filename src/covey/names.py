@@ -30,6 +30,7 @@ from covey.errors import CoveyError, nearest
 
 OURS = "covey"
 MAIN = "__main__"
+_REGISTRIES: list[Registry] = []
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ class Registry(Mapping[str, Any]):
         self.package = package  # whose folder holds what covey brings
         self.group = group  # of entry points
         self.offers = offers  # what every thing of this kind must have
-        self._met: dict[str, Any] = {}  # things reached by path in this process, by their own name
+        self._met: dict[str, Any] = {}  # things reached by path in this process, by that path and by their own name
+        _REGISTRIES.append(self)
 
     # ------------------------------------------------------------ what there is
 
@@ -138,20 +140,17 @@ class Registry(Mapping[str, Any]):
         if text in self or ":" not in text:
             return self._load(self.entry(text))
         thing = self._checked(import_path(text, self.kind), text)
-        self._met[_own_name(thing) or text] = thing
+        self._met |= {text: thing, _own_name(thing) or text: thing}
         return thing
 
     def installed(self, name: str) -> Any:
         """The thing of a name that came from elsewhere: one that is registered, or that this process resolved itself before."""
         return self._load(self.entry(name)) if name in self or name not in self._met else self._met[name]
 
-    def name_of(self, thing: Any) -> str:
-        """What `resolve` reads back: its name where that is registered for this very thing, else its path."""
-        own = thing if isinstance(thing, type) else type(thing)
-        claims = self._claims.get(_own_name(own) or "", [])
-        if len(claims) == 1 and _loaded(claims[0].path) is own:
-            return claims[0].name
-        return path_of(own)
+    def knows(self, kind: type) -> bool:
+        """Whether the name of this class is registered, for this very class and no other."""
+        claims = self._claims.get(_own_name(kind) or "", [])
+        return len(claims) == 1 and _loaded(claims[0].path) is kind
 
     def _load(self, entry: Entry) -> Any:
         thing = self._checked(import_path(entry.path, self.kind), entry.path)
@@ -169,6 +168,12 @@ class Registry(Mapping[str, Any]):
 
     def _hint(self, name: str) -> str:
         return f" (one of your own is written package.module:{name.rpartition('.')[2]})" if "." in name else ""
+
+
+def name_of(thing: Any) -> str:
+    """What `resolve` reads back, of an object or a class: its name where that is registered for it, else its path."""
+    kind: Any = thing if isinstance(thing, type) else type(thing)
+    return str(kind.name) if any(registry.knows(kind) for registry in _REGISTRIES) else path_of(kind)
 
 
 def import_path(path: str, kind: str) -> Any:

@@ -23,7 +23,8 @@ from covey.attacks.observe import check_vantage
 from covey.audit.matrix import Audit, Watch, fill
 from covey.defences import DEFENCES
 from covey.errors import CoveyError, nearest
-from covey.experiment.experiment import ENCRYPTIONS, Experiment
+from covey.experiment import encryptions
+from covey.experiment.experiment import Experiment
 from covey.report.progress import Progress
 from covey.results.folder import RunFolder
 from covey.rounds.completion import complete
@@ -143,7 +144,7 @@ def combinations(experiment: Experiment, algorithms: Sequence[str], protections:
     for name in algorithms:
         for protection in protections:
             defence, encryption = _protection(protection)
-            if encryption not in ALGORITHMS[name].encryptions:  # type: ignore[attr-defined]
+            if encryption not in encryptions.able(ALGORITHMS[name]):
                 continue
             kept = base["algorithm"] if base["algorithm"]["name"] == name else {"name": name}
             own = base.get("defence") or {}
@@ -158,12 +159,12 @@ def _protection(words: str) -> tuple[str, str]:
     """(defence, encryption) of "none", "ldp", "ckks" or "ldp+ckks"."""
     defence, encryption = "", "none"
     for word in words.split("+"):
-        if word in ENCRYPTIONS:
+        if word in encryptions.known():
             encryption = word
         elif word in DEFENCES:
             defence = word
         else:
-            raise CoveyError(f"unknown defence '{word}'{nearest(word, [*DEFENCES, *ENCRYPTIONS])}")
+            raise CoveyError(f"unknown defence '{word}'{nearest(word, [*DEFENCES, *encryptions.known()])}")
     return defence, encryption
 
 

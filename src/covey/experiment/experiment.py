@@ -13,14 +13,15 @@ from covey.attacks import ATTACKS
 from covey.data.partitions import PARTITIONS
 from covey.defences import DEFENCES
 from covey.errors import CoveyError, nearest
+from covey.experiment import encryptions
 from covey.experiment.deployment import SILOS, Deployment, Silos
 from covey.experiment.exposure import Exposure
 from covey.experiment.participation import Participation
 from covey.learn.work import Plan
 from covey.models import MODELS
+from covey.names import Registry
 
 ENGINES = ("simulate", "ray")
-ENCRYPTIONS = ("none", "ckks", "bfv", "paillier")
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ class Experiment:
     participation: Participation = field(default_factory=Participation)
     exposure: Exposure = field(default_factory=Exposure)
     defence: Any = None
-    encryption: str = "none"
+    encryption: str = encryptions.PLAIN
     attacks: tuple[Any, ...] = ()
     evaluation: Evaluation = field(default_factory=Evaluation)
     seed: int = 0
@@ -160,15 +161,8 @@ class Experiment:
             )
         if self.seeds < 1 or self.seed < 0:
             raise CoveyError("seed must not be negative and seeds must be at least 1")
-        if self.model not in MODELS:
-            raise CoveyError(f"unknown model '{self.model}'{nearest(self.model, list(MODELS))}")
-        if self.encryption not in ENCRYPTIONS:
-            raise CoveyError(f"unknown encryption '{self.encryption}'{nearest(self.encryption, ENCRYPTIONS)}")
-        if self.encryption not in self.algorithm.encryptions:
-            able = ", ".join(self.algorithm.encryptions)
-            raise CoveyError(
-                f"{self.algorithm.name} cannot run with encryption = '{self.encryption}'; it can with: {able}"
-            )
+        MODELS.resolve(self.model)
+        encryptions.check(self.algorithm, self.encryption)
         if self.dataset == SILOS:
             self.silos.check()
         if self.deployment.min_silos > self.clients:
@@ -207,7 +201,7 @@ class Experiment:
         return config.to_toml(self.table())
 
 
-def _chosen(registry: Mapping[str, type], value: Any, key: str) -> Any:
+def _chosen(registry: Registry, value: Any, key: str) -> Any:
     """What a name or a table picks from the registry; an object of the user's own passes as it is."""
     if isinstance(value, str | Mapping):
         return config.choose(registry, value, key)

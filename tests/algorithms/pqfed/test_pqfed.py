@@ -298,7 +298,7 @@ def test_without_the_target_the_next_round_asks_again() -> None:
         ({"strategy": "stric"}, "did you mean 'strict'"),
         ({"sensitivity": "none"}, "public, data"),
         ({"ground": "x"}, "centroid, label"),
-        ({"under": "pqfed"}, "unknown algorithm.under"),
+        ({"under": "pqfed"}, "algorithm.under is 'pqfed', which has a protocol of its own"),
         ({"under": {"name": "fedprox", "nu": 1.0}}, "algorithm.under.nu"),
         ({"threshold": 0.0}, "share of the largest"),
         ({"k": 1}, "algorithm.k is 1"),

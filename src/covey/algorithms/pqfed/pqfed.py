@@ -289,8 +289,10 @@ def _underneath(given: Any) -> Any:
     """The algorithm that trains a group, from its name or its table."""
     from covey.algorithms import ALGORITHMS  # this one is in it, too
 
-    known = {name: cls for name, cls in ALGORITHMS.items() if name not in SEPARATE}
-    return config.choose(known, given, "algorithm.under") if isinstance(given, str | dict) else given
+    under = config.choose(ALGORITHMS, given, "algorithm.under") if isinstance(given, str | dict) else given
+    if under.name in SEPARATE:
+        raise CoveyError(f"algorithm.under is '{under.name}', which has a protocol of its own or none: choose another")
+    return under
 
 
 def _desk(server: Server, size: int) -> Server:

@@ -50,7 +50,12 @@ class Mixer(Protocol):
 
 def generate_keys(scheme: str, bound: float = 16.0, terms: int = 1024) -> bytes:
     """Fresh keys for vectors within `±bound` of which at most `terms` are added; fewer and smaller: more precise."""
-    return bytes(_module(scheme).generate_keys(bound, terms))
+    keys = bytes(_module(scheme).generate_keys(bound, terms))
+    if _module(read_description(keys)["scheme"]) is not _module(scheme):
+        raise CoveyError(
+            f"Encryption '{scheme}' gives keys of a scheme that is known already: give it a name of its own."
+        )
+    return keys
 
 
 def sealer(keys: bytes) -> Sealer:

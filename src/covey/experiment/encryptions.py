@@ -1,0 +1,45 @@
+"""Which encryptions an algorithm runs under: those of the family that it declares as `sealing`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from covey.crypto import blinded, sealing
+from covey.errors import CoveyError, nearest
+
+PLAIN = "none"
+FAMILIES = {"sums": sealing.SCHEMES, "rows": blinded.SCHEMES}
+
+
+def known() -> tuple[str, ...]:
+    """The names of all encryptions there are."""
+    return tuple(dict.fromkeys([PLAIN, *(name for family in FAMILIES.values() for name in family)]))
+
+
+def able(algorithm: Any) -> tuple[str, ...]:
+    """The names of those that an algorithm (or its class) can run under; a class without `sealing` may list them itself."""
+    if family := getattr(algorithm, "sealing", ""):
+        return tuple(_family(algorithm, family))
+    return tuple(getattr(algorithm, "encryptions", (PLAIN,)))
+
+
+def check(algorithm: Any, encryption: str) -> None:
+    """Refuses an encryption that is not there, or that the algorithm cannot use; imports one that is named by its path."""
+    names = able(algorithm)
+    if encryption in names:
+        return
+    family = getattr(algorithm, "sealing", "")
+    if ":" in encryption and family:
+        _family(algorithm, family).resolve(encryption)
+        return
+    if ":" not in encryption and encryption not in known():
+        raise CoveyError(f"unknown encryption '{encryption}'{nearest(encryption, known())}")
+    raise CoveyError(f"{algorithm.name} cannot run with encryption = '{encryption}'; it can with: {', '.join(names)}")
+
+
+def _family(algorithm: Any, family: str) -> Any:
+    if family not in FAMILIES:
+        raise CoveyError(
+            f"{algorithm.name} declares sealing = {family!r}: expected one of {', '.join(FAMILIES)}, or nothing"
+        )
+    return FAMILIES[family]
