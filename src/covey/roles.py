@@ -40,6 +40,19 @@ class Bounds:
     part: Callable[[Any], None]  # refuses a message inside a message that may not stand there
 
 
+def _nothing_sealed(sealed: bytes, length: int) -> None:
+    raise CoveyError("is sealed, and no key was agreed on")
+
+
+def _nothing_inside(part: Any) -> None:
+    raise CoveyError(f"holds a {type(part).__name__}, and nothing may stand there")
+
+
+NOTHING_AGREED = Bounds(
+    0, 0, 0, _nothing_sealed, _nothing_inside
+)  # for messages whose fields need no sizes to be checked
+
+
 class Role:
     """What one field carries. `words` end the sentence "a message with …"."""
 
@@ -265,8 +278,8 @@ class Payload(Role):
     words = "signed bytes"
 
     def check(self, value: Any, bounds: Bounds) -> None:
-        if type(value) is not bytes or not value:
-            raise CoveyError(f"is a {type(value).__name__}, expected bytes" if value else "is empty")
+        if type(value) is not bytes:
+            raise CoveyError(f"is a {type(value).__name__}, expected bytes")
 
 
 class Part(Role):
@@ -369,6 +382,16 @@ def _within(value: Any, wanted: tuple[type[Role], ...]) -> Iterator[tuple[Role, 
 
 
 # ---------------------------------------------------------------- checks
+
+
+def check(message: Any, bounds: Bounds) -> None:
+    """Refuses, with a CoveyError that names the field, a message that an honest sender cannot have sent."""
+    kind: type = type(message)
+    for name, role in of(kind).items():
+        try:
+            role.check(getattr(message, name), bounds)
+        except CoveyError as e:
+            raise CoveyError(f"{kind.__name__}.{name} {e}") from e
 
 
 def refuse_infinite(value: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.crypto.signatures import Signed, Signer, Verifier, canonical
+from covey.crypto.signatures import Envelope, Signer, Verifier, canonical
 from covey.errors import CoveyError
 
 
@@ -158,4 +158,4 @@ def test_fields_do_not_run_into_each_other(a: str, b: str, c: str, d: str) -> No
 
 def test_signed_is_plain_data(ann: Signer) -> None:
     message = ann.sign(b"model", "upload", 3)
-    assert Signed(**vars(message)) == message
+    assert Envelope(**vars(message)) == message

@@ -12,6 +12,7 @@ and, where it needs them,
     answer(server, message)             -> what a further server answers to a message, at its own desk
     wants(state, client)                -> whether this client takes part in the next round (without it: all do)
     serves(state, client)               -> whether the model is for this client, so that it is evaluated there
+    awaits(state)                       -> which of its `replies` may come in the next round (without it: any)
     deployed(encryption)                -> itself as real parties run it: secret draws, longer keys
     models(state)                       -> how many models there are, where neither one, nor one per cluster, nor per client
 
@@ -148,6 +149,7 @@ class Declaration:
     label: str = ""  # as its authors write it; else its name
     sends: Messages = ()  # what a client may get
     replies: Messages = ()  # what a client may return
+    parts: Messages = ()  # what may stand inside a reply that holds other messages
     asks: Messages = ()  # what further servers may be asked …
     answers: Messages = ()  # … and may answer
     server: str = "server"  # the party that clients talk to, as views and keys name it
@@ -181,6 +183,12 @@ def wanted(algorithm: Algorithm, state: Any, clients: Iterable[int], method: str
     """The clients that the algorithm's optional `wants` (or `serves`) names; without such a method all."""
     asked = getattr(algorithm, method, None)
     return [int(i) for i in clients if asked is None or asked(state, int(i))]
+
+
+def awaited(algorithm: Algorithm, state: Any) -> Messages:
+    """The message classes that a client may return in the next round; none: nothing is declared."""
+    asked = getattr(algorithm, "awaits", None)
+    return tuple(asked(state)) if asked else declaration(algorithm).replies
 
 
 def own_keys(keys: Mapping[str, Any], client: int) -> dict[str, Any]:

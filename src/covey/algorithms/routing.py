@@ -18,9 +18,7 @@ from torch import Tensor
 
 from covey import roles
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
-from covey.algorithms.mingledpie import rebuild
-from covey.algorithms.mingledpie.mingledpie import sealer_of
-from covey.algorithms.mingledpie.rebuild import Rebuilt
+from covey.algorithms.rebuild import Rebuilt, mingled_means, rebuild_models, recall
 from covey.crypto.sealing import sealing
 from covey.learn.work import Compute, Losses, Train, Work
 from covey.messages import message
@@ -89,18 +87,18 @@ class Routing:
     def _models(self, me: Client, message: RoutedSums) -> Generator[Work, Any, Tensor]:
         if not message.sums:
             return me.setting.start
-        found = yield Compute("decrypt", _open_means, (me.keys["sealing"], message, me.setting), shared=True)
-        return (yield from rebuild.remembered(me, found))
+        rebuilt = yield Compute("decrypt", _open_means, (me.keys["sealing"], message, me.setting), shared=True)
+        return (yield from recall(me, rebuilt))
 
 
 def _seal_blocks(keys: bytes, model: Tensor, choice: int, clusters: int) -> list[bytes]:
     block = np.append(model.cpu().numpy().astype(np.float64), 1.0)
-    return [sealer_of(keys).seal(block if b == choice else np.zeros_like(block)) for b in range(clusters)]
+    return [sealing.sealer_of(keys).seal(block if b == choice else np.zeros_like(block)) for b in range(clusters)]
 
 
 def _open_means(keys: bytes, message: RoutedSums, setting: Setting) -> Rebuilt:
-    opened = np.stack([sealer_of(keys).open(one) for one in message.sums])  # [k, d + 1]
+    opened = np.stack([sealing.sealer_of(keys).open(one) for one in message.sums])  # [k, d + 1]
     sums, counts = opened[:, :-1], sealing.whole_counts(opened[:, -1])
-    means, known = rebuild.mingled_means(sums, counts)
+    means, known = mingled_means(sums, counts)
     mean = None if bool(setting.personal.all()) else sums.sum(0) / counts.sum()
-    return rebuild.rebuilt(means, known, setting, mean)
+    return rebuild_models(means, known, setting, mean)

@@ -3,9 +3,9 @@
 Ed25519 over canonical bytes: a fixed first line, then every field with its length before it, so that no two messages
 have the same bytes and no signature made for one purpose counts for another. The payload enters as its SHA-256.
 
-A verifier refuses, in this order: unknown senders, wrong signatures, another purpose or round, messages that are too
-old or too far in the future, and nonces it has seen. It remembers nonces only as long as their messages are fresh
-enough to pass, and never accepts a timestamp from before the last thing it forgot, even if its clock is set back.
+A verifier refuses, in this order: fields of the wrong kind, unknown senders, wrong signatures, another purpose or round,
+messages that are too old or too far in the future, and nonces it has seen. It remembers nonces only as long as their messages
+are fresh enough to pass, and never accepts a timestamp from before the last thing it forgot, even if its clock is set back.
 """
 
 from __future__ import annotations
@@ -15,28 +15,31 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-
+from covey import roles
 from covey.errors import CoveyError
+from covey.messages import message
+
+if TYPE_CHECKING:  # envelopes also pass where nothing is signed, and there `cryptography` is not needed
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 _DOMAIN = b"covey signed message 1\n"
 _NONCE = 16
 
 
+@message
 @dataclass(frozen=True)
-class Signed:
+class Envelope:
     """A payload with what its sender vouches for."""
 
-    sender: str
-    purpose: str  # what the message is, e.g. "fedcaprivacy/upload"
-    round: int
-    timestamp: int  # milliseconds since 1970, by the sender's clock
-    nonce: bytes
-    payload: bytes
-    signature: bytes
+    sender: Annotated[str, roles.Plain(str)]
+    purpose: Annotated[str, roles.Plain(str)]  # what the message is, e.g. "fedcaprivacy/upload"
+    round: Annotated[int, roles.Plain(int)]
+    timestamp: Annotated[int, roles.Plain(int)]  # milliseconds since 1970, by the sender's clock
+    nonce: Annotated[bytes, roles.Plain(bytes)]
+    payload: Annotated[bytes, roles.Payload]
+    signature: Annotated[bytes, roles.Plain(bytes)]  # empty where a protocol runs in the clear, without keys
 
 
 def canonical(sender: str, purpose: str, round: int, timestamp: int, nonce: bytes, payload: bytes) -> bytes:
@@ -66,18 +69,24 @@ class Signer:
 
     @classmethod
     def generate(cls, sender: str, clock: Callable[[], float] = time.time) -> Signer:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
         return cls(sender, Ed25519PrivateKey.generate().private_bytes_raw(), clock)
 
     @property
     def public(self) -> bytes:
         """32 bytes to hand to every verifier."""
-        return Ed25519PrivateKey.from_private_bytes(self.secret).public_key().public_bytes_raw()
+        return self._key().public_key().public_bytes_raw()
 
-    def sign(self, payload: bytes, purpose: str, round: int) -> Signed:
+    def sign(self, payload: bytes, purpose: str, round: int) -> Envelope:
         timestamp, nonce = int(self.clock() * 1000), secrets.token_bytes(_NONCE)
-        message = canonical(self.sender, purpose, round, timestamp, nonce, payload)
-        signature = Ed25519PrivateKey.from_private_bytes(self.secret).sign(message)
-        return Signed(self.sender, purpose, round, timestamp, nonce, payload, signature)
+        content = canonical(self.sender, purpose, round, timestamp, nonce, payload)
+        return Envelope(self.sender, purpose, round, timestamp, nonce, payload, self._key().sign(content))
+
+    def _key(self) -> Ed25519PrivateKey:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        return Ed25519PrivateKey.from_private_bytes(self.secret)
 
 
 @dataclass
@@ -95,7 +104,7 @@ class Verifier:
     seen: dict[str, dict[str, int]] = field(default_factory=dict)
     horizon: int = 0  # milliseconds; nothing from before is ever accepted, since its nonces are forgotten
 
-    def accept(self, signed: Signed, purpose: str, round: int) -> bytes:
+    def accept(self, signed: Envelope, purpose: str, round: int) -> bytes:
         """The payload, or a CoveyError that says why not. Only an accepted message changes the memory."""
         now = int(self.clock() * 1000)
         self._check_signature(signed)
@@ -121,7 +130,11 @@ class Verifier:
         self.seen.setdefault(signed.sender, {})[signed.nonce.hex()] = signed.timestamp
         return signed.payload
 
-    def _check_signature(self, signed: Signed) -> None:
+    def _check_signature(self, signed: Envelope) -> None:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        roles.check(signed, roles.NOTHING_AGREED)
         if signed.sender not in self.keys:
             raise CoveyError(f"unknown sender '{signed.sender}'; register its public key first")
         wrong = CoveyError(
@@ -130,10 +143,10 @@ class Verifier:
         if len(signed.nonce) != _NONCE or not (0 <= signed.round < 2**63 and 0 <= signed.timestamp < 2**63):
             raise wrong
         try:
-            message = canonical(
+            content = canonical(
                 signed.sender, signed.purpose, signed.round, signed.timestamp, signed.nonce, signed.payload
             )
-            Ed25519PublicKey.from_public_bytes(self.keys[signed.sender]).verify(signed.signature, message)
+            Ed25519PublicKey.from_public_bytes(self.keys[signed.sender]).verify(signed.signature, content)
         except (InvalidSignature, ValueError):
             raise wrong from None
 

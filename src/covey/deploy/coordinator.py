@@ -193,7 +193,7 @@ class Coordinator:
             ]
             for i in waiting:
                 got.wire += self.office.send(open_letters, f"client:{i}", "round", round, outgoing[i])
-            self._await(open_letters, round, got)
+            self._await(open_letters, round, state, got)
             missing = [i for i in asked if i not in got.told and i not in got.failed]
             enough = max(1, self.deployment.min_silos)
             if got.failed and not got.told and not missing:
@@ -215,7 +215,7 @@ class Coordinator:
             self.transcript.add(round, f"client:{i}", self.role, got.told[i].reply)
         return got
 
-    def _await(self, letters: dict[str, Sent], round: int, got: Round) -> None:
+    def _await(self, letters: dict[str, Sent], round: int, state: Any, got: Round) -> None:
         """Until every letter is answered, its silo is gone, or the round's time is up."""
         until = time.monotonic() + self.deployment.round_seconds
         looked = 0.0
@@ -227,7 +227,7 @@ class Coordinator:
                     _, told = self.office.open(sent, data)
                     if not isinstance(told, Told):
                         raise CoveyError(f"found a {type(told).__name__}, expected the reply to a round")
-                    admit(self.algorithm, self.setting, self.keys, told.reply)
+                    admit(self.algorithm, state, self.setting, self.keys, told.reply)
                     got.told[client] = told if _is_share(told.accuracy) else Told(told.reply, None)
                     got.up += size(told.reply)
                     got.wire += len(data or b"")

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.algorithms.contract import Setting
-from covey.algorithms.fedcaprivacy.envelopes import Envelope
-from covey.crypto.signatures import Signed, Signer, Verifier
+from covey.crypto.signatures import Envelope, Signer, Verifier
 from covey.errors import CoveyError
 from covey.messages import decode, encode, message
 
@@ -83,8 +82,7 @@ class Post:
         """(the letter's bytes, its number)."""
         number = secrets.token_hex(8)
         payload = encode(Letter(run, kind, receiver, number, answers, body))
-        signed = self._signer.sign(payload, PURPOSE, round)
-        return encode(Envelope(**vars(signed))), number
+        return encode(self._signer.sign(payload, PURPOSE, round)), number
 
     def read(self, data: bytes) -> Opened:
         """A letter to this party by somebody it knows, seen for the first time; else a CoveyError that says what is wrong."""
@@ -94,9 +92,9 @@ class Post:
                 "raise deployment.max_megabytes if it was meant"
             )
         envelope = decode(data)
-        if not isinstance(envelope, Envelope) or not _well_formed(envelope):
+        if not isinstance(envelope, Envelope):
             raise CoveyError("what came is not a letter")
-        payload = self._verifier.accept(Signed(**vars(envelope)), PURPOSE, envelope.round)
+        payload = self._verifier.accept(envelope, PURPOSE, envelope.round)
         letter = decode(payload)
         if not isinstance(letter, Letter) or not isinstance(letter.run, str):
             raise CoveyError(f"'{envelope.sender}' signed something that is not a letter")
@@ -128,14 +126,3 @@ def largest_message(setting: Setting, max_megabytes: float, history: int = 1) ->
         return int(max_megabytes * 1e6)
     k, d = setting.start.shape
     return BYTES_PER_NUMBER * (k + 1) * (d + k) * history + SPARE_BYTES
-
-
-def _well_formed(envelope: Envelope) -> bool:
-    texts = (envelope.sender, envelope.purpose)
-    blobs = (envelope.nonce, envelope.payload, envelope.signature)
-    numbers = (envelope.round, envelope.timestamp)
-    return (
-        all(isinstance(t, str) for t in texts)
-        and all(isinstance(b, bytes) for b in blobs)
-        and all(type(n) is int and n >= 0 for n in numbers)
-    )

@@ -14,7 +14,7 @@ import torch
 from covey.algorithms.contract import Client, Server, Setting, make_keys
 from covey.algorithms.mingledpie import mingledpie
 from covey.algorithms.mingledpie.mingledpie import MingledPie, MingledSums, MingledUpdate
-from covey.algorithms.mingledpie.rebuild import rebuilt, remembered
+from covey.algorithms.rebuild import rebuild_models, recall
 from covey.algorithms.routing import Routing
 from covey.attacks.contract import Finding, Knowledge, Truth, View
 from covey.crypto.identity_math import guess_accuracy
@@ -181,11 +181,11 @@ def test_sets_are_remembered_per_identity_or_redrawn() -> None:
 def test_a_cluster_that_empties_keeps_its_model_and_hosts_store_it_once() -> None:
     made = setting()
     memory: dict[int, dict[str, Any]] = {0: {}, 1: {}}
-    full = rebuilt(np.arange(12.0).reshape(3, 4), [True] * 3, made)
-    lost = rebuilt(np.ones((3, 4)), [True, False, True], made)
+    full = rebuild_models(np.arange(12.0).reshape(3, 4), [True] * 3, made)
+    lost = rebuild_models(np.ones((3, 4)), [True, False, True], made)
 
     def models(i: int, found: Any) -> torch.Tensor:
-        turn = remembered(client(made, {"clients": {}}, i, memory=memory[i]), found)
+        turn = recall(client(made, {"clients": {}}, i, memory=memory[i]), found)
         try:
             work = next(turn)
             assert isinstance(work, Compute)

@@ -16,25 +16,12 @@ from numpy.typing import NDArray
 
 from covey import roles
 from covey.crypto.blinded import blinded
+from covey.crypto.signatures import Envelope, Signer, Verifier
 from covey.errors import CoveyError
 from covey.messages import message
 
 UPLOAD, CLUSTER = "fedcaprivacy/upload", "fedcaprivacy/cluster"
 _YEARS = 10 * 365 * 86400.0
-
-
-@message
-@dataclass(frozen=True)
-class Envelope:
-    """Sealed bytes with what their sender vouches for: `crypto.signatures.Signed`, without its import."""
-
-    sender: Annotated[str, roles.Plain(str)]
-    purpose: Annotated[str, roles.Plain(str)]
-    round: Annotated[int, roles.Plain(int)]
-    timestamp: Annotated[int, roles.Plain(int)]
-    nonce: Annotated[bytes, roles.Plain(bytes)]
-    payload: Annotated[bytes, roles.Payload]
-    signature: Annotated[bytes, roles.Plain(bytes)]  # empty where nothing is encrypted
 
 
 @message
@@ -62,8 +49,6 @@ def issue_keys(scheme: str, clients: int, bits: int, terms: int = 1, fast: bool 
     common: dict[str, Any] = {"csp": csp_sealing, "opening": opening}
     bs: dict[str, Any] = {"csp": csp_sealing, "participants": sealing}
     if scheme != "none":
-        from covey.crypto.signatures import Signer
-
         signers = {i: Signer.generate(f"client:{i}") for i in range(clients)}
         server = Signer.generate("bs")
         common |= {"bs": server.public, "own": {i: {"signing": s.secret} for i, s in signers.items()}}
@@ -75,7 +60,7 @@ def seal_model(keys: Mapping[str, Any], me: int, round: int, model: Any) -> Enve
     return sign(keys, f"client:{me}", UPLOAD, round, blinded.sealer(keys["csp"]).seal(model))
 
 
-def padded(keys: Mapping[str, Any], model: Any, start: Any, random: np.random.Generator) -> NDArray[np.float64]:
+def pad_model(keys: Mapping[str, Any], model: Any, start: Any, random: np.random.Generator) -> NDArray[np.float64]:
     """The model filled up to whole blocks with noise of the size of its update: zeros there would show the CSP which of the
     moved blocks is the last one, with the output biases in it.
     """
@@ -97,27 +82,23 @@ def open_package(keys: Mapping[str, Any], package: Package, round: int) -> NDArr
 def sign(keys: Mapping[str, Any], sender: str, purpose: str, round: int, payload: bytes) -> Envelope:
     if "signing" not in keys:
         return Envelope(sender, purpose, round, 0, b"", payload, b"")
-    from covey.crypto.signatures import Signer
 
-    return Envelope(**vars(Signer(sender, keys["signing"]).sign(payload, purpose, round)))
+    return Signer(sender, keys["signing"]).sign(payload, purpose, round)
 
 
-def accept(verifier: Any, envelope: Envelope, purpose: str, round: int) -> bytes:
+def accept(verifier: Verifier | None, envelope: Envelope, purpose: str, round: int) -> bytes:
     """The payload, if the signature, purpose and round are right; without encryption purpose and round only."""
     if verifier is None:
         if (envelope.purpose, envelope.round) != (purpose, round):
             raise CoveyError(f"found {envelope.purpose!r} of round {envelope.round}, expected {purpose!r} of {round}")
         return envelope.payload
-    from covey.crypto.signatures import Signed
 
-    payload: bytes = verifier.accept(Signed(**vars(envelope)), purpose, round)
-    return payload
+    return verifier.accept(envelope, purpose, round)
 
 
-def verifier_of(known: Mapping[str, bytes], max_age: float) -> Any:
+def verifier_of(known: Mapping[str, bytes], max_age: float) -> Verifier | None:
     if not any(known.values()):
         return None
-    from covey.crypto.signatures import Verifier
 
     return Verifier(dict(known), max_age=max_age)
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
-from covey.algorithms.fedcaprivacy.envelopes import Envelope, Package, issue_keys, open_package, padded, seal_model
+from covey.algorithms.fedcaprivacy.envelopes import Package, issue_keys, open_package, pad_model, seal_model
 from covey.algorithms.fedcaprivacy.exchanges import Averaged, by_rows, by_sketches, by_sums, provided
 from covey.algorithms.fedcaprivacy.two_servers import (
     BusinessServer,
@@ -38,6 +38,7 @@ from covey.algorithms.fedcaprivacy.two_servers import (
     settled,
 )
 from covey.crypto.blinded.blinded import permutation, sealer, terms_for
+from covey.crypto.signatures import Envelope
 from covey.errors import CoveyError, nearest
 from covey.leaks import EAVESDROPPER, IDENTITY, LINKAGE, SERVER, Given
 from covey.learn.work import Compute, Train, Work
@@ -127,8 +128,8 @@ class FedCAPrivacy:
 
     def deployed(self, encryption: str) -> FedCAPrivacy:
         """Orders and moves from the operating system, and keys of 128-bit security."""
-        bits = max(self.bits, DEPLOYED_BITS) if encryption == "paillier" else self.bits
-        return replace(self, draw="secret", bits=bits)
+        usual = encryption == "paillier" and self.bits == FedCAPrivacy.bits  # else somebody chose them
+        return replace(self, draw="secret", bits=DEPLOYED_BITS if usual else self.bits)
 
     def keys(self, setting: Setting) -> dict[str, dict[str, Any]]:
         terms = 1
@@ -150,7 +151,7 @@ class FedCAPrivacy:
         model = yield Train(start[0], me.plan)
         row = model.cpu().numpy()
         if self.mitigation == "rearrange":
-            row = padded(me.keys, row, start[0].cpu().numpy(), me.random("padding"))
+            row = pad_model(me.keys, row, start[0].cpu().numpy(), me.random("padding"))
         return (yield Compute("encrypt", seal_model, (me.keys, me.id, me.round, row)))
 
     def aggregate(self, server: Server, state: Desk, replies: Iterator[tuple[int, Any]]) -> Desk:

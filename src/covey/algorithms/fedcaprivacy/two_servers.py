@@ -23,10 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey import roles
-from covey.algorithms.fedcaprivacy.envelopes import UPLOAD, Envelope, Package, accept, purpose_of, sign, verifier_of
+from covey.algorithms.fedcaprivacy.envelopes import UPLOAD, Package, accept, purpose_of, sign, verifier_of
 from covey.clustering.spectral import exposed, soft_spectral
 from covey.crypto.blinded import blinded
 from covey.crypto.blinded.integers import Cover, Points
+from covey.crypto.signatures import Envelope
 from covey.errors import CoveyError
 from covey.messages import message
 

@@ -34,9 +34,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covey import roles
+from covey.algorithms import rebuild
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
-from covey.algorithms.mingledpie import rebuild
-from covey.algorithms.mingledpie.rebuild import Matrix, Rebuilt
+from covey.algorithms.rebuild import Matrix, Rebuilt
 from covey.crypto import fmd
 from covey.crypto.identity_math import Reading, effective_rate
 from covey.crypto.sealing import sealing
@@ -205,17 +205,17 @@ class MingledPie:
         opened, counts = yield Compute(
             "decrypt", open_sums, (me.keys["sealing"], message, me.setting.clusters), shared=True
         )
-        found = yield Compute("rebuild", self._rebuild_all, (me, message, opened, counts), shared=True)
+        rebuilt = yield Compute("rebuild", self._rebuild_all, (me, message, opened, counts), shared=True)
         me.note("condition", rebuild.condition(counts))
         me.note("noise_gain", rebuild.noise_gain(counts))
         me.note("picture:mingled", counts.tolist())
-        return (yield from rebuild.remembered(me, found))
+        return (yield from rebuild.recall(me, rebuilt))
 
     def _rebuild_all(self, me: Client, message: MingledSums, opened: Matrix, counts: Matrix) -> Rebuilt:
         """From the newest sums, and what they do not determine from the ones before."""
         keys, k = me.keys["sealing"], me.setting.clusters
         older = (self._rebuild(me.setting, one, *open_sums(keys, one, k)) for one in message.past)
-        return rebuild.filled(self._rebuild(me.setting, message, opened, counts), older, me.setting)
+        return rebuild.fill_gaps(self._rebuild(me.setting, message, opened, counts), older, me.setting)
 
     def _rebuild(self, setting: Setting, message: MingledSums, opened: Matrix, counts: Matrix) -> Rebuilt:
         k = setting.clusters
@@ -230,7 +230,7 @@ class MingledPie:
             models, known = rebuild.solve(counts, sums)
         # The sum over all clients counts each of them once, and so does the diagonal of H: everyone shows its own cluster.
         mean = opened[k] / counts.trace() if len(opened) > k else None
-        return rebuild.rebuilt(models, known, setting, mean)
+        return rebuild.rebuild_models(models, known, setting, mean)
 
     def _show(self, me: Client, choice: int) -> list[int]:
         """The set to show, and what to remember of it."""
@@ -250,12 +250,12 @@ def seal_with_indicator(keys: bytes, model: Tensor, choice: int, clusters: int) 
     """The model and the indicator of its cluster, sealed as one vector [d + k]."""
     indicator = np.zeros(clusters)
     indicator[choice] = 1.0
-    return sealer_of(keys).seal(np.concatenate([model.cpu().numpy().astype(np.float64), indicator]))
+    return sealing.sealer_of(keys).seal(np.concatenate([model.cpu().numpy().astype(np.float64), indicator]))
 
 
 def open_sums(keys: bytes, message: MingledSums, clusters: int) -> tuple[Matrix, Matrix]:
     """(the sums [k or k + 1, d], the counts H [k, k]); refuses counts that do not add up to the groups' sizes."""
-    opened: NDArray[np.float64] = np.stack([sealer_of(keys).open(one) for one in message.sums])  # [., d + k]
+    opened: NDArray[np.float64] = np.stack([sealing.sealer_of(keys).open(one) for one in message.sums])  # [., d + k]
     counts = sealing.whole_counts(opened[:clusters, -clusters:]).astype(np.float64)
     if (counts.sum(1) != message.sizes).any():
         raise CoveyError(
@@ -263,12 +263,6 @@ def open_sums(keys: bytes, message: MingledSums, clusters: int) -> tuple[Matrix,
             f"{message.sizes}: a contribution was lost, doubled or altered on the way; run the round again"
         )
     return opened[:, :-clusters], counts
-
-
-@lru_cache(maxsize=4)
-def sealer_of(keys: bytes) -> sealing.Sealer:
-    """Building a sealer costs more than sealing with it: once per host."""
-    return sealing.sealer(keys)
 
 
 def _reading(word: str) -> Reading:

@@ -12,19 +12,12 @@ import torch
 from torch import Tensor
 
 from covey import roles
-from covey.algorithms.contract import Client, Coroutine
+from covey.algorithms.contract import Client, Coroutine, declaration
 from covey.algorithms.coroutines import with_work
 from covey.errors import CoveyError
 from covey.learn.work import Compute, Logits, Work
 from covey.messages import message
 from covey.randomness import key, permutations
-
-ONE_MODEL = (
-    "fedavg",
-    "fedprox",
-    "feddyn",
-    "scaffold",
-)  # their message carries the model that the next step starts from
 
 
 @message
@@ -58,10 +51,10 @@ def check(under: Any, target: int, reselect: int) -> None:
         raise CoveyError(
             "strategy 'incremental' serves one target and selects once: set algorithm.target and reselect = 0"
         )
-    if under.name not in ONE_MODEL:
+    if declaration(under).trains != "one":
         raise CoveyError(
-            f"strategy 'incremental' hands one model from step to step, {under.name} has several: choose algorithm.under "
-            f"from {', '.join(ONE_MODEL)}"
+            f"strategy 'incremental' hands one model from step to step, {under.name} has several: choose an algorithm.under "
+            "that trains a single model"
         )
 
 

@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from covey import config
+from covey import config, roles
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use, declaration
 from covey.algorithms.coroutines import in_step
 from covey.algorithms.pqfed import incremental
@@ -41,7 +41,6 @@ from covey.leaks import IDENTITY, SERVER, Given
 from covey.measures import DISTANCES, GROUPS, HIDDEN, Measure
 
 STRATEGIES = ("strict", "lenient", "threshold", "top", "all", "incremental")
-SEPARATE = ("pqfed", "local", "mingledpie", "routing", "fedcaprivacy")  # have a protocol of their own, or none
 
 
 @dataclass(frozen=True)
@@ -101,12 +100,16 @@ class PQFed:
             incremental.check(self.under, self.target, self.reselect)
 
     @property
+    def parts(self) -> Messages:
+        return declaration(self.under).replies
+
+    @property
     def sends(self) -> Messages:
         return (Features, Renewal, Turns, Idle, incremental.Check, *declaration(self.under).sends)
 
     @property
     def replies(self) -> Messages:
-        return (NoisyFeatures, Turns, Idle, incremental.Judgement, *declaration(self.under).replies)
+        return (NoisyFeatures, Turns, Idle, incremental.Judgement, *self.parts)
 
     def start(self, setting: Setting) -> Collaboration:
         if self.target >= setting.clients:
@@ -143,6 +146,12 @@ class PQFed:
         """Whether the model is for this client: helpers are not examined."""
         return client in state.groups
 
+    def awaits(self, state: Collaboration) -> Messages:
+        """What those whom it wants in the next round return."""
+        if state.phase == "train":
+            return self.parts if self.target >= 0 else (Turns,)
+        return {"select": (NoisyFeatures,), "check": (incremental.Judgement,)}.get(state.phase, (Idle,))
+
     def broadcast(self, state: Collaboration, client: int) -> Any:
         if state.phase == "select":
             renewed = state.since > 0 and client in state.groups
@@ -152,7 +161,7 @@ class PQFed:
                 else state.features
             )
         if state.phase == "check":
-            return incremental.Check(self.under.broadcast(state.inner[self.target], client).model)
+            return incremental.Check(self._model(state))
         if not self.wants(state, client):
             return Idle()
         if self.target >= 0:  # one object for all, as the algorithm underneath has it
@@ -257,8 +266,12 @@ class PQFed:
         if dropped and self.stop:
             return replace(state, phase="done")
         search = incremental.Search(state.search.step + 1, best=accuracies[0], dropped=dropped)
-        model = self.under.broadcast(state.inner[self.target], self.target).model
-        return self._step(server.setting, replace(state, search=search), model)
+        return self._step(server.setting, replace(state, search=search), self._model(state))
+
+    def _model(self, state: Collaboration) -> Tensor:
+        """The model of the incremental search so far."""
+        model: Tensor = roles.first(self.under.broadcast(state.inner[self.target], self.target), roles.Model)
+        return model
 
     def use(self, me: Client, message: Any) -> Coroutine:
         if isinstance(message, Turns):
@@ -289,10 +302,14 @@ def _underneath(given: Any) -> Any:
     """The algorithm that trains a group, from its name or its table."""
     from covey.algorithms import ALGORITHMS  # this one is in it, too
 
-    under = config.choose(ALGORITHMS, given, "algorithm.under") if isinstance(given, str | dict) else given
-    if under.name in SEPARATE:
-        raise CoveyError(f"algorithm.under is '{under.name}', which has a protocol of its own or none: choose another")
-    return under
+    algorithm = config.choose(ALGORITHMS, given, "algorithm.under") if isinstance(given, str | dict) else given
+    declared = declaration(algorithm)
+    if isinstance(algorithm, PQFed) or declared.trains == "own" or declared.sealing or declared.further:
+        raise CoveyError(
+            f"algorithm.under is {declared.name!r}, which has a protocol of its own, or none: choose a method that trains "
+            "in the clear with one server"
+        )
+    return algorithm
 
 
 def _desk(server: Server, size: int) -> Server:

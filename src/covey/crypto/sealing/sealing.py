@@ -18,6 +18,7 @@ import json
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -62,6 +63,19 @@ def sealer(keys: bytes) -> Sealer:
     """The client's side, from what `generate_keys` gave."""
     made: Sealer = _module(read_description(keys)["scheme"]).sealer(keys)
     return made
+
+
+@lru_cache(maxsize=4)
+def sealer_of(keys: bytes) -> Sealer:
+    """Building a sealer costs more than sealing with it: once per process."""
+    return sealer(keys)
+
+
+def check_sealed(public: bytes, sealed: bytes, length: int) -> None:
+    """Refuses bytes that do not seal one vector of `length` floats: scheme, parameters, key, length, digest, residues."""
+    if Label.read(sealed).terms != 1:
+        raise CoveyError("claims to be a sum of several vectors")
+    mixer(public, 1, length).add(sealed, [0])
 
 
 def mixer(public: bytes, clusters: int, length: int) -> Mixer:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from covey.algorithms.mingledpie.mingledpie import MingledSums, open_sums, seal_with_indicator
-from covey.algorithms.mingledpie.rebuild import solve
+from covey.algorithms.rebuild import solve
 from covey.crypto import fmd
 from covey.crypto.sealing import sealing
 from covey.models import MODELS

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.algorithms.mingledpie import rebuild
+from covey.algorithms import rebuild
 
 
 def test_two_clusters_by_hand() -> None:

@@ -1,4 +1,4 @@
-"""From mingled sums back to cluster models: the linear algebra of MingledPie's client, without randomness or cryptography.
+"""From opened sums back to cluster models, and what a client remembers of them; without randomness or cryptography.
 
 Group `a` holds everyone who shows cluster `a`. With `S_a` the sum of their models and `x_ab` how many of them are truly of
 cluster `b`, the mean models `Θ*` satisfy `S = H Θ*`, up to how much the members of one cluster differ from each other.
@@ -76,7 +76,9 @@ def _inverse(counts: Matrix) -> Matrix:
     return np.linalg.pinv(counts, rcond=_RANK).astype(np.float64)
 
 
-def rebuilt(models: Matrix, known: list[bool], setting: Setting, mean: NDArray[np.float64] | None = None) -> Rebuilt:
+def rebuild_models(
+    models: Matrix, known: list[bool], setting: Setting, mean: NDArray[np.float64] | None = None
+) -> Rebuilt:
     """Float32 on the setting's device, cut into rows once for all clients of a host; `mean` fills the shared layers."""
     stack = torch.from_numpy(models.astype(np.float32)).to(setting.start.device)
     shared = None if mean is None else torch.from_numpy(mean.astype(np.float32)).to(stack.device)
@@ -85,32 +87,32 @@ def rebuilt(models: Matrix, known: list[bool], setting: Setting, mean: NDArray[n
     return Rebuilt(stack, list(stack.unbind(0)), known, shared)
 
 
-def filled(newest: Rebuilt, older: Iterable[Rebuilt], setting: Setting) -> Rebuilt:
+def fill_gaps(newest: Rebuilt, older: Iterable[Rebuilt], setting: Setting) -> Rebuilt:
     """What the newest sums do not determine, from the newest of the older ones that do; those are opened only if need be."""
     models, known = newest.models, list(newest.known)
     past = iter(older)
-    while not all(known) and (found := next(past, None)) is not None:
-        gains = torch.tensor([old and not new for new, old in zip(known, found.known)], device=models.device)
-        rows = found.models if newest.shared is None else torch.where(setting.personal, found.models, newest.shared)
+    while not all(known) and (before := next(past, None)) is not None:
+        gains = torch.tensor([old and not new for new, old in zip(known, before.known)], device=models.device)
+        rows = before.models if newest.shared is None else torch.where(setting.personal, before.models, newest.shared)
         models = torch.where(gains[:, None], rows, models)
-        known = [new or old for new, old in zip(known, found.known)]
+        known = [new or old for new, old in zip(known, before.known)]
     return newest if models is newest.models else Rebuilt(models, list(models.unbind(0)), known, newest.shared)
 
 
-def remembered(me: Client, found: Rebuilt) -> Generator[Work, Any, Tensor]:
-    """All k models [k, d]: those found, and for the others the last that this client knew, at first the agreed start.
+def recall(me: Client, rebuilt: Rebuilt) -> Generator[Work, Any, Tensor]:
+    """All k models [k, d]: those rebuilt, and for the others the last that this client knew, at first the agreed start.
 
     Every client remembers k models, as it would in a deployment. In a simulation these are references to the rows that the
     clients of a host share, so that memory and checkpoints hold them once; a client that was away falls back to older ones.
     """
     last = me.memory.get("models") or list(me.setting.start.unbind(0))
-    kept = [old.to(found.models.device) for old in last]
-    if found.shared is not None:
-        kept = [torch.where(me.setting.personal, old, found.shared) for old in kept]
-    rows = [new if known else old for new, old, known in zip(found.rows, kept, found.known)]
+    kept = [old.to(rebuilt.models.device) for old in last]
+    if rebuilt.shared is not None:
+        kept = [torch.where(me.setting.personal, old, rebuilt.shared) for old in kept]
+    rows = [new if known else old for new, old, known in zip(rebuilt.rows, kept, rebuilt.known)]
     me.memory["models"] = rows
-    if all(found.known):
-        return found.models
+    if all(rebuilt.known):
+        return rebuilt.models
     # Most clients remember the same rows: those share one stack, which the machine then evaluates in one go.
     common, stack = yield Compute("keep", _stacked, (rows,), shared=True)
     return stack if all(a is b for a, b in zip(common, rows)) else torch.stack(rows)
