@@ -98,9 +98,9 @@ def test_no_noise_costs_everything_and_no_step_nothing():
 
 
 def test_laplace_composition_is_never_worse_than_adding_up():
-    assert laplace_epsilon(10.0, 1, 1e-5) <= 10.0
-    assert laplace_epsilon(0.1, 50, 1e-5) < 0.8 * 50 * 0.1
-    assert laplace_epsilon(math.inf, 1, 1e-5) == math.inf
+    assert laplace_epsilon({10.0: 1}, 1e-5) <= 10.0
+    assert laplace_epsilon({0.1: 50}, 1e-5) < 0.8 * 50 * 0.1
+    assert laplace_epsilon({math.inf: 1}, 1e-5) == math.inf
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])

@@ -11,6 +11,7 @@ from covey.errors import CoveyError
 from covey.ledger import accountants
 from covey.ledger.calibration import analytic_epsilon, classic_sigma
 from covey.ledger.events import PRIVATE, GaussianRelease, LaplaceRelease, SubsampledGaussian, price
+from covey.ledger.statements import EXACT
 from covey.messages import decode, encode
 
 
@@ -92,9 +93,80 @@ def test_full_batches_need_no_amplification_so_the_exact_figure_leads():
     entry = price([(t, 0, SubsampledGaussian(1.0, 2.0, 1, 1)) for t in range(10)])["dp_sgd"]
     assert entry["epsilon"] == pytest.approx(analytic_epsilon(2 / math.sqrt(10), 1e-5))
     assert "Poisson" not in entry["caveat"] and entry["composition"] == "exact for Gaussian noise"
-    small = price([(t, 0, SubsampledGaussian(0.1, 2.0, 10, 1)) for t in range(10)])["dp_sgd"]
-    assert small["epsilon"] < small["total"]["without_amplification"] == entry["total"]["without_amplification"]
-    assert "Poisson" in small["caveat"]
+
+
+def test_what_is_proved_for_the_batches_that_were_drawn_leads():
+    """σ = 1, q = .1, 10 epochs of 10 steps: ε = 17.86 for shuffled batches, whatever Poisson's 7.91 promises others."""
+    shuffled = price([(t, 0, SubsampledGaussian(0.1, 1.0, 10, 1)) for t in range(10)])["dp_sgd"]
+    assert shuffled["epsilon"] == pytest.approx(analytic_epsilon(1 / math.sqrt(10), 1e-5))
+    assert shuffled["epsilon"] == pytest.approx(17.857, abs=1e-3) and shuffled["composition"] == EXACT
+    assert shuffled["epsilon"] == shuffled["total"]["without_amplification"]
+    assert "no amplification by sampling is proved" in shuffled["caveat"] and "7.908" in shuffled["caveat"]
+    sampled = price([(t, 0, SubsampledGaussian(0.1, 1.0, 10, 10, poisson=True)) for t in range(10)])["dp_sgd"]
+    assert sampled["epsilon"] == shuffled["total"]["with_poisson_sampling"] == pytest.approx(poisson_epsilon(100))
+    assert sampled["composition"] == "RDP" and "no amplification" not in sampled["caveat"]
+    mixed = price(
+        [(1, 0, SubsampledGaussian(0.1, 1.0, 10, 1)), (2, 0, SubsampledGaussian(0.1, 1.0, 10, 10, poisson=True))]
+    )
+    assert mixed["dp_sgd"]["epsilon"] == mixed["dp_sgd"]["total"]["without_amplification"]
+
+
+def test_one_poisson_step_at_full_rate_is_the_plain_gaussian():
+    """Amplification never costs: the smaller of two true figures leads."""
+    entry = price([(1, 0, SubsampledGaussian(1.0, 2.0, 1, 1, poisson=True))])["dp_sgd"]
+    assert entry["epsilon"] == pytest.approx(analytic_epsilon(2.0, 1e-5)) and entry["composition"] == EXACT
+
+
+def poisson_epsilon(steps: int) -> float:
+    """By dp-accounting alone."""
+    import dp_accounting
+    from dp_accounting.rdp import RdpAccountant
+
+    event = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(1.0))
+    return float(RdpAccountant(accountants.ORDERS).compose(event, steps).get_epsilon(1e-5))
+
+
+def test_repeated_laplace_releases_add_up_in_both_readings():
+    """Five selections of 50 coordinates at ε = .1: by RDP 7.84, not the 3.00 of one."""
+    from dp_accounting import LaplaceDpEvent
+    from dp_accounting.rdp import RdpAccountant
+
+    entry = price([(t, 0, LaplaceRelease(0.1, 50, 4.0)) for t in range(5)])["laplace"]
+    expected = RdpAccountant().compose(LaplaceDpEvent(1 / 0.1), 250).get_epsilon(1e-5)
+    assert entry["total"]["per_record_by_rdp"]["epsilon"] == pytest.approx(expected) == pytest.approx(7.836, abs=1e-3)
+    assert entry["epsilon"] == pytest.approx(25.0)
+    two = [
+        (1, 0, LaplaceRelease(0.1, 50, 4.0)),
+        (2, 0, LaplaceRelease(0.2, 20, 4.0)),
+        (1, 1, LaplaceRelease(0.1, 50, 4.0)),
+    ]
+    mixed = RdpAccountant().compose(LaplaceDpEvent(10.0), 50).compose(LaplaceDpEvent(5.0), 20).get_epsilon(1e-5)
+    assert price(two)["laplace"]["total"]["per_record_by_rdp"]["epsilon"] == pytest.approx(mixed)
+
+
+def test_the_grid_of_secret_noise_is_priced():
+    """Neighbours on a grid are √d steps further apart: 1/σ grows by what the source says."""
+    plain, gridded = (
+        price([(1, 0, release(5.0))])["ldp"],
+        price([(1, 0, release(5.0, rounding=0.1, secret=True))])["ldp"],
+    )
+    assert (
+        gridded["epsilon"] == pytest.approx(analytic_epsilon(1 / (1 / 5 + 0.1), 1e-5))
+        and gridded["epsilon"] > plain["epsilon"]
+    )
+    assert gridded["per_step"]["sigma"] == 5.0
+    steps = price([(1, 0, SubsampledGaussian(1.0, 2.0, 1, 1, rounding=0.5, secret=True))])["dp_sgd"]
+    assert steps["epsilon"] == pytest.approx(analytic_epsilon(1.0, 1e-5))
+    features = price([(1, 0, LaplaceRelease(1.0, 50, 4.0, rounding=0.01, secret=True))])["laplace"]
+    assert features["epsilon"] == pytest.approx(50.5)
+
+
+def test_the_ledger_says_whether_noise_is_secret():
+    keyed, secret = price([(1, 0, release(5.0))])["ldp"], price([(1, 0, release(5.0, secret=True))])["ldp"]
+    assert keyed["noise"] == "keyed: reproducible, not secret" and "keyed by a seed" in keyed["caveat"]
+    assert secret["noise"].startswith("secret: from the operating system") and "keyed" not in secret["caveat"]
+    mixed = price([(1, 0, release(5.0)), (2, 0, release(5.0, secret=True))])["ldp"]
+    assert mixed["noise"] == keyed["noise"]
 
 
 def test_no_noise_is_no_guarantee_and_still_valid_json():
@@ -139,6 +211,6 @@ def test_five_thousand_rounds_are_priced_within_a_second():
 
 
 def test_many_sampling_rates_are_rounded_up_never_down():
-    exact = price([(1, 0, SubsampledGaussian(1 / 17, 1.0, 100, 6))])["dp_sgd"]["epsilon"]
-    many = price([(1, c, SubsampledGaussian(1 / (c + 17), 1.0, 100, 6)) for c in range(40)])["dp_sgd"]
+    exact = price([(1, 0, SubsampledGaussian(1 / 17, 1.0, 100, 100, poisson=True))])["dp_sgd"]["epsilon"]
+    many = price([(1, c, SubsampledGaussian(1 / (c + 17), 1.0, 100, 100, poisson=True)) for c in range(40)])["dp_sgd"]
     assert exact <= many["epsilon"] < exact * 1.1 and many["total"]["client"] == 0

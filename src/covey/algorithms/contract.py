@@ -34,6 +34,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
+from covey.crypto.noise.source import KeyedNoise, Noise, SecretNoise
 from covey.leaks import Given
 from covey.learn.work import Plan, Work
 from covey.measures import Measure
@@ -78,9 +79,15 @@ class Client:
     data: Callable[[], tuple[Tensor, Tensor]]  # its own samples and labels, for algorithms that look at them
     notes: dict[str, Any] = field(default_factory=dict)
     events: list[Any] = field(default_factory=list)
+    secret: SecretNoise | None = None  # in a silo; None: noise is keyed, as simulations are
 
     def random(self, purpose: str) -> np.random.Generator:
+        """For what may be foreseen by others at no loss; noise that protects comes from `noise`."""
         return generator(self.seed, self.round, self.id, purpose)
+
+    @property
+    def noise(self) -> Noise:
+        return self.secret or KeyedNoise((self.seed, self.round, self.id))
 
     def note(self, name: str, value: Any) -> None:
         """A fact for the record and the scoring of attacks; no party of the protocol sees it."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from covey.clustering.features import BLOCK, k_means, nearest_centre
 from covey.errors import CoveyError
+from covey.randomness import laplace_noised_by
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.float32]
@@ -28,8 +29,7 @@ def laplace_noised(features: Rows, epsilon: float, width: Floats, rng: np.random
     """Features [n, c] with Laplace noise of scale width_c / ε on coordinate c; ε = inf: as they are."""
     if not np.isfinite(epsilon):
         return features
-    noise = rng.laplace(size=features.shape) * (width / epsilon)
-    return (features + noise).astype(np.float32)
+    return laplace_noised_by(features, width / epsilon, rng)
 
 
 def cluster_counts(rows: Sequence[Rows], k: int, rng: np.random.Generator) -> tuple[Counts, Rows]:

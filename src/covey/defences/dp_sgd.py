@@ -13,11 +13,13 @@ from typing import ClassVar
 
 from covey.algorithms.contract import Client, Coroutine
 from covey.defences.contract import CLIPPING
-from covey.errors import CoveyError
+from covey.errors import CoveyError, nearest
 from covey.learn.work import Plan, Train
 from covey.ledger.calibration import check_delta
 from covey.ledger.events import SubsampledGaussian
 from covey.measures import Measure
+
+SAMPLINGS = ("shuffled", "poisson")
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,9 @@ class DPSGD:
     clip: float = 1.0  # C; inf: no clipping, only without noise
     noise: float = 0.5  # σ, in units of C
     delta: float = 1e-5  # of the ledger's statement
+    sampling: str = (
+        "shuffled"  # batches of shuffled epochs; "poisson": each step takes each sample with probability |b|/n
+    )
 
     def __post_init__(self) -> None:
         check_clip(self.clip)
@@ -40,9 +45,13 @@ class DPSGD:
                 "defence.clip is inf with noise: noise is measured in units of the bound, set a finite clip"
             )
         check_delta(self.delta)
+        if self.sampling not in SAMPLINGS:
+            raise CoveyError(
+                f"defence.sampling is {self.sampling!r}: choose 'shuffled' or 'poisson'{nearest(self.sampling, SAMPLINGS)}"
+            )
 
     def train(self, me: Client, work: Train) -> Coroutine:
-        samples = samples_of(me, work)
+        samples, poisson = samples_of(me, work), self.sampling == "poisson"
         steps = work.plan.steps_for(samples)
         me.spend(
             SubsampledGaussian(
@@ -50,14 +59,18 @@ class DPSGD:
                 sampling=batch_of(work.plan, samples) / samples,
                 noise=self.noise,
                 steps=steps,
-                # Batches of an epoch are disjoint: a sample is used once in each.
-                uses=-(-steps // work.plan.batches(samples)),
+                # Batches of a shuffled epoch are disjoint: a sample is used once in each.
+                uses=steps if poisson else -(-steps // work.plan.batches(samples)),
                 clip=self.clip,
                 delta=self.delta,
+                poisson=poisson,
+                rounding=me.noise.gaussian_rounding(len(work.start)),
+                secret=me.noise.secret,
             )
         )
         me.note("clip", self.clip)
-        return (yield replace(work, plan=replace(work.plan, clip=plan_clip(self.clip), noise=self.noise)))
+        plan = replace(work.plan, clip=plan_clip(self.clip), noise=self.noise, poisson=poisson)
+        return (yield replace(work, plan=plan))
 
 
 def check_clip(clip: float) -> None:

@@ -28,7 +28,6 @@ from covey.learn.work import Plan, Train
 from covey.ledger.calibration import check_budget, classic_sigma
 from covey.ledger.events import PUBLIC, GaussianRelease
 from covey.measures import Measure
-from covey.randomness import key, normals
 
 SENSITIVITIES = ("step", "round")
 
@@ -119,11 +118,10 @@ def add_noise(
 ) -> Tensor:
     """The model with its noise; the release is booked and noted, so that no noise goes unpriced.
 
-    The number of spends so far is part of the key: two trainings of one round must never share their noise.
+    The number of spends so far is part of the purpose: two trainings of one round must never share their keyed noise.
     """
-    stream = key(me.seed, me.round, me.id, work.purpose, release.mechanism, len(me.events))
-    me.spend(release)
+    noised = me.noise.gaussian(model, scale, work.purpose, release.mechanism, len(me.events))
+    me.spend(replace(release, secret=me.noise.secret, rounding=me.noise.gaussian_rounding(len(model))))
     me.note("clip", clip)
-    noise = (normals([stream], len(model), model.device)[0] * scale).to(model.dtype)
-    me.note("noise", float(noise.norm()))
-    return model + noise
+    me.note("noise", float((noised - model).norm()))
+    return noised

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from covey import __version__, files
+from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Dataset, Federation
 from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
 from covey.deploy.keys import Party
@@ -202,6 +203,7 @@ class Silo:
             self.experiment.defence,
             self.experiment.exposure,
             private_seed=self.setting.seed if self.experiment.deployment.rehearsal else self.state.seed,
+            secret=None if self.experiment.deployment.rehearsal else SecretNoise(),
         )
 
     def _load(self) -> SiloState:

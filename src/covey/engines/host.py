@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from covey.algorithms.contract import Algorithm, Client, Coroutine, Setting, Use, own_keys
+from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Federation
 from covey.defences.contract import Defence, defend
 from covey.engines.evaluation import Examiner, Score
@@ -56,6 +57,7 @@ class Host:
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     replaced: dict[int, Any] = field(default_factory=dict)  # client -> attacker that runs in its place
     private_seed: int | None = None  # of the clients' own randomness, where it must not be everyone's: in a silo
+    secret: SecretNoise | None = None  # where noise and batches must not be foreseen: in a silo; None: they are keyed
     _staged: dict[int, dict[str, Any]] = field(default_factory=dict)  # memories that the round under way has changed
     _staged_round: int = 0
     _shared: dict[tuple[int, str], tuple[Any, Any]] = field(default_factory=dict)
@@ -134,7 +136,7 @@ class Host:
                     answers[i][position] = self._compute(work, messages[i])
                 else:
                     me = clients[i]
-                    job = Job(self._own_rows(me.id), key(me.seed, me.round, me.id, position), work)
+                    job = Job(self._own_rows(me.id), key(me.seed, me.round, me.id, position), work, self.secret)
                     machine_jobs[_phase(work)].append((i, position, job))
         for phase, jobs in machine_jobs.items():
             with self._timed(phase):
@@ -166,6 +168,7 @@ class Host:
             memory=dict(self._staged.get(i) or self.memories.get(i, {})),
             keys=own_keys(self.keys, i),
             data=lambda: self._data(rows),
+            secret=self.secret,
         )
 
     def _data(self, rows: Tensor) -> tuple[Tensor, Tensor]:

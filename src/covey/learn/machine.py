@@ -135,7 +135,7 @@ def _kind(job: Job) -> tuple[object, ...]:
     work = job.work
     if isinstance(work, Train):
         head = None if work.head is None else (work.head.classes, work.head.share)
-        return (Train, work.plan, work.anchor is None, work.correction is None, work.weights is None, head)
+        return (Train, work.plan, work.anchor is None, work.correction is None, work.weights is None, head, job.secret)
     if isinstance(work, Losses | SampleLosses | Logits):
         return (type(work), work.models.data_ptr(), work.models.shape, work.models.stride())
     return (type(work),)

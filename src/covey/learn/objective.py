@@ -43,12 +43,12 @@ def keep_mask(keys: Tensor, slots: int, features: int, dropout: float) -> Tensor
     return (drawn >= dropout) * (1 / (1 - dropout))
 
 
-def clipped(factor: Tensor, norms: Tensor, counts: Tensor, clip: float) -> Tensor:
+def clipped(factor: Tensor, norms: Tensor, divisors: Tensor, clip: float) -> Tensor:
     """Each sample's share in the batch's mean gradient: weight / b, or less where its norm exceeds the bound.
 
     `norms` are those of the unweighted loss: min(w, C / ‖∇‖) / b bounds the weighted gradient by C.
     """
-    bound = clip / (norms.clamp(min=1e-30) * counts.clamp(min=1)[..., None])
+    bound = clip / (norms.clamp(min=1e-30) * divisors.clamp(min=1)[..., None])
     return torch.minimum(factor, bound)
 
 

@@ -13,9 +13,12 @@ import torch
 from torch import Tensor
 
 from covey import randomness
+from covey.crypto.noise.source import SecretNoise
 from covey.learn.work import Job, Plan, Train
 
 T = TypeVar("T")
+SLOTS = 16  # Poisson batches are laid out in multiples of so many, so that few shapes occur
+COINS = 1 << 22  # words of Poisson coins held at a time
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,9 @@ class Wave:
     rows: Tensor  # [T, n, B] rows of the dataset; slots beyond `counts` repeat some row
     factor: Tensor  # [T, n, B] weight / batch size of the sample; 0: no sample, or the client is done
     counts: Tensor  # [T, n] samples in the batch, 0 when the client is done
+    divisors: Tensor  # [T, n] what the sum over a batch is divided by: its size, or the expected one; 0 when done
     noise_keys: Tensor | None  # [T, n]
+    secret: SecretNoise | None  # draws the noise of plans that have some, in place of keys
     dropout_keys: Tensor | None  # [T, n]
     head_labels: Tensor | None  # [T, n, B]
     head_classes: int
@@ -38,7 +43,7 @@ class Wave:
 
     def _tensors(self) -> dict[str, Tensor]:
         """Those that are there, without start."""
-        names = ("constant", "rows", "factor", "counts", "noise_keys", "dropout_keys", "head_labels")
+        names = ("constant", "rows", "factor", "counts", "divisors", "noise_keys", "dropout_keys", "head_labels")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     def copy(self) -> Wave:
@@ -82,6 +87,7 @@ class Wave:
             rows=self.rows[:longest, start:stop],
             factor=self.factor[:longest, start:stop],
             counts=self.counts[:longest, start:stop],
+            divisors=self.divisors[:longest, start:stop],
             noise_keys=cut(self.noise_keys),
             dropout_keys=cut(self.dropout_keys),
             head_labels=cut(self.head_labels),
@@ -97,14 +103,18 @@ def lay_out(jobs: Sequence[Job], device: torch.device) -> Wave:
     order = sorted(range(len(jobs)), key=lambda i: (-plan.steps_for(sizes[i]), -sizes[i]))
     jobs, works, sizes = ([values[i] for i in order] for values in (jobs, works, sizes))  # type: ignore[assignment]
     steps = [plan.steps_for(size) for size in sizes]
-    position, counts = _batches(plan, [_key(j, w, "order") for j, w in zip(jobs, works)], sizes, steps, device)
+    secret = jobs[0].secret
+    batches = _sampled_batches if plan.poisson else _shuffled_batches
+    keys = [_key(j, w, "order") for j, w in zip(jobs, works)]
+    position, counts = batches(plan, keys, sizes, steps, device, secret)
+    divisors = _expected(plan, sizes, steps, device) if plan.poisson else counts
 
     def samples(parts: list[Tensor]) -> Tensor:
         chosen = [part if work.on is None else part[work.on.to(part.device)] for part, work in zip(parts, works)]
         return joined(chosen, device)[position]
 
     within = torch.arange(position.shape[2], device=device) < counts[..., None]
-    factor = within / counts.clamp(min=1)[..., None]
+    factor = within / divisors.clamp(min=1)[..., None]
     if works[0].weights is not None:
         factor = factor * samples([_given(work.weights) for work in works])
     head = works[0].head
@@ -119,7 +129,9 @@ def lay_out(jobs: Sequence[Job], device: torch.device) -> Wave:
         rows=samples([job.rows for job in jobs]),
         factor=factor,
         counts=counts,
-        noise_keys=_step_keys(jobs, works, "noise", longest, device) if plan.noise else None,
+        divisors=divisors,
+        noise_keys=_step_keys(jobs, works, "noise", longest, device) if plan.noise and secret is None else None,
+        secret=secret if plan.noise else None,
         dropout_keys=_step_keys(jobs, works, "dropout", longest, device) if plan.dropout else None,
         head_labels=None if head is None else samples([_given(work.head).labels for work in works]),
         head_classes=0 if head is None else head.classes,
@@ -128,8 +140,8 @@ def lay_out(jobs: Sequence[Job], device: torch.device) -> Wave:
     )
 
 
-def _batches(
-    plan: Plan, keys: list[int], sizes: list[int], steps: list[int], device: torch.device
+def _shuffled_batches(
+    plan: Plan, keys: list[int], sizes: list[int], steps: list[int], device: torch.device, secret: SecretNoise | None
 ) -> tuple[Tensor, Tensor]:
     """What each step takes: positions in the clients' concatenated samples [T, n, B], and batch sizes [T, n]."""
     widest, longest = max(sizes), max(steps)
@@ -143,9 +155,11 @@ def _batches(
     counts = (size - first).clamp(max=batch) * (t < step_count)
     if longest == 0:
         return torch.zeros(0, len(sizes), min(batch, widest), dtype=torch.int64, device=device), counts
-    shuffled = randomness.permutations(
-        randomness.bits(keys, epochs, device).view(-1), [s for s in sizes for _ in range(epochs)], device
-    ).view(len(sizes), epochs * widest)
+    if secret is None:
+        words = randomness.bits(randomness.bits(keys, epochs, device).view(-1), widest, device)
+    else:
+        words = secret.bits(len(sizes) * epochs, widest).to(device)
+    shuffled = randomness.orders(words, [s for s in sizes for _ in range(epochs)]).view(len(sizes), epochs * widest)
     slot = torch.arange(min(batch, widest), device=device)
     within = torch.minimum(first[..., None] + slot, size[:, None] - 1)  # [T, n, B]
     epoch = (t // batches).clamp(max=epochs - 1)  # of done clients: any
@@ -154,6 +168,45 @@ def _batches(
     drawn = drawn.view(len(sizes), longest, -1).permute(1, 0, 2)
     offset = size.cumsum(0) - size
     return drawn + offset[:, None], counts
+
+
+def _sampled_batches(
+    plan: Plan, keys: list[int], sizes: list[int], steps: list[int], device: torch.device, secret: SecretNoise | None
+) -> tuple[Tensor, Tensor]:
+    """The same with every sample in every step by a coin of its own."""
+    chosen = [_coins(plan, *client, device, secret) for client in zip(keys, sizes, steps)]  # [T_i, n_i] each
+    most = max((int(mask.sum(1).max()) for mask in chosen if len(mask)), default=0)
+    slots = max(SLOTS, -(-most // SLOTS) * SLOTS)
+    position = torch.zeros(max(steps), len(sizes), slots, dtype=torch.int64, device=device)
+    counts = torch.zeros(max(steps), len(sizes), dtype=torch.int64, device=device)
+    offset = 0
+    for client, mask in enumerate(chosen):
+        first = mask.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :slots]
+        position[: len(mask), client, : first.shape[1]] = first
+        position[:, client] += offset
+        counts[: len(mask), client] = mask.sum(1)
+        offset += mask.shape[1]
+    return position, counts
+
+
+def _coins(plan: Plan, key: int, size: int, steps: int, device: torch.device, secret: SecretNoise | None) -> Tensor:
+    """Whether each of a client's samples is in each of its steps, bool [steps, size]: with probability batch / size."""
+    limit = min(plan.batch_size or size, size) * 2**63 // size
+    if limit == 2**63:
+        return torch.ones(steps, size, dtype=torch.bool, device=device)
+    of_steps = randomness.bits([key], steps, device)[0]
+    masks = [torch.zeros(0, size, dtype=torch.bool, device=device)]
+    for part in torch.split(of_steps, max(1, COINS // size)):
+        words = randomness.bits(part, size, device) if secret is None else secret.bits(len(part), size).to(device)
+        masks.append(words < limit)
+    return torch.cat(masks)
+
+
+def _expected(plan: Plan, sizes: list[int], steps: list[int], device: torch.device) -> Tensor:
+    """[T, n]: the batch that a client expects, while it takes steps."""
+    table = torch.tensor([[min(plan.batch_size or size, size) for size in sizes], steps], device=device)
+    t = torch.arange(max(steps), device=device)[:, None]
+    return table[0] * (t < table[1])
 
 
 def _constant(plan: Plan, works: Sequence[Train], start: Tensor) -> Tensor | None:

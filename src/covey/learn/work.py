@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
+from covey.crypto.noise.source import SecretNoise
 from covey.errors import CoveyError
 
 
@@ -34,6 +35,7 @@ class Plan:
     clip: float = 0.0  # bound C on the norm of each sample's gradient; 0: no clipping
     noise: float = 0.0  # σ: N(0, (σ C)²) on the *sum* of a batch's clipped gradients
     dropout: float = 0.0  # on the inputs of the last layer, masks keyed per client and step
+    poisson: bool = False  # each step takes each sample with probability batch_size / n, and divides by batch_size
 
     def __post_init__(self) -> None:
         for name in ("lr", "momentum", "weight_decay", "proximal", "clip", "noise", "dropout"):
@@ -45,6 +47,8 @@ class Plan:
                 raise CoveyError(f"training.{name} is {getattr(self, name)}: it must not be negative")
         if self.noise > 0 and self.clip == 0:
             raise CoveyError("training.noise needs training.clip > 0: noise is measured in units of the clipping bound")
+        if self.poisson and self.clip == 0:
+            raise CoveyError("Poisson-sampled batches are for clipped gradients: set a finite clip")
         if not self.dropout < 1:
             raise CoveyError(f"training.dropout is {self.dropout}: it must be below 1")
 
@@ -152,3 +156,4 @@ class Job:
     rows: Tensor  # [n] int64, rows of the machine's dataset
     key: int
     work: Work
+    secret: SecretNoise | None = None  # draws noise and batches in place of the key: in a silo

@@ -52,17 +52,23 @@ def gaussian_epsilon(squares: float, delta: float) -> float:
     return 0.0 if squares == 0 else _cached_analytic(1 / math.sqrt(squares), delta)
 
 
+def laplace_epsilon(releases: Mapping[float, int], delta: float) -> float:
+    """ε at δ of Laplace numbers, ε of one -> how many: at most their sum, less where δ buys something."""
+    return _cached_laplace(frozenset(releases.items()), delta)
+
+
 @lru_cache(maxsize=1024)
-def laplace_epsilon(epsilon: float, count: int, delta: float) -> float:
-    """ε at δ of `count` Laplace releases with (ε, 0) each: at most count · ε, less where δ buys something."""
-    if math.isinf(epsilon):
+def _cached_laplace(releases: frozenset[tuple[float, int]], delta: float) -> float:
+    total = sum(epsilon * count for epsilon, count in releases)
+    if math.isinf(total):
         return math.inf
     from dp_accounting import LaplaceDpEvent
     from dp_accounting.rdp import RdpAccountant
 
     accountant = RdpAccountant()
-    accountant.compose(LaplaceDpEvent(1 / epsilon), count)
-    return min(count * epsilon, float(accountant.get_epsilon(delta)))
+    for epsilon, count in releases:
+        accountant.compose(LaplaceDpEvent(1 / epsilon), count)
+    return min(total, float(accountant.get_epsilon(delta)))
 
 
 _cached_analytic = lru_cache(maxsize=4096)(analytic_epsilon)

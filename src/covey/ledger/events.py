@@ -4,7 +4,8 @@ An ε is never copied from a configuration: it is computed from the noise that w
 and stands beside what the paper claims for one step. Where the formal guarantee is weaker than the printed figure, the entry
 says so. An event that nobody can price raises.
 
-    {mechanism: {epsilon, delta, per_step {…}, total {…}, composition, clients, rounds, sensitivity {…}, adjacency, caveat}}
+    {mechanism: {epsilon, delta, per_step {…}, total {…}, composition, clients, rounds, sensitivity {…}, adjacency, noise,
+                 caveat}}
 
 `epsilon` is the worst client's over the whole run; None where nothing is guaranteed.
 """
@@ -35,6 +36,14 @@ class SubsampledGaussian:
     clip: float = 1.0  # C, the sensitivity of a batch's sum
     delta: float = 1e-5
     mechanism: str = "dp_sgd"
+    poisson: bool = False  # every step took each sample with probability q; else batches are cut from shuffled epochs
+    rounding: float = 0.0  # what the grid of the noise adds to C / (its standard deviation): see crypto/noise/source.py
+    secret: bool = False  # the noise is the operating system's; else it is keyed, and can be drawn again
+
+    @property
+    def worth(self) -> float:
+        """σ of the continuous noise that protects as much."""
+        return _worth(self.noise, 1.0, self.rounding)
 
 
 @message
@@ -49,6 +58,13 @@ class GaussianRelease:
     sensitivity_from: str = PUBLIC  # or PRIVATE: it is then itself a leak
     growth: float = 1.0  # how many times `sensitivity` neighbouring releases can really be apart
     mechanism: str = "gaussian"
+    rounding: float = 0.0  # as above
+    secret: bool = False
+
+    @property
+    def worth(self) -> float:
+        """σ of the continuous noise that protects as much, in units of how far neighbours can be apart."""
+        return _worth(self.sigma, self.growth, self.rounding)
 
 
 @message
@@ -62,9 +78,21 @@ class LaplaceRelease:
     sensitivity_from: str = PUBLIC
     delta: float = 1e-5  # of the ledger's second statement; the mechanism itself has none
     mechanism: str = "laplace"
+    rounding: float = 0.0  # what the grid of the noise adds to ε, per coordinate
+    secret: bool = False
+
+    @property
+    def per_coordinate(self) -> float:
+        return self.epsilon + self.rounding
 
 
 Event = SubsampledGaussian | GaussianRelease | LaplaceRelease
+
+
+def _worth(sigma: float, growth: float, rounding: float) -> float:
+    if rounding == 0 or sigma == 0:
+        return sigma / growth
+    return 1 / (growth / sigma + rounding)
 
 
 def price(spends: Sequence[tuple[int, int, Any]], delta: float | None = None) -> dict[str, dict[str, Any]]:

@@ -9,16 +9,23 @@ from typing import Any
 
 from covey.ledger import accountants
 from covey.ledger.calibration import analytic_epsilon, analytic_sigma, classic_epsilon
-from covey.ledger.events import PRIVATE, GaussianRelease, LaplaceRelease, SubsampledGaussian
+from covey.ledger.events import PRIVATE, Event, GaussianRelease, LaplaceRelease, SubsampledGaussian
 
 Entry = dict[str, Any]
 BESIDE = "what is sent beside the protected vector (a cluster choice, a sample count) is not covered"
 EXACT = "exact for Gaussian noise"
+KEYED = "keyed: reproducible, not secret"
+SECRET = "secret: from the operating system, by an exact discrete sampler"
+FORESEEN = "the noise is keyed by a seed, so it can be repeated, and taken off by whoever finds the key: a deployment's is secret"
 FEW = 16  # clients with different sampling rates that are priced one by one
 
 
 def subsampled_gaussian(histories: Mapping[int, list[SubsampledGaussian]], delta: float) -> Entry:
-    """DP-SGD: Rényi accounting under Poisson sampling, and what holds for the batches that were drawn."""
+    """DP-SGD: what is proved for the batches that were drawn leads.
+
+    A sample of shuffled epochs is in `uses` batches, each a Gaussian release. Only batches that were sampled by Poisson may claim
+    more, by Rényi accounting; what shuffled ones would cost if they had been is told beside.
+    """
     counts = {client: Counter(events) for client, events in histories.items()}
     rates = {event.sampling for count in counts.values() for event in count}
     amplified, plain = {}, {}
@@ -28,27 +35,28 @@ def subsampled_gaussian(histories: Mapping[int, list[SubsampledGaussian]], delta
         for event, times in count.items():
             # Rounded up where there are many: ε grows with the rate, so the figure stays a bound.
             rate = event.sampling if len(rates) <= FEW else _round_up(event.sampling)
-            steps[rate, event.noise] += event.steps * times
+            steps[rate, event.worth] += event.steps * times
         history = frozenset(steps.items())
         if history not in priced:
             priced[history] = accountants.subsampled_gaussian_epsilon(steps, delta)
         amplified[client] = priced[history]
-        squares = sum(times * event.uses * _inverse_square(event.noise) for event, times in count.items())
+        squares = sum(times * event.uses * _inverse_square(event.worth) for event, times in count.items())
         plain[client] = accountants.gaussian_epsilon(squares, delta)
     every = {event for count in counts.values() for event in count}
     step = max(every, key=lambda e: (-e.noise, e.sampling))  # the one that costs most
     q, sigma = step.sampling, step.noise
     unamplified = max(plain.values())
-    best = {client: min(amplified[client], plain[client]) for client in counts}
+    poisson = all(event.poisson for event in every)
+    proved = {client: min(amplified[client], plain[client]) if poisson else plain[client] for client in counts}
     by_sampling = any(amplified[client] < plain[client] for client in counts)
     caveat = ["no noise was added, so nothing is guaranteed"] if sigma == 0 else []
-    if by_sampling:
+    if by_sampling and not poisson:
         caveat.append(
-            "the total assumes Poisson-sampled batches, while these are cut from shuffled epochs; proved for those is the "
-            f"figure without amplification, ε = {_say(unamplified)}"
+            "batches are cut from shuffled epochs, for which no amplification by sampling is proved; with Poisson-sampled ones "
+            f"(defence.sampling = 'poisson') it would be ε = {_say(max(amplified.values()))}"
         )
     return _entry(
-        best,
+        proved,
         delta,
         per_step={
             "epsilon": _number(accountants.subsampled_gaussian_epsilon({(q, sigma): 1}, delta)),
@@ -56,22 +64,27 @@ def subsampled_gaussian(histories: Mapping[int, list[SubsampledGaussian]], delta
             "sampling": q,
             "noise": sigma,
         },
-        total={"without_amplification": _number(unamplified), "steps": max(map(_steps, counts.values()))},
-        composition="RDP" if by_sampling else EXACT,
+        total={
+            "without_amplification": _number(unamplified),
+            "with_poisson_sampling": _number(max(amplified.values())),
+            "steps": max(map(_steps, counts.values())),
+        },
+        composition="RDP" if by_sampling and poisson else EXACT,
         adjacency="one sample of one client added or removed (its gradients there or zero)",
         sensitivity={
             "value": max(e.clip for e in every),
             "is": "clipping bound C of a sample's gradient",
             "from": "public bound",
         },
-        caveat=[*caveat, BESIDE],
+        noise=_origin(every),
+        caveat=[*caveat, *_foreseen(every), BESIDE],
     )
 
 
 def gaussian(histories: Mapping[int, list[GaussianRelease]], delta: float) -> Entry:
     """Gaussian releases: the paper's calibration and the exact statement side by side."""
     truly = {
-        client: accountants.gaussian_epsilon(sum(_inverse_square(e.sigma / e.growth) for e in events), delta)
+        client: accountants.gaussian_epsilon(sum(_inverse_square(e.worth) for e in events), delta)
         for client, events in histories.items()
     }
     every = [event for events in histories.values() for event in events]
@@ -79,7 +92,7 @@ def gaussian(histories: Mapping[int, list[GaussianRelease]], delta: float) -> En
     claimed = max(e.epsilon for e in every)
     growth = max(e.growth for e in every)
     worst = classic_epsilon(least, delta)
-    weakest = min(e.sigma / e.growth for e in every)
+    weakest = min(e.worth for e in every)
     exact = analytic_epsilon(weakest, delta)
     private = any(e.sensitivity_from == PRIVATE for e in every)
     caveat = []
@@ -116,13 +129,15 @@ def gaussian(histories: Mapping[int, list[GaussianRelease]], delta: float) -> En
         adjacency="one sample of one client replaced",
         sensitivity=_range(e.sensitivity for e in every)
         | {"is": "2 η C/|b|", "from": PRIVATE if private else "public bound"},
-        caveat=[*caveat, BESIDE],
+        noise=_origin(every),
+        caveat=[*caveat, *_foreseen(every), BESIDE],
     )
 
 
 def laplace(histories: Mapping[int, list[LaplaceRelease]], delta: float) -> Entry:
     """Laplace releases: ε per coordinate as printed, per record as it adds up."""
-    pure = {client: sum(e.epsilon * e.coordinates for e in events) for client, events in histories.items()}
+    pure = {client: sum(e.per_coordinate * e.coordinates for e in events) for client, events in histories.items()}
+    renyi = max(accountants.laplace_epsilon(_coordinates(events), delta) for events in histories.values())
     every = [event for events in histories.values() for event in events]
     one = max(every, key=lambda e: e.epsilon * e.coordinates)
     record = one.epsilon * one.coordinates
@@ -134,7 +149,6 @@ def laplace(histories: Mapping[int, list[LaplaceRelease]], delta: float) -> Entr
         caveat.append(
             "the sensitivity is read from private data, so it leaks itself and the guarantee is conditional on it"
         )
-    renyi = accountants.laplace_epsilon(one.epsilon, one.coordinates, delta)
     return _entry(
         pure,
         0.0,
@@ -151,7 +165,8 @@ def laplace(histories: Mapping[int, list[LaplaceRelease]], delta: float) -> Entr
         adjacency="one record of one client replaced by another within the bounds",
         sensitivity=_range(e.sensitivity for e in every)
         | {"is": "range of a coordinate", "from": PRIVATE if private else "public bound"},
-        caveat=caveat,
+        noise=_origin(every),
+        caveat=[*caveat, *_foreseen(every)],
     )
 
 
@@ -173,6 +188,22 @@ def _entry(clients: Mapping[int, float], delta: float, *, caveat: list[str], tot
         | said
         | {"caveat": sentence[0].upper() + sentence[1:] + "."}
     )
+
+
+def _coordinates(events: Iterable[LaplaceRelease]) -> Counter[float]:
+    """ε of a coordinate -> how many such coordinates of one record were released."""
+    counts: Counter[float] = Counter()
+    for event in events:
+        counts[event.per_coordinate] += event.coordinates
+    return counts
+
+
+def _origin(events: Iterable[Event]) -> str:
+    return SECRET if all(event.secret for event in events) else KEYED
+
+
+def _foreseen(events: Iterable[Event]) -> list[str]:
+    return [] if all(event.secret for event in events) else [FORESEEN]
 
 
 def _steps(count: Counter[SubsampledGaussian]) -> int:

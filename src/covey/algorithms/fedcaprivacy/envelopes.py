@@ -60,12 +60,15 @@ def seal_model(keys: Mapping[str, Any], me: int, round: int, model: Any) -> Enve
     return sign(keys, f"client:{me}", UPLOAD, round, blinded.sealer(keys["csp"]).seal(model))
 
 
-def pad_model(keys: Mapping[str, Any], model: Any, start: Any, random: np.random.Generator) -> NDArray[np.float64]:
+def pad_model(
+    keys: Mapping[str, Any], model: Any, start: Any, random: np.random.Generator | None
+) -> NDArray[np.float64]:
     """The model filled up to whole blocks with noise of the size of its update: zeros there would show the CSP which of the
     moved blocks is the last one, with the output biases in it.
     """
     missing = -len(model) % blinded.sealer(keys["csp"]).block
-    return np.concatenate([model, random.normal(0.0, max(float(np.std(model - start)), 1e-12), missing)])
+    deviation = max(float(np.std(model - start)), 1e-12)
+    return np.concatenate([model, blinded.draw_noise((1, missing), deviation, random)[0]])
 
 
 def open_package(keys: Mapping[str, Any], package: Package, round: int) -> NDArray[np.float64]:

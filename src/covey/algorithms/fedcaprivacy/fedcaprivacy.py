@@ -151,7 +151,8 @@ class FedCAPrivacy:
         model = yield Train(start[0], me.plan)
         row = model.cpu().numpy()
         if self.mitigation == "rearrange":
-            row = pad_model(me.keys, row, start[0].cpu().numpy(), me.random("padding"))
+            random = me.random("padding") if me.secret is None else None
+            row = pad_model(me.keys, row, start[0].cpu().numpy(), random)
         return (yield Compute("encrypt", seal_model, (me.keys, me.id, me.round, row)))
 
     def aggregate(self, server: Server, state: Desk, replies: Iterator[tuple[int, Any]]) -> Desk:

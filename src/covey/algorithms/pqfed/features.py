@@ -12,7 +12,7 @@ from torch import Tensor
 
 from covey import roles
 from covey.algorithms.contract import Client, Coroutine, Setting
-from covey.clustering.collaborators import Floats, Rows, laplace_noised
+from covey.clustering.collaborators import Floats, Rows
 from covey.clustering.features import principal_components
 from covey.errors import CoveyError
 from covey.learn.work import Compute
@@ -80,8 +80,13 @@ def _noisy(me: Client, features: Features, epsilon: float) -> NoisyFeatures:
             "samples"
         )
     source = PRIVATE if features.low is None else PUBLIC
-    me.spend(LaplaceRelease(epsilon, exact.shape[1], float(width.max()), source))
-    return NoisyFeatures(torch.from_numpy(laplace_noised(exact, epsilon, width, me.random("features"))))
+    noise = me.noise
+    rounding = noise.laplace_rounding(epsilon) if math.isfinite(epsilon) else 0.0
+    me.spend(
+        LaplaceRelease(epsilon, exact.shape[1], float(width.max()), source, rounding=rounding, secret=noise.secret)
+    )
+    noised = noise.laplace(exact, width / epsilon, "features") if math.isfinite(epsilon) else exact
+    return NoisyFeatures(torch.from_numpy(noised))
 
 
 def widths(features: Features, exact: Rows) -> Floats:

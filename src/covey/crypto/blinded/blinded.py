@@ -21,7 +21,6 @@ numbers, the more chance, which is what keeps the key holder from recognising a 
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Sequence
 from functools import lru_cache
@@ -127,12 +126,14 @@ def draw_sketch(sealer: RowSealer, length: int, buckets: int, random: np.random.
 
 
 def draw_noise(shape: tuple[int, int], deviation: float, random: np.random.Generator | None) -> NDArray[np.float64]:
-    """Normal noise, from the operating system unless a generator is given."""
+    """Normal noise, from the operating system by an exact sampler unless a generator is given."""
     if random is not None or deviation == 0:
         return random.normal(0.0, deviation, shape) if random is not None else np.zeros(shape)
-    words = np.frombuffer(os.urandom(16 * shape[0] * shape[1]), "<u8").reshape(2, *shape)
-    radius, angle = (words.astype(np.float64) + 0.5) * 2.0**-64
-    return np.asarray(deviation * np.sqrt(-2 * np.log(np.minimum(radius, 1 - 2.0**-53))) * np.cos(2 * np.pi * angle))
+    from covey.crypto.noise import discrete
+    from covey.crypto.noise.stream import Stream
+
+    drawn = discrete.gaussians(shape[0] * shape[1], Stream()).reshape(shape)
+    return np.asarray(drawn * (deviation * 2.0**-discrete.BITS))
 
 
 def permutation(n: int, random: np.random.Generator | None) -> Integers:

@@ -25,8 +25,8 @@ class Batch:
 
     x: Tensor  # [c, B, ...]
     y: Tensor  # [c, B]
-    factor: Tensor  # [c, B] weight / batch size, 0 in empty slots
-    counts: Tensor  # [c]
+    factor: Tensor  # [c, B] weight / divisor, 0 in empty slots
+    divisors: Tensor  # [c]
     keep: Tensor | None  # [c, B, features] scaled dropout mask
     head_y: Tensor | None  # [c, B]
     head_classes: int
@@ -45,7 +45,7 @@ def run(wave: Wave, samples: Samples, features: int, accumulate: Accumulate, mod
     widths = wave.counts.amax(dim=1).tolist() if wave.counts.numel() else []
     for t, width in enumerate(widths):
         active = sum(steps > t for steps in wave.steps)  # clients are sorted: those still training come first
-        step = Tensors.at(wave, t, active, width)
+        step = Tensors.at(wave, t, active, max(width, 1))  # a Poisson batch may be empty
         advance(
             wave,
             step,
@@ -64,7 +64,7 @@ class Tensors:
 
     rows: Tensor  # [c, B]
     factor: Tensor  # [c, B]
-    counts: Tensor  # [c]
+    divisors: Tensor  # [c]
     noise_keys: Tensor | None  # [c]
     dropout_keys: Tensor | None  # [c]
     head_labels: Tensor | None  # [c, B]
@@ -74,7 +74,7 @@ class Tensors:
         return cls(
             wave.rows[t, :active, :width],
             wave.factor[t, :active, :width],
-            wave.counts[t, :active],
+            wave.divisors[t, :active],
             None if wave.noise_keys is None else wave.noise_keys[t, :active],
             None if wave.dropout_keys is None else wave.dropout_keys[t, :active],
             None if wave.head_labels is None else wave.head_labels[t, :active, :width],
@@ -90,7 +90,7 @@ class Tensors:
         return cls(
             pick(wave.rows),
             pick(wave.factor),
-            pick(wave.counts),
+            pick(wave.divisors),
             None if wave.noise_keys is None else pick(wave.noise_keys),
             None if wave.dropout_keys is None else pick(wave.dropout_keys),
             None if wave.head_labels is None else pick(wave.head_labels),
@@ -117,7 +117,7 @@ def advance(
         samples.inputs(step.rows),
         samples.labels(step.rows),
         step.factor,
-        step.counts,
+        step.divisors,
         keep,
         step.head_labels,
         wave.head_classes,
@@ -126,11 +126,20 @@ def advance(
     )
     before = model.clone() if hold else None
     target = model if velocity is None else velocity
-    accumulate(target, model, batch, rule.beta, rule.alpha)
+    if wave.secret is not None:
+        # Noise that must stay on goes on a gradient that stands alone: on its grid, before anything is added to it.
+        gradient = torch.zeros_like(model)
+        accumulate(gradient, model, batch, 1.0, 1.0)
+        for row, divisor in enumerate(step.divisors.tolist()):
+            if divisor:
+                gradient[row] = wave.secret.gaussian(gradient[row], plan.noise * plan.clip / divisor)
+        target.mul_(rule.beta).add_(gradient, alpha=rule.alpha)
+    else:
+        accumulate(target, model, batch, rule.beta, rule.alpha)
     if step.noise_keys is not None:
         noise = randomness.normals(step.noise_keys, model.shape[1], model.device)
-        scale = (step.counts > 0) * (plan.noise * plan.clip) / step.counts.clamp(min=1)
+        scale = (step.divisors > 0) * (plan.noise * plan.clip) / step.divisors.clamp(min=1)
         target.addcmul_(noise, scale.to(noise.dtype)[:, None], value=rule.alpha)
     rule.finish(model, velocity, constant)
     if before is not None:
-        torch.where((step.counts > 0)[:, None], model, before, out=model)
+        torch.where((step.divisors > 0)[:, None], model, before, out=model)

@@ -34,7 +34,7 @@ class Linear:
         layers = self._cut(model, batch.head_classes)
         inputs, deltas = self._backward(layers, batch)
         if batch.clip:
-            scale = clipped(batch.factor, _norms(inputs, deltas), batch.counts, batch.clip)
+            scale = clipped(batch.factor, _norms(inputs, deltas), batch.divisors, batch.clip)
         else:
             scale = batch.factor
         for (weight, bias), h, delta in zip(self._cut(target, batch.head_classes), inputs, deltas):

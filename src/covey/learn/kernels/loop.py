@@ -51,13 +51,16 @@ class Loop:
         target = model if velocity is None else velocity
         target_views = list(trainee.cut(target).values())
         constant = None if wave.constant is None else wave.constant[0]
-        for step, count in enumerate(wave.counts[:steps, 0].tolist()):
+        sizes = zip(wave.counts[:steps, 0].tolist(), wave.divisors[:steps, 0].tolist())
+        for step, (count, divisor) in enumerate(sizes):
             batch = self._batch(wave, step, count)
             if plan.clip:
-                gradient = trainee.clipped_gradient(batch, wave.factor[step, 0, :count], count, plan.clip)
+                gradient = trainee.clipped_gradient(batch, wave.factor[step, 0, :count], divisor, plan.clip)
                 if wave.noise_keys is not None:
                     noise = randomness.normals(wave.noise_keys[step], len(model), self.device)[0]
-                    gradient.add_(noise, alpha=plan.noise * plan.clip / count)
+                    gradient.add_(noise, alpha=plan.noise * plan.clip / divisor)
+                elif wave.secret is not None:
+                    gradient = wave.secret.gaussian(gradient, plan.noise * plan.clip / divisor)
                 target.mul_(rule.beta).add_(gradient, alpha=rule.alpha)
             else:
                 gradients = trainee.gradients(batch, wave.factor[step, 0, :count])
@@ -136,15 +139,15 @@ class Trainee:
         """Gradient of Σ factor · loss, one tensor per parameter."""
         return torch.autograd.grad(torch.dot(self.objective(*batch), factor), self.parameters)
 
-    def clipped_gradient(self, batch: tuple[Tensor | None, ...], factor: Tensor, count: int, clip: float) -> Tensor:
+    def clipped_gradient(self, batch: tuple[Tensor | None, ...], factor: Tensor, divisor: int, clip: float) -> Tensor:
         """Σ factor · clipped per-sample gradient [D], in microbatches so that memory stays bounded."""
         total = torch.zeros_like(self.model)
         width = _at_once(self.model)
-        counts = torch.tensor(count, device=factor.device)
-        for low in range(0, count, width):
+        divisors = torch.tensor(divisor, device=factor.device)
+        for low in range(0, len(factor), width):
             part = tuple(None if t is None else t[low : low + width] for t in batch)
             gradients = self.sample_gradients(part)
-            scale = clipped(factor[low : low + width], gradients.norm(dim=1), counts, clip)
+            scale = clipped(factor[low : low + width], gradients.norm(dim=1), divisors, clip)
             total.addmv_(gradients.t(), scale)
         return total
 

@@ -40,7 +40,7 @@ class Stacked:
         given = tuple(None if t is None else 0 for t in inputs)
         if batch.clip:
             per_sample = vmap(vmap(grad(sample_loss), in_dims=(None, *given)), in_dims=(0, *given))(model, *inputs)
-            scale = clipped(batch.factor, per_sample.norm(dim=2), batch.counts, batch.clip)
+            scale = clipped(batch.factor, per_sample.norm(dim=2), batch.divisors, batch.clip)
             gradient = torch.bmm(scale[:, None], per_sample)[:, 0]
         else:
             gradient = vmap(grad(loss), in_dims=(0, 0, *given))(model, batch.factor, *inputs)
