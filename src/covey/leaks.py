@@ -42,19 +42,20 @@ class Given:
 
 
 def _no_clusters(experiment: Any) -> str:
-    return _alone(experiment) or (
-        "" if experiment.algorithm.trains == "clusters" else f"{_label(experiment)} has no clusters"
-    )
+    return _alone(experiment) or ("" if _trains(experiment) == "clusters" else f"{_label(experiment)} has no clusters")
 
 
 def _no_other_clusters(experiment: Any) -> str:
-    return _alone(experiment) or (
-        "" if experiment.algorithm.trains == "clusters" else f"{_label(experiment)} has no other clusters"
-    )
+    clusters = _trains(experiment) == "clusters"
+    return _alone(experiment) or ("" if clusters else f"{_label(experiment)} has no other clusters")
 
 
 def _alone(experiment: Any) -> str:
-    return "no model ever leaves a client" if experiment.algorithm.trains == "own" else ""
+    return "no model ever leaves a client" if _trains(experiment) == "own" else ""
+
+
+def _trains(experiment: Any) -> str:
+    return str(getattr(experiment.algorithm, "trains", "clusters"))
 
 
 def _no_label_sets(experiment: Any) -> str:
@@ -88,3 +89,5 @@ MODELS = Leak("other clusters' models", "models of clusters that a party is not 
 LINKAGE = Leak(
     "row linkage", "whose a shuffled row is, or that two rows of different rounds are one client's", _no_shuffle
 )
+LEAKS = (IDENTITY, PREFERENCE, PROPERTY, CATEGORY, MEMBERSHIP, MODELS, LINKAGE)  # in the order of an audit's rows
+OWN = Leak("own attacks", "what attacks of one's own look for that do not say in which row they belong")

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,68 +15,50 @@ from hypothesis import given as sampled
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from covey import leaks
 from covey.algorithms import ALGORITHMS
 from covey.attacks import ATTACKS
-from covey.attacks.applies import (
-    APPLIES,
-    CATEGORY,
-    CLIENT,
-    COALITION,
-    COLUMNS,
-    EAVESDROPPER,
-    IDENTITY,
-    LINKAGE,
-    MEMBERSHIP,
-    MODELS,
-    PREFERENCE,
-    PROPERTY,
-    ROWS,
-    SECOND,
-    SERVER,
-)
-from covey.attacks.contract import Finding, Scale
+from covey.attacks.declaration import declaration
+from covey.attacks.finding import NOT_MEASURED, NOTHING_SEEN, Finding, Scale
 from covey.attacks.preference.model_sensitivity import A2
 from covey.audit import runs as auditing
-from covey.audit.matrix import (
-    FAILED,
-    GIVEN,
-    INAPPLICABLE,
-    LEAKING,
-    NOBODY,
-    NOTHING_SEEN,
-    UNKNOWN,
-    VERDICTS,
-    Audit,
-)
-from covey.audit.runs import audit, combinations, sittings, survey, write
+from covey.audit.matrix import GIVEN, INAPPLICABLE, LEAKING, NOBODY, UNKNOWN, VERDICTS, Audit
+from covey.audit.questions import Questions
+from covey.audit.runs import audit, combinations, survey, write
 from covey.audit.text import lines
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
+from covey.leaks import CLIENT, COALITION, EAVESDROPPER, PARTIES, SECOND, SERVER
 from covey.report.sections.privacy import read_findings
 from covey.results.contents import Run
 from covey.rounds import completion
 from covey.rounds.loop import run as run_once
 from support.audits import SMALL, finding, matrix, small
 
+IDENTITY, PREFERENCE, PROPERTY, CATEGORY, MEMBERSHIP, MODELS, LINKAGE = ROWS = [row.name for row in leaks.LEAKS]
 
-def test_the_table_speaks_of_every_attack() -> None:
-    assert set(APPLIES) == set(ATTACKS)
-    assert {rule.row for rule in APPLIES.values()} == set(ROWS)
-    assert {column for rule in APPLIES.values() for column in rule.columns} == set(COLUMNS)
-    active = {name for name, cls in ATTACKS.items() if hasattr(cls, "replaces")}
-    assert {name for name, rule in APPLIES.items() if rule.active} == active
+
+def batches(experiment: Experiment) -> list[list[tuple[str, str]]]:
+    return [[(watch.attack, watch.column) for watch in batch] for batch in Questions(experiment).batches()]
+
+
+def test_every_row_has_an_attack_and_every_place_is_looked_from() -> None:
+    declared = [declaration(kind) for kind in ATTACKS.values()]
+    assert {said.row for said in declared} == set(leaks.LEAKS)
+    assert [row.name for row in Questions(small()).rows] == ROWS
+    assert {column for said in declared for column in said.seen_from} == set(PARTIES)
 
 
 def test_who_watches_together() -> None:
-    first, second = sittings(small(algorithm="ifca"))
+    first, second = batches(small(algorithm="ifca"))
     assert ("a1", SERVER) in first and ("a1", EAVESDROPPER) in second and ("coalition", COALITION) in first
     assert {("category", CLIENT), ("loss_membership", CLIENT), ("a2", SERVER)} <= set(first)
     join = {"initial": 6, "join": 2, "join_every": 1}
     loss = ("loss_membership", CLIENT)
-    assert sittings(small(algorithm="sattler", participation=join)) == [(loss,), (("acquisition", CLIENT),)]
-    assert sittings(small(algorithm="sattler")) == [(loss,)]  # nobody joins: nothing to acquire
-    assert sittings(small(algorithm="local")) == [()]  # no attack has anything to read; still a run, for the accuracy
-    (cloud,) = sittings(small(algorithm="fedcaprivacy"))
+    assert batches(small(algorithm="sattler", participation=join)) == [[loss], [("acquisition", CLIENT)]]
+    assert batches(small(algorithm="sattler")) == [[loss]]  # nobody joins: nothing to acquire
+    assert batches(small(algorithm="local")) == [[]]  # no attack has anything to read; still a run, for the accuracy
+    (cloud,) = batches(small(algorithm="fedcaprivacy"))
     assert [c for name, c in cloud if name != "loss_membership"] == [SECOND] * 6 and loss in cloud
 
 
@@ -102,12 +83,12 @@ def test_every_cell_has_a_verdict_and_a_reason(name: str, partition: str, rounds
     experiment = Experiment.of(
         SMALL, algorithm=name, partition={"name": partition}, training={"rounds": rounds}, encryption=encryption
     )
-    for sitting in sittings(experiment):
-        names = [attack for attack, _ in sitting]
+    for batch in batches(experiment):
+        names = [attack for attack, _ in batch]
         assert len(set(names)) == len(names)
-        assert len(names) == 1 or not any(APPLIES[n].active for n in names)
+        assert len(names) == 1 or not any(declaration(ATTACKS[n]).active for n in names)
     made = matrix(experiment, {})
-    assert [(c.row, c.column) for c in made.cells] == [(r, c) for r in ROWS for c in COLUMNS]
+    assert [(c.row, c.column) for c in made.cells] == [(r, c) for r in ROWS for c in PARTIES]
     for cell in made.cells:
         assert cell.verdict in VERDICTS and cell.why
         assert cell.verdict not in (NOTHING_SEEN, "leaks", "broken")  # nothing was run, so nothing was seen
@@ -120,7 +101,7 @@ def test_a_cell_shows_its_worst_attack_first() -> None:
     made = matrix(small(), {("a1", SERVER): none, ("a1_prior", SERVER): beaten, ("a1_bayes", SERVER): leak})
     cell = made.cell(IDENTITY, SERVER)
     assert cell.verdict == "leaks" and [t.attack for t in cell.tried] == ["a1_bayes", "a1", "a1_prior"]
-    assert cell.tried[2].control == "largest" and cell.tried[1].excess == pytest.approx(0.2)
+    assert cell.tried[2].best_control == ("largest", 0.9) and cell.tried[1].excess == pytest.approx(0.2)
     assert made.worst(IDENTITY) is cell  # the coalition has the same verdict, but only carried over
 
 
@@ -139,14 +120,13 @@ def test_leaks_carry_over_to_who_sees_more_and_nothing_else_does() -> None:
 def test_an_attack_that_saw_nothing_is_not_no_leak() -> None:
     blind = finding(0.5, 0.0, 1.0, used="no model was seen in the clear")
     cell = matrix(small(), {("loss_membership", CLIENT): blind}).cell(MEMBERSHIP, CLIENT)
-    assert cell.verdict == FAILED and "no model was seen" in cell.why and not cell.tried
+    assert cell.verdict == NOT_MEASURED and "no model was seen" in cell.why and not cell.tried
 
 
 def test_what_an_interval_leaves_open_is_said() -> None:
-    wide = finding(0.36, 0.19, 0.57, chance=0.2, details={"closed form": 0.36})
+    wide = finding(0.36, 0.19, 0.57, chance=0.2)
     cell = matrix(small(), {("a1", SERVER): wide}).cell(IDENTITY, SERVER)
     assert cell.verdict == NOTHING_SEEN and "up to 0.57 is not excluded" in cell.why
-    assert "the closed form expects 0.360" in cell.tried[0].used
 
 
 def test_known_clusters_spoil_sealed_labels() -> None:
@@ -162,12 +142,15 @@ def test_a_score_below_one_half_is_said_to_be() -> None:
     assert cell.verdict == NOTHING_SEEN and "other way round it would score 0.800" in cell.why
 
 
-def test_the_attacker_who_reckons_with_noise_counts() -> None:
-    details = {"noise_aware": 0.8, "noise_aware_leak": 0.2, "noise_aware_leak_low": 0.1, "noise_aware_leak_high": 0.3}
-    found = finding(0.4, 0.3, 0.5, chance=0.3, controls={"all present": 0.6}, details=details)
-    cell = matrix(small(), {("category", CLIENT): found}).cell(CATEGORY, CLIENT)
+def test_a_stronger_attacker_scored_beside_counts() -> None:
+    aware = finding(0.8, 0.7, 0.9, chance=0.3, controls={"its null query": 0.6}, attack="category_noise_aware")
+    plain = finding(0.4, 0.3, 0.5, chance=0.3, controls={"all present": 0.6}, variants=[aware])
+    cell = matrix(small(), {("category", CLIENT): plain}).cell(CATEGORY, CLIENT)
     assert cell.verdict == "leaks" and [t.attack for t in cell.tried] == ["category_noise_aware", "category"]
-    assert cell.tried[0].control_value == pytest.approx(0.6) and cell.tried[0].low == pytest.approx(0.7)
+    assert cell.tried[0].best_control == ("its null query", 0.6) and set(cell.reports) == {
+        "category",
+        "category_noise_aware",
+    }
 
 
 def test_combinations_keep_what_the_experiment_says() -> None:
@@ -206,7 +189,7 @@ class Links(HTMLParser):
 def test_ifca_from_run_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = audit(small(), tmp_path, quiet=True)
     assert made.cell(IDENTITY, SERVER).verdict == "broken"  # IFCA's replies say the cluster
-    assert {t.attack for t in made.cell(IDENTITY, EAVESDROPPER).tried} == {n for n in APPLIES if n.startswith("a1")}
+    assert {t.attack for t in made.cell(IDENTITY, EAVESDROPPER).tried} == {n for n in ATTACKS if n.startswith("a1")}
     assert made.cell(MODELS, CLIENT).verdict == GIVEN and made.cell(PROPERTY, CLIENT).verdict == INAPPLICABLE
     assert made.cell(LINKAGE, SERVER).why == "no rows are shuffled here"
     (category,) = made.cell(CATEGORY, CLIENT).tried
@@ -241,7 +224,7 @@ def test_one_failing_attack_costs_its_own_cell_only(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(A2, "finding", fails)
     made = audit(small(algorithm="fedavg"), tmp_path, quiet=True)
-    assert made.cell(PREFERENCE, SERVER).verdict == FAILED and "lost its way" in made.cell(PREFERENCE, SERVER).why
+    assert made.cell(PREFERENCE, SERVER).verdict == NOT_MEASURED and "lost its way" in made.cell(PREFERENCE, SERVER).why
     assert made.cell(MEMBERSHIP, CLIENT).tried
 
 
@@ -286,14 +269,13 @@ def test_an_error_is_worse_the_smaller_it_is_by_hand() -> None:
 
 
 def test_a_matrix_of_errors_reads_them_downwards() -> None:
-    def error(value: float, low: float, high: float) -> dict[str, Any]:
-        made = Finding("a1", "server", "error", value, 2.0, low, high, {"mean": 1.6, "last": 1.9}, "all", {}, 0.0)
-        return {**asdict(made), "verdict": made.verdict}
+    def error(value: float, low: float, high: float) -> Finding:
+        return Finding("a1", "server", "error", value, 2.0, low, high, {"mean": 1.6, "last": 1.9}, "all", {}, 0.0)
 
     found = {("a1", SERVER): error(1.5, 1.4, 1.58), ("a1_bayes", SERVER): error(0.5, 0.4, 0.6)}
     cell = matrix(small(), found).cell(IDENTITY, SERVER)
     assert cell.verdict == "leaks" and [t.attack for t in cell.tried] == ["a1_bayes", "a1"]
-    assert (cell.tried[0].control, cell.tried[0].bar) == ("mean", 1.6)
+    assert cell.tried[0].best_control == ("mean", 1.6) == ("mean", cell.tried[0].bar)
     calm = matrix(small(), {("a1", SERVER): error(1.5, 1.2, 1.8)}).cell(IDENTITY, SERVER)
     assert calm.verdict == NOTHING_SEEN and "down to 1.20 is not excluded" in calm.why
     high = matrix(small(), {("a1", SERVER): error(9.0, 8.0, 10.0)}).cell(IDENTITY, SERVER)
@@ -303,7 +285,7 @@ def test_a_matrix_of_errors_reads_them_downwards() -> None:
 def test_the_report_reads_an_error_as_the_attack_does() -> None:
     for value, low, high in ((1.2, 1.0, 1.5), (1.8, 1.7, 1.9), (5.0, 4.0, 6.0)):
         made = Finding("x", "server", "error", value, 2.0, low, high, {"mean": 1.6}, perfect=0.0)
-        run_ = Run("r", {"attacks": {"x": {**asdict(made), "verdict": made.verdict}}}, (), {}, {}, "")
+        run_ = Run("r", {"attacks": {"x": made.json()}}, (), {}, {}, "")
         (read,) = read_findings(run_)
         assert (read.kind == "leak") == (made.verdict == "leaks")
         assert read.excess == pytest.approx(Scale(2.0, (1.6,), 0.0).excess(value))
@@ -330,7 +312,7 @@ def test_a_place_that_the_protocol_lacks_is_refused(vantage: str, said: str, tmp
 
 def test_an_audit_says_that_it_is_of_one_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = {"attacks": {}, "accuracy": {"client_mean": 0.5}, "stand_in": ""}
-    monkeypatch.setattr(auditing, "sittings", lambda experiment: [()])
+    monkeypatch.setattr(Questions, "batches", lambda self: [()])
     monkeypatch.setattr(auditing, "complete", lambda experiment, folder, **rest: folder.write_result(result))
     (note,) = audit(small(seeds=5, seed=2), tmp_path).notes
     assert note == "seeds = 5: an audit is of one, 2; repeat it with seed = … 6"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from covey.attacks.applies import CLIENT, SERVER
 from covey.audit.page import write_audit
+from covey.leaks import CLIENT, SERVER
 from covey.papers.harness import VERDICTS, Cell, Claim, Reproduction
 from covey.papers.present import page as page_of_table
 from covey.report.page import write_comparison, write_report

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from covey.attacks.applies import SERVER
+from covey.attacks.finding import Finding
 from covey.audit.matrix import Audit, fill
+from covey.audit.questions import Questions, Watch
 from covey.experiment.experiment import Experiment
+from covey.leaks import SERVER
 
 SMALL: dict[str, Any] = {
     "clients": 8,
@@ -25,18 +28,17 @@ def small(**changes: Any) -> Experiment:
     return Experiment.of(SMALL, **changes)
 
 
-def finding(value: float, low: float, high: float, chance: float = 0.5, **more: Any) -> dict[str, Any]:
-    bar = max([chance, *more.get("controls", {}).values()])
-    verdict = "no leak seen" if low <= bar else "broken" if value >= 0.95 else "leaks"
-    base = {"vantage": "v", "metric": "m", "controls": {}, "used": "all", "details": {}, "verdict": verdict}
-    return base | {"value": value, "low": low, "high": high, "chance": chance} | more
+def finding(value: float, low: float, high: float, chance: float = 0.5, **more: Any) -> Finding:
+    return Finding(more.pop("attack", "x"), "v", "m", value, chance, low, high, **{"used": "all", **more})
 
 
-def matrix(experiment: Experiment, done: dict[tuple[str, str], dict[str, Any]], **failed: str) -> Audit:
+def matrix(experiment: Experiment, done: dict[tuple[str, str], Finding], **failed: str) -> Audit:
     heading: dict[str, Any] = dict.fromkeys(
         ("algorithm", "dataset", "stand_in", "partition", "defence", "encryption"), ""
     )
     counts: dict[str, Any] = dict.fromkeys(("clients", "clusters", "rounds", "seed"), 1)
-    problems = {(name, SERVER): why for name, why in failed.items()}
-    cells = fill(experiment, {w: (f, "runs/x/report.html") for w, f in done.items()}, problems)
-    return Audit(**heading, **counts, accuracy=0.5, cells=cells, runs=())
+    problems = {Watch(name, SERVER): why for name, why in failed.items()}
+    scored = {Watch(*w): (replace(f, attack=w[0]), "runs/x/report.html") for w, f in done.items()}
+    questions = Questions(experiment)
+    rows = {row.name: row.question for row in questions.rows}
+    return Audit(**heading, **counts, accuracy=0.5, cells=fill(questions, scored, problems), runs=(), rows=rows)

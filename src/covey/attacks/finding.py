@@ -104,6 +104,12 @@ class Finding:
         return self.scale.excess(self.value) if math.isfinite(self.value) else -math.inf
 
     @property
+    def is_share(self) -> bool:
+        """Whether all its numbers lie from 0 to 1 and read as percentages."""
+        numbers = (self.value, self.chance, self.low, self.high, *self.controls.values())
+        return all(0 <= one <= 1 for one in numbers if one is not None)
+
+    @property
     def best_control(self) -> tuple[str, float] | None:
         """(name, score) of the best attacker that ignores the observation, where there is one beside mere chance."""
         best = max if self.scale.upwards else min

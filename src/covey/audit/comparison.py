@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from covey.attacks.applies import ROWS
-from covey.audit.matrix import NOTHING_SEEN, Audit
-from covey.audit.page import LEGEND, badges, findings, gaps, lede, made, own_style, shown_cell, sittings, table
+from covey.attacks.finding import NOTHING_SEEN
+from covey.audit.matrix import Audit, rows_of
+from covey.audit.page import LEGEND, badges, findings, gaps, lede, origin, own_style, runs, shown_cell, table
 from covey.audit.text import LETTERS, WHO, title
 from covey.report.draw.layout import Section
 from covey.report.draw.markup import Html, join, tag
@@ -32,19 +32,19 @@ def several(audits: Sequence[Audit], command: str) -> Page:
         badges=badges(audits),
         flock=None,
         tiles=[],
-        sections=[_worst(audits), Section("combinations", "Combinations", lead, join(folded)), made(command)],
+        sections=[_worst(audits), Section("combinations", "Combinations", lead, join(folded)), origin(command)],
     )
 
 
 def _worst(audits: Sequence[Audit]) -> Section:
     brief = len(audits) > LONG
-    rows = [row for row in ROWS if any(a.says(row) for a in audits if not a.problem)]
+    rows = [row for row in rows_of(audits) if any(a.says(row) for a in audits if not a.problem)]
     columns = tag("colgroup", Html('<col class="first"><col class="second">'), *([Html("<col>")] * len(rows)))
     names = ("Accuracy", *(sentence_case(row) for row in rows))
     head = tag("tr", tag("th", ""), *(tag("th", name, scope="col") for name in names))
     body = [_line(i, audit, rows, brief) for i, audit in enumerate(audits)]
     lines = tag("table", columns, tag("thead", head), tag("tbody", *body), class_=f"audit worst{' brief' * brief}")
-    left = ", ".join(row for row in ROWS if row not in rows)
+    left = ", ".join(row for row in rows_of(audits) if row not in rows)
     words = f"{WHO}. {LEGEND}" if brief else LEGEND
     return Section(
         "comparison", "Comparison", words + (f" Left out: {left}." if left else ""), join([own_style(), lines])
@@ -84,9 +84,9 @@ def _protection(audit: Audit) -> str:
 
 
 def _combination(i: int, audit: Audit) -> Html:
-    found = tag("ol", *findings(audit, f"{i}-"), class_="findings")
+    scores = tag("ol", *findings(audit, f"{i}-"), class_="findings")
     parts = [tag("p", " ".join(lede(audit)), class_="lead"), table(audit, f"{i}-")]
-    parts.append(tag("details", tag("summary", "Every score"), found))
-    more = [section for section in (gaps(audit), sittings(audit)) if section]
+    parts.append(tag("details", tag("summary", "Every score"), scores))
+    more = [section for section in (gaps(audit), runs(audit)) if section]
     parts += [tag("details", tag("summary", s.title), s.body, id=f"{i}-{s.anchor}") for s in more]
     return tag("details", tag("summary", tag("b", title(audit))), *parts, id=f"combination-{i}", class_="combination")

@@ -6,27 +6,17 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from covey.attacks.applies import COLUMNS, ROWS
-from covey.audit.matrix import (
-    FAILED,
-    GIVEN,
-    INAPPLICABLE,
-    LEAKING,
-    NOBODY,
-    NOTHING_SEEN,
-    Audit,
-    Cell,
-    Tried,
-    not_excluded,
-)
+from covey.attacks.finding import NOT_MEASURED, NOTHING_SEEN, Finding
+from covey.audit.matrix import GIVEN, INAPPLICABLE, LEAKING, NOBODY, Audit, Cell, not_excluded
 from covey.audit.text import title
 from covey.files import write_atomically
+from covey.leaks import PARTIES
 from covey.report.draw.layout import Section, Tile, rows_table
 from covey.report.draw.marks import track
 from covey.report.draw.markup import Html, join, tag
+from covey.report.draw.svg import Axis, axis_for
 from covey.report.format import counted, percent, plain, sentence_case
 from covey.report.page import Page, render
-from covey.report.sections.privacy import Finding, finding_axis, interval_of
 
 LEGEND = (
     "▲ broken: a score of 0.95 or more; leaks: the whole 95 % interval lies above chance and above every attacker that ignores "
@@ -49,7 +39,7 @@ def audit_page(audits: Sequence[Audit], command: str = "") -> Page:
 
 def _single(audit: Audit, command: str) -> Page:
     headline = f"What leaks from {title(audit)}"
-    built = [_matrix(audit), _scores(audit), gaps(audit), sittings(audit), made(command)]
+    built = [_matrix(audit), _scores(audit), gaps(audit), runs(audit), origin(command)]
     return Page(
         title=f"{headline} · covey",
         kicker="Audit",
@@ -68,7 +58,7 @@ def lede(audit: Audit) -> list[str]:
     leaking = [c for c in audit.cells if c.verdict in LEAKING]
     things = list(dict.fromkeys(c.row for c in leaking))
     measured = sum(bool(c.tried) and not c.carried for c in audit.cells)
-    attacks = len({t.attack for c in audit.cells for t in c.tried})
+    attacks = len({finding.attack for c in audit.cells for finding in c.tried})
     listed = " and the ".join(filter(None, [", the ".join(things[:-1]), *things[-1:]]))
     said = f"Somebody learns the {listed}." if things else "None of these attacks learned anything."
     return [
@@ -112,15 +102,15 @@ def own_style() -> Html:
 
 
 def table(audit: Audit, prefix: str) -> Html:
-    head = tag("tr", tag("th", ""), *(tag("th", sentence_case(c), scope="col") for c in COLUMNS))
+    head = tag("tr", tag("th", ""), *(tag("th", sentence_case(c), scope="col") for c in PARTIES))
     body = []
-    for row, means in ROWS.items():
-        cells = [shown_cell(audit.cell(row, column), prefix, sentence_case(column)) for column in COLUMNS]
+    for row, question in audit.rows.items():
+        cells = [shown_cell(audit.cell(row, column), prefix, sentence_case(column)) for column in PARTIES]
         if not audit.says(row):
             why = next(c.why for c in audit.cells if c.row == row and c.verdict == INAPPLICABLE)
             said = tag("span", tag("span", f"{INAPPLICABLE}: {why}", class_="says"))
-            cells = [tag("td", said, class_="quiet", colspan=len(COLUMNS), data_label="Everyone")]
-        body.append(tag("tr", tag("th", sentence_case(row), tag("small", means), scope="row"), *cells))
+            cells = [tag("td", said, class_="quiet", colspan=len(PARTIES), data_label="Everyone")]
+        body.append(tag("tr", tag("th", sentence_case(row), tag("small", question), scope="row"), *cells))
     return tag("table", tag("thead", head), tag("tbody", *body), class_="audit")
 
 
@@ -131,12 +121,16 @@ def shown_cell(cell: Cell, prefix: str, label: str, more: str = "", brief: bool 
     )
     says = tag("span", f"{cell.verdict}{' ←' if cell.carried else ''}", class_="says")
     if cell.tried:
-        score = f"{cell.tried[0].value:.2f}, guess {cell.tried[0].bar:.2f}" if brief else _score(cell)
+        score = _beside(cell.tried[0]) if brief else _score(cell)
         parts = [says, tag("small", score, class_="scored"), tag("small", more) if more else ""]
         inside = tag("a", *parts, href=f"#{_anchor(prefix, cell, cell.tried[0])}", title=cell.why)
     else:
         why = (
-            f"as the {cell.carried}" if cell.carried else cell.why if kind == "given" or cell.verdict == FAILED else ""
+            f"as the {cell.carried}"
+            if cell.carried
+            else cell.why
+            if kind == "given" or cell.verdict == NOT_MEASURED
+            else ""
         )
         words = more or ("" if brief else why)
         inside = tag("a", says, tag("small", words) if words else "", href=f"#{prefix}gaps", title=cell.why)
@@ -145,69 +139,69 @@ def shown_cell(cell: Cell, prefix: str, label: str, more: str = "", brief: bool 
 
 def _score(cell: Cell) -> str:
     worst, others = cell.tried[0], len(cell.tried) - 1
-    score = f"{_spoken(worst.attack)} {worst.value:.2f}, guess {worst.bar:.2f}" + f" and {others} more" * (others > 0)
+    score = f"{_spoken(worst.attack)} {_beside(worst)}" + f" and {others} more" * (others > 0)
     if cell.verdict == NOTHING_SEEN and (end := not_excluded(cell.tried)) is not None:
         score += f"; {'up' if worst.scale.upwards else 'down'} to {end:.2f} not excluded"
     return score
+
+
+def _beside(finding: Finding) -> str:
+    return f"{finding.value:.2f}" + ("" if finding.bar is None else f", guess {finding.bar:.2f}")
 
 
 def _spoken(attack: str) -> str:
     return attack.replace("_", " ")
 
 
-def _anchor(prefix: str, cell: Cell, tried: Tried) -> str:
+def _anchor(prefix: str, cell: Cell, finding: Finding) -> str:
     """Where this score is shown: by the vantage it was really measured from."""
-    return f"{prefix}{tried.attack}-{tried.vantage}-{cell.row}".replace(" ", "-").replace("'", "")
+    return f"{prefix}{finding.attack}-{finding.vantage}-{cell.row}".replace(" ", "-").replace("'", "")
 
 
 def _scores(audit: Audit) -> Section | None:
-    found = list(findings(audit, ""))
+    shown = list(findings(audit, ""))
     lead = (
         "Dot and bar: score and its 95 % interval. Upright line: chance. Diamond: the best attacker that ignores what was "
         "observed. With many attacks in a matrix, one in forty or so exceeds its bar by luck: a second seed tells."
     )
-    return Section("scores", "Scores", lead, tag("ol", *found, class_="findings")) if found else None
+    return Section("scores", "Scores", lead, tag("ol", *shown, class_="findings")) if shown else None
 
 
 def findings(audit: Audit, prefix: str) -> Iterator[Html]:
     """The worst of every cell; the other attacks there are folded away beneath it."""
     for cell in audit.cells:
-        shown = [_finding(cell, tried, _anchor(prefix, cell, tried)) for tried in cell.tried if not cell.carried]
+        shown = [_finding(cell, one, _anchor(prefix, cell, one)) for one in cell.tried if not cell.carried]
         yield from shown[:1]
         if rest := shown[1:]:
             words = f"{counted(len(rest), 'other attack')} on {cell.row} by the {cell.column}"
             yield tag("li", tag("details", tag("summary", words), tag("ol", *rest, class_="findings")), class_="folded")
 
 
-def _finding(cell: Cell, tried: Tried, anchor: str) -> Html:
-    control = () if tried.control == "chance" else ((tried.control, tried.control_value),)
-    found = (tried.value, tried.chance, tried.low, tried.high, control, tried.verdict)
-    shown = Finding(tried.attack, "", "", *found, details=(), perfect=tried.perfect)
-    kind = "leak" if tried.verdict in LEAKING else "none"
+def _finding(cell: Cell, one: Finding, anchor: str) -> Html:
+    kind = "leak" if one.verdict in LEAKING else "none"
     head = tag(
-        "h3", sentence_case(cell.row), tag("span", f" to the {cell.column}, by {_spoken(tried.attack)}", class_="soft")
+        "h3", sentence_case(cell.row), tag("span", f" to the {cell.column}, by {_spoken(one.attack)}", class_="soft")
     )
-    picture = track(
-        finding_axis(shown),
-        tried.value,
-        interval_of(shown),
-        tried.chance,
-        control,
-        plain,
-        "bad" if kind == "leak" else "good",
-    )
-    beside = "".join(f"; {name} {value:.3f}" for name, value in control)
-    numbers = tag(
-        "p",
-        tag("b", f"{tried.value:.3f}"),
-        f" ({tried.low:.3f} to {tried.high:.3f}); chance {tried.chance:.3f}{beside}",
-        class_="numbers",
-    )
-    read = f"{sentence_case(tried.metric)}: {tried.means}. Used: {tried.used.rstrip('.')}. "
-    foot = tag("p", read, _report(tried.report) if tried.report else "")
-    chip = tag("p", tried.verdict, class_=f"chip {kind}")
+    controls = () if one.best_control is None else (one.best_control,)
+    colour = "bad" if kind == "leak" else "good"
+    picture = track(_axis(one), one.value, one.interval, one.chance, controls, plain, colour)
+    references = [*([] if one.chance is None else [("chance", one.chance)]), *controls]
+    beside = "".join(f"; {name} {value:.3f}" for name, value in references)
+    interval = "" if one.interval is None else " ({:.3f} to {:.3f})".format(*one.interval)
+    numbers = tag("p", tag("b", f"{one.value:.3f}"), interval + beside, class_="numbers")
+    read = f"{sentence_case(one.metric)}: {one.means}. Used: {one.used.rstrip('.')}. "
+    report = cell.reports.get(one.attack)
+    foot = tag("p", read, _report(report) if report else "")
+    chip = tag("p", one.verdict, class_=f"chip {kind}")
     rest = tag("div", picture, numbers, tag("div", foot, class_="soft small-text"))
     return tag("li", tag("div", head, chip), rest, id=anchor)
+
+
+def _axis(finding: Finding) -> Axis:
+    if finding.is_share:
+        return Axis(0.0, 1.0, tuple((i / 4, f"{25 * i} %") for i in range(5)))
+    numbers = (finding.value, finding.chance, finding.low, finding.high, *finding.controls.values(), 0.0)
+    return axis_for([one for one in numbers if one is not None])
 
 
 def _report(path: str) -> Html:
@@ -231,7 +225,7 @@ def gaps(audit: Audit) -> Section | None:
     return Section("gaps", "Cells without a score", "Nothing here is a sign of safety.", table)
 
 
-def sittings(audit: Audit) -> Section | None:
+def runs(audit: Audit) -> Section | None:
     if not any(run["report"] for run in audit.runs):
         return None
     rows = [
@@ -242,6 +236,6 @@ def sittings(audit: Audit) -> Section | None:
     return Section("runs", "Runs", lead, rows_table(["Report", "Attacks that watched"], rows, "sittings"))
 
 
-def made(command: str) -> Section:
+def origin(command: str) -> Section:
     lead = "Finished runs are read back and interrupted ones go on, so the same command again costs nothing."
-    return Section("command", "How it was made", lead, tag("pre", command or "covey.audit.runs.audit(experiment, out)"))
+    return Section("command", "How it was made", lead, tag("pre", command or "covey.audit.audit(experiment, out)"))

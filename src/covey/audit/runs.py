@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from covey import config, files
+from covey import files
 from covey.algorithms import ALGORITHMS
-from covey.attacks import ATTACKS
-from covey.attacks.applies import APPLIES, absent, given, vantage
+from covey.attacks.finding import Finding
 from covey.attacks.observe import check_vantage
-from covey.audit.matrix import Audit, Watch, fill
+from covey.audit.matrix import Audit, fill
+from covey.audit.questions import Questions, Watch, usual_place
 from covey.defences import DEFENCES
 from covey.errors import CoveyError, nearest
 from covey.experiment import encryptions
@@ -48,35 +48,42 @@ def audit(experiment: Experiment, out: str | Path, *, quiet: bool = False, watch
 def _check_places(experiment: Experiment) -> None:
     """The audit looks from everywhere, whatever its attacks are configured for: a misspelt place would go unnoticed."""
     for attack in experiment.attacks:
-        if attack.vantage != ATTACKS[attack.name]().vantage:  # nobody wrote the usual one
+        if not usual_place(attack):
             check_vantage(attack.vantage, experiment.algorithm)
 
 
 def _audit(experiment: Experiment, out: str | Path, quiet: bool, watch: Callback | None) -> Audit:
-    once = replace(experiment, attacks=(), seeds=1, out="")
-    done: dict[Watch, tuple[dict[str, Any], str]] = {}
+    questions = Questions(experiment)
+    done: dict[Watch, tuple[Finding, str]] = {}
     failed: dict[Watch, str] = {}
     runs: list[dict[str, Any]] = []
     accuracy, stand_in = None, ""
-    for sitting in sittings(experiment):
-        for watches, result, report, problem in _results(once, experiment.attacks, sitting, Path(out), quiet, watch):
+    for batch in questions.batches():
+        for watches, result, report, problem in _results(questions, batch, Path(out), quiet, watch):
             failed |= dict.fromkeys(watches, problem) if problem else {}
             if result is None:
                 continue
-            done |= {w: (result["attacks"][w[0]], report) for w in watches}
-            runs.append({"report": report, "attacks": [f"{name} from the {column}" for name, column in watches]})
-            if accuracy is None and not any(APPLIES[name].active for name, _ in watches):
+            for one in watches:
+                finding = Finding.of(one.attack, result["attacks"].get(one.attack))
+                if finding is None:
+                    failed[one] = "ended without a score"
+                else:
+                    done[one] = (finding, report)
+            runs.append({"report": report, "attacks": [f"{one.attack} from the {one.column}" for one in watches]})
+            if accuracy is None and not any(questions.declared[one.attack].active for one in watches):
                 accuracy = result["accuracy"].get("client_mean")
             stand_in = result["stand_in"]
     if failed and not done and len(set(failed.values())) == 1:
         raise CoveyError(next(iter(failed.values())))  # it is the experiment, not an attack
+    settings = questions.watched(()).table()
     return Audit(
         **_heading(experiment),
         stand_in=stand_in,
         accuracy=accuracy,
-        cells=fill(experiment, done, failed),
+        cells=fill(questions, done, failed),
         runs=tuple(runs),
-        settings={k: v for k, v in once.table().items() if k not in _NO_SETTINGS},
+        settings={k: v for k, v in settings.items() if k not in _NO_SETTINGS},
+        rows={row.name: row.question for row in questions.rows},
     )
 
 
@@ -95,7 +102,7 @@ def survey(
     """
     _check_places(experiment)
     every = combinations(experiment, algorithms, protections)
-    counts = [len(sittings(changed)) for changed in every]
+    counts = [len(Questions(changed).batches()) for changed in every]
     before = sum(_there_already(changed, Path(out)) for changed in every)
     with Progress(sum(counts), "audit", unit="run", quiet=quiet, start=before) as progress:
         for n, changed in enumerate(every):
@@ -129,9 +136,8 @@ def _teller(progress: Progress, before: int, where: str, rounds: int) -> Callbac
 
 def _there_already(experiment: Experiment, out: Path) -> int:
     """How many of an experiment's runs are there already."""
-    once = replace(experiment, attacks=(), seeds=1, out="")
-    watched = [_watched(once, experiment.attacks, s) for s in sittings(experiment)]
-    return sum(RunFolder.named_by_hash(out, one).finished for one in watched)
+    questions = Questions(experiment)
+    return sum(RunFolder.named_by_hash(out, questions.watched(batch)).finished for batch in questions.batches())
 
 
 def combinations(experiment: Experiment, algorithms: Sequence[str], protections: Sequence[str]) -> list[Experiment]:
@@ -168,71 +174,23 @@ def _protection(words: str) -> tuple[str, str]:
     return defence, encryption
 
 
-def sittings(experiment: Experiment) -> list[tuple[Watch, ...]]:
-    """Which attacks watch the same run: no name twice, and an active attack alone. The first is undisturbed, for the accuracy."""
-    shared: list[list[Watch]] = []
-    alone: list[tuple[Watch, ...]] = []
-    for watch in _applicable(experiment):
-        if APPLIES[watch[0]].active:
-            alone.append((watch,))
-            continue
-        free = next((s for s in shared if watch[0] not in {name for name, _ in s}), None)
-        if free is None:
-            shared.append([watch])
-        else:
-            free.append(watch)
-    return [*([tuple(s) for s in shared] or [()]), *alone]
-
-
-def _applicable(experiment: Experiment) -> list[Watch]:
-    return [
-        (name, column)
-        for name, rule in APPLIES.items()
-        for column in rule.columns
-        if vantage(column, experiment)
-        and not absent(rule.row, experiment)
-        and not given(rule.row, column, experiment)
-        and not rule.fits(experiment)
-        and not rule.needs(experiment)
-    ]
-
-
 def _results(
-    experiment: Experiment,
-    configured: Sequence[Any],
-    sitting: tuple[Watch, ...],
-    out: Path,
-    quiet: bool,
-    watch: Callback | None,
+    questions: Questions, batch: tuple[Watch, ...], out: Path, quiet: bool, watch: Callback | None
 ) -> Iterator[tuple[tuple[Watch, ...], dict[str, Any] | None, str, str]]:
-    """(attacks, result.json, report, problem) of a sitting; where one attack spoils it, of every attack in a run of its own."""
-    watched = _watched(experiment, configured, sitting)
+    """(attacks, result.json, report, problem) of a batch; where one attack spoils it, of every attack in a run of its own."""
+    watched = questions.watched(batch)
     folder = RunFolder.named_by_hash(out, watched)
     try:
         complete(watched, folder, callbacks=[watch] if watch else [], quiet=quiet)
-        yield sitting, folder.result_json(), str(folder.report.relative_to(out)), ""
+        yield batch, folder.result_json(), str(folder.report.relative_to(out)), ""
     except CoveyError as problem:
-        if len(sitting) <= 1:
-            if not sitting:
+        if len(batch) <= 1:
+            if not batch:
                 raise
-            yield sitting, None, "", str(problem)
+            yield batch, None, "", str(problem)
             return
-        for one in sitting:
-            yield from _results(experiment, configured, (one,), out, quiet, watch)
-
-
-def _watched(experiment: Experiment, configured: Sequence[Any], sitting: tuple[Watch, ...]) -> Experiment:
-    return replace(experiment, attacks=tuple(_attack(w, experiment, configured) for w in sitting))
-
-
-def _attack(watch: Watch, experiment: Experiment, configured: Sequence[Any]) -> Any:
-    """The attack at its vantage: with the experiment's own settings where it names it, else with the table's."""
-    name, column = watch
-    usual = config.to_table(ATTACKS[name]())
-    named = next((config.to_table(a) for a in configured if a.name == name), usual)
-    own = {k: v for k, v in named.items() if v != usual[k] and k not in ("memory", "vantage")}
-    seen_from = {"vantage": vantage(column, experiment)} if "vantage" in usual else {}
-    return config.choose(ATTACKS, {"name": name, **seen_from, **APPLIES[name].settings(experiment), **own}, "attacks")
+        for one in batch:
+            yield from _results(questions, (one,), out, quiet, watch)
 
 
 def _heading(experiment: Experiment) -> dict[str, Any]:
@@ -273,7 +231,7 @@ def store(audits: Sequence[Audit], docs: str | Path, name: str, command: str) ->
     alone = [
         replace(
             audit,
-            cells=tuple(replace(c, tried=tuple(replace(t, report="") for t in c.tried)) for c in audit.cells),
+            cells=tuple(replace(cell, reports={}) for cell in audit.cells),
             runs=tuple({**run, "report": ""} for run in audit.runs),
         )
         for audit in audits

@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from covey.attacks.applies import CLIENT, COALITION, COLUMNS, EAVESDROPPER, ROWS, SECOND, SERVER
-from covey.audit.matrix import FAILED, Audit, Cell, Tried
+from covey.attacks.finding import NOT_MEASURED, Finding
+from covey.audit.matrix import Audit, Cell, rows_of
+from covey.leaks import CLIENT, COALITION, EAVESDROPPER, PARTIES, SECOND, SERVER
 from covey.report.format import percent, pretty
 from covey.report.text_table import text_table
 
@@ -30,13 +31,13 @@ def title(audit: Audit) -> str:
     return f"{pretty(audit.algorithm)}{protection} on {pretty(audit.dataset)}"
 
 
-def score(tried: Tried) -> str:
+def score(finding: Finding) -> str:
     """The score in one line, as it must be read."""
-    control = "" if tried.control == "chance" else f", {tried.control} {tried.control_value:.3f}"
-    return (
-        f"{tried.attack} {tried.value:.3f} ({tried.low:.3f} to {tried.high:.3f}; chance {tried.chance:.3f}{control}): "
-        f"{tried.verdict}"
-    )
+    beside = [] if finding.interval is None else ["{:.3f} to {:.3f}".format(*finding.interval)]
+    references = [] if finding.chance is None else [("chance", finding.chance)]
+    references += [] if finding.best_control is None else [finding.best_control]
+    beside += [", ".join(f"{name} {value:.3f}" for name, value in references)] if references else []
+    return f"{finding.attack} {finding.value:.3f} ({'; '.join(beside)}): {finding.verdict}"
 
 
 def _one(audit: Audit) -> list[str]:
@@ -44,35 +45,33 @@ def _one(audit: Audit) -> list[str]:
         return [f"{title(audit)}: {audit.problem}"]
     accuracy = "" if audit.accuracy is None else f"; accuracy {percent(audit.accuracy)}"
     head = f"{title(audit)}: {audit.clients} clients, {audit.rounds} rounds, seed {audit.seed}{accuracy}"
-    cells = [[_short(audit.cell(row, column)) for column in COLUMNS] for row in ROWS]
-    made = [
+    cells = [[_short(audit.cell(row, column)) for column in PARTIES] for row in audit.rows]
+    said = [
         head,
         *(w for note in audit.notes for w in _wrapped(f"note: {note}")),
         "",
-        *text_table([["", *COLUMNS], *([row, *line] for row, line in zip(ROWS, cells))]),
+        *text_table([["", *PARTIES], *([row, *line] for row, line in zip(audit.rows, cells))]),
         "",
         *_wrapped(LEGEND),
     ]
-    for row, means in ROWS.items():
-        found = [c for c in audit.cells if c.row == row and c.tried and not c.carried]
-        missing = [c for c in audit.cells if c.row == row and c.verdict == FAILED]
-        if found or missing:
-            made += ["", f"{row}: {means}"]
-        for cell in found:
-            for tried in cell.tried:
-                made += _wrapped(
-                    f"{cell.column}: {score(tried)}. {tried.metric}: {tried.means}. Used {tried.used.rstrip('.')}.",
-                    "  ",
-                )
+    for row, question in audit.rows.items():
+        scored = [c for c in audit.cells if c.row == row and c.tried and not c.carried]
+        missing = [c for c in audit.cells if c.row == row and c.verdict == NOT_MEASURED]
+        if scored or missing:
+            said += ["", f"{row}: {question}"]
+        for cell in scored:
+            for finding in cell.tried:
+                words = f"{cell.column}: {score(finding)}. {finding.metric}: {finding.means}. Used {finding.used.rstrip('.')}."
+                said += _wrapped(words, "  ")
         for cell in missing:
-            made += _wrapped(f"{cell.column}: not measured: {cell.why}", "  ")
-    return made
+            said += _wrapped(f"{cell.column}: not measured: {cell.why}", "  ")
+    return said
 
 
 def _many(audits: Sequence[Audit]) -> list[str]:
     rows, body = _comparison(audits)
     refused = [w for a in audits if a.problem for w in _wrapped(f"{title(a)}: {a.problem}")]
-    left = [row for row in ROWS if row not in rows]
+    left = [row for row in rows_of(audits) if row not in rows]
     notes = [w for note in _notes(audits) for w in _wrapped(f"note: {note}")]
     out = [f"Left out, as it applies to none: {', '.join(left)}."] if left else []
     return [*text_table([["", "accuracy", *rows], *body]), "", *_wrapped(f"{WHO}. {LEGEND}"), *out, *notes, *refused]
@@ -98,7 +97,7 @@ def markdown(audits: Sequence[Audit], command: str) -> str:
 
 def _comparison(audits: Sequence[Audit]) -> tuple[list[str], list[list[str]]]:
     """The rows of the matrix that mean something here, and a line per audit: its name, accuracy and worst of each."""
-    rows = [row for row in ROWS if any(a.says(row) for a in audits if not a.problem)]
+    rows = [row for row in rows_of(audits) if any(a.says(row) for a in audits if not a.problem)]
     body = []
     for audit in audits:
         accuracy = "–" if audit.accuracy is None else percent(audit.accuracy)
