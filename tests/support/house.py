@@ -11,6 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from covey.algorithms import ALGORITHMS
+from covey.attacks import ATTACKS
+from covey.crypto import blinded, sealing
+from covey.data.partitions import PARTITIONS
+from covey.data.sources import SOURCES
+from covey.defences import DEFENCES
+from covey.models import MODELS
+from covey.names import OURS, Registry
+
 SOURCE = Path(__file__).parents[2] / "src" / "covey"
 KNOWING = ("papers", "presets.py", "presets")  # whose business is which thing was run
 
@@ -45,8 +54,10 @@ def _declared(node: ast.AST) -> Iterator[str]:
         for statement in node.body:
             target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
             value = getattr(statement, "value", None)
-            if isinstance(target, ast.Name) and target.id == "name" and isinstance(value, ast.Constant):
-                yield str(value.value)
+            both = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+            for one, given in zip(target.elts, value.elts) if both else [(target, value)]:
+                if isinstance(one, ast.Name) and one.id == "name" and isinstance(given, ast.Constant):
+                    yield str(given.value)
     if isinstance(node, ast.Call):
         words = {k.arg: k.value for k in node.keywords}
         name = words.get("name")
@@ -94,18 +105,22 @@ def attributes_by_string(root: Path, fields: set[str]) -> list[Literal]:
     return places
 
 
+def registries() -> dict[str, Registry]:
+    return {
+        "algorithm": ALGORITHMS,
+        "attack": ATTACKS,
+        "defence": DEFENCES,
+        "partition": PARTITIONS,
+        "dataset": SOURCES,
+        "model": MODELS,
+        "encryption of sums": sealing.SCHEMES,
+        "encryption of rows": blinded.SCHEMES,
+    }
+
+
 def registered() -> set[str]:
     """Every name that an experiment may write for a thing that covey brings."""
-    from covey.models.registry import MODELS
-
-    from covey.algorithms import ALGORITHMS
-    from covey.attacks import ATTACKS
-    from covey.data.partitions.partitions import PARTITIONS
-    from covey.data.sources.catalogue import SOURCES
-    from covey.defences import DEFENCES
-    from covey.experiment.experiment import ENCRYPTIONS
-
-    return {*ALGORITHMS, *ATTACKS, *DEFENCES, *PARTITIONS, *SOURCES, *MODELS, *ENCRYPTIONS}
+    return {entry.name for registry in registries().values() for entry in registry.entries if entry.origin == OURS}
 
 
 if __name__ == "__main__":

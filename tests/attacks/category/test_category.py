@@ -26,7 +26,7 @@ from covey.attacks.category.scores import (
 )
 from covey.attacks.contract import Truth
 from covey.attacks.observe import Observers
-from covey.defences import LDP
+from covey.defences.ldp import LDP
 from covey.engines.prepare import prepare
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
