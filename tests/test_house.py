@@ -15,6 +15,7 @@ import pytest
 
 from covey import leaks, roles
 from covey.algorithms import ALGORITHMS
+from covey.algorithms.contract import declaration
 from covey.attacks import ATTACKS
 from support.house import SOURCE, Literal, attributes_by_string, literals, modules, registered
 
@@ -41,6 +42,7 @@ WORDS = {
     ("rounds/loop.py", "membership"): "what a client remembers: its weights of the clusters",
     ("rounds/record.py", "membership"): "what a client remembers: its weights of the clusters",
 }
+METHODS = {("algorithms/contract.py", "models")}  # an algorithm's own count of them: no message has it
 
 
 def generic(places: list[Literal]) -> list[Literal]:
@@ -84,7 +86,7 @@ def test_exceptions_are_still_needed() -> None:
 
 def test_no_field_of_a_message_is_read_by_its_spelling() -> None:
     fields = {field for kind in messages() for field in roles.of(kind)}
-    assert attributes_by_string(SOURCE, fields) == []
+    assert [p for p in attributes_by_string(SOURCE, fields) if (p.path, p.text) not in METHODS] == []
 
 
 @pytest.mark.xfail(strict=True, reason="rooms are being cleared of names")
@@ -101,7 +103,7 @@ def test_every_field_of_a_message_has_a_role(kind: type) -> None:
 def test_every_algorithm_says_what_it_sends_and_gets(name: str) -> None:
     algorithm = ALGORITHMS[name]
     assert algorithm.label and algorithm.title
-    trains = getattr(algorithm, "trains", "clusters")
+    trains = declaration(algorithm).trains
     assert trains in ("one", "clusters", "own")
     exchanges = bool(_declared(algorithm, "sends")) and bool(_declared(algorithm, "replies"))
     assert exchanges or trains == "own"
