@@ -71,8 +71,7 @@ def command(*words: str) -> None:
     """`covey WORDS`."""
     from covey.cli.main import main
 
-    sys.argv = ["covey", *words]
-    main()
+    sys.exit(main(words))
 
 
 class Processes:

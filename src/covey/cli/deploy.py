@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
-from covey.cli.options import Device, Json, Quiet
+from covey.cli.interrupts import kept
+from covey.cli.options import Device, Json, Quiet, presets
+
+ON_DISK = "what this party must not forget is on disk: start the same command again to go on"
 
 Superlink = Annotated[str, typer.Option("--superlink", metavar="HOST:PORT", help="Where the coordinator listens.")]
 Insecure = Annotated[
@@ -18,7 +21,7 @@ PartyFolder = Annotated[Path, typer.Argument(help="This party's folder, as `cove
 
 def serve(
     experiment: Annotated[
-        str, typer.Argument(help="The experiment that the keys were made for; may be left out.")
+        str, typer.Argument(help="The experiment that the keys were made for; may be left out.", autocompletion=presets)
     ] = "",
     keys: Annotated[Path, typer.Option("--keys", help="The server's folder, as `covey keys make` made it.")] = Path(
         "keys/server"
@@ -39,13 +42,18 @@ def serve(
 
         covey serve --keys keys/server --address 0.0.0.0:9092 --out runs/first
     """
-    from covey.deploy.serve import check_same, serve
     from covey.experiment.presets import table_of
+
+    table = table_of(experiment, []) if experiment else None
+
+    from covey.deploy.serve import check_same, serve
     from covey.report.terminal import show
 
-    if experiment:
-        check_same(table_of(experiment, []), keys)
-    show(serve(keys, address, out, insecure=insecure, quiet=quiet or as_json), as_json)
+    if table:
+        check_same(table, keys)
+    with kept(ON_DISK):
+        result = serve(keys, address, out, insecure=insecure, quiet=quiet or as_json)
+    show(result, as_json)
 
 
 def join(
@@ -68,16 +76,17 @@ def join(
     """
     from covey.deploy.serve import join
 
-    join(
-        folder,
-        data,
-        superlink,
-        state or folder / "state",
-        device=device,
-        share_accuracy=share_accuracy,
-        insecure=insecure,
-        quiet=quiet,
-    )
+    with kept(ON_DISK):
+        join(
+            folder,
+            data,
+            superlink,
+            state or folder / "state",
+            device=device,
+            share_accuracy=share_accuracy,
+            insecure=insecure,
+            quiet=quiet,
+        )
 
 
 def second_server(
@@ -95,4 +104,5 @@ def second_server(
     """
     from covey.deploy.serve import csp
 
-    csp(folder, superlink, state or folder / "state", insecure=insecure, quiet=quiet)
+    with kept(ON_DISK):
+        csp(folder, superlink, state or folder / "state", insecure=insecure, quiet=quiet)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from covey.data.folder import read_folder
@@ -35,15 +32,13 @@ def serve(folder: Path, address: str, out: Path, *, insecure: bool = False, quie
         raise CoveyError(f"{folder} is the folder of '{party.name}': `covey serve` wants the server's")
     host, port = _address(address)
     say = _say(quiet)
-    _end_politely()
     tls = None if insecure else flower.Tls(folder / "ca.crt", folder / "server.crt", folder / "server.key")
     if insecure:
         say("--insecure: no TLS, and Flower lets any node in; letters are still signed")
     say(f"starting Flower's SuperLink at {address}")
     link = flower.Link(out / "flower", host, port, tls, node_keys(folder))
     try:
-        with interruptible():
-            return _serve(link, folder, party, agreed, out, say, quiet)
+        return _serve(link, folder, party, agreed, out, say, quiet)
     finally:
         link.close()
 
@@ -130,7 +125,6 @@ def _live(
     folder: Path, superlink: str, state: Path, insecure: bool, party: Silo | Further, say: Callable[[str], None]
 ) -> None:
     _address(superlink)
-    _end_politely()
     tls = None if insecure else flower.Tls(folder / "ca.crt", node_key=folder / "node.key")
     if insecure:
         say("--insecure: no TLS, no node authentication; letters are still signed")
@@ -138,8 +132,7 @@ def _live(
     def ended() -> bool:
         return party.finished is not None and time.monotonic() - party.finished > LINGER_SECONDS
 
-    with interruptible():
-        flower.answer_calls(state / "flower", superlink, tls, party.handle, ended, say)
+    flower.answer_calls(state / "flower", superlink, tls, party.handle, ended, say)
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -152,21 +145,3 @@ def _address(text: str) -> tuple[str, int]:
 def _say(quiet: bool) -> Callable[[str], None]:
     """Sentences for the party's owner: on stderr, where they stand above a live bar."""
     return lambda text: None if quiet else print(text, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Ctrl-C ends a party with a sentence; what it must not forget is on disk."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise CoveyError("interrupted; start the same command again to go on") from None
-
-
-def _end_politely() -> None:
-    """SIGTERM ends a party as Ctrl-C does, so that Flower's processes go with it."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)
