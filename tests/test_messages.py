@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import struct
+import subprocess
+import sys
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,3 +119,69 @@ def test_what_cannot_cross_the_wire_is_named() -> None:
         encode({1, 2})
     with pytest.raises(CoveyError, match="complex128"):
         encode(np.zeros(2, complex))
+
+
+# ---------------------------------------------------------------- names on the wire
+
+
+def defined(module: str, name: str = "Reply", decorate: Any = message) -> Any:
+    """A message class of another package."""
+    cls = type(name, (), {"__module__": module, "__qualname__": name, "__annotations__": {"value": int}})
+    return decorate(dataclass(frozen=True)(cls))
+
+
+def test_messages_of_two_packages_never_collide() -> None:
+    one, two = defined("one.protocol"), defined("two.protocol")
+    assert type(decode(encode(one(1)))) is one and type(decode(encode(two(2)))) is two
+    assert b'"one.protocol:Reply"' in encode(one(1))
+    with pytest.raises(CoveyError, match=r"'Reply', which is one of one\.protocol:Reply, two\.protocol:Reply"):
+        decode(_raw({"m": "Reply", "f": {"value": 1}}))
+
+
+def test_covey_s_own_cross_under_their_bare_names() -> None:
+    from covey.algorithms.averaging import LocalModel
+
+    assert b'{"m":"LocalModel"' in encode(LocalModel(torch.ones(2), 1))
+    with pytest.raises(CoveyError, match="two messages are called LocalModel"):
+        defined("covey.algorithms.elsewhere", "LocalModel")
+
+
+def test_a_state_that_was_written_before_opens() -> None:
+    only = defined("three.protocol", "OnlyThree")
+    assert decode(_raw({"m": "OnlyThree", "f": {"value": 3}})) == only(3)
+    renamed = defined("three.protocol", "Renamed", message(also=("FormerName",)))
+    assert decode(_raw({"m": "FormerName", "f": {"value": 4}})) == renamed(4)
+    assert b"FormerName" not in encode(renamed(4))
+    with pytest.raises(CoveyError, match="two messages are called FormerName"):
+        defined("four.protocol", "Other", message(also=("FormerName",)))
+
+
+def test_an_unknown_kind_is_never_imported() -> None:
+    with pytest.raises(CoveyError, match="unknown kind 'this:x': import 'this' first"):
+        decode(_raw({"m": "this:x", "f": {}}))
+    assert "this" not in sys.modules
+
+
+def test_a_class_defined_anew_takes_the_place_of_the_former() -> None:
+    former, anew = defined("notebook"), defined("notebook")
+    assert type(decode(encode(anew(1)))) is anew
+    with pytest.raises(CoveyError, match="cannot cross the wire"):
+        encode(former(1))
+
+
+def test_covey_s_own_are_read_before_their_module_was_needed() -> None:
+    script = """
+        import sys
+        from covey.messages import _KINDS, _own_kinds, decode
+        raw = bytes.fromhex(sys.argv[1])
+        assert "covey.algorithms.ifca" not in sys.modules
+        assert type(decode(raw)).__name__ == "ClusterUpdate"
+        for name, module in _own_kinds().items():
+            __import__(module)
+            assert _KINDS[name].__module__ == module
+        assert {n for n, c in _KINDS.items() if c.__module__.startswith("covey.")} == set(_own_kinds())
+    """
+    from covey.algorithms.ifca import ClusterUpdate
+
+    raw = encode(ClusterUpdate(torch.ones(2), 1, 3)).hex()
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script), raw], check=True)

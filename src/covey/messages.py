@@ -1,30 +1,38 @@
 """The wire: what one party sends another, and the one codec for it.
 
 Messages are frozen dataclasses of tensors, arrays, bytes, scalars and containers of these, registered with `@message`. The
-codec serves deployment, byte accounting, checkpoints and the pipes between processes. It never executes anything that it
-reads: a name outside the registry, a size that does not fit the bytes at hand or a nesting too deep is refused before any
-memory is taken for it.
+codec serves deployment, byte accounting, checkpoints and the pipes between processes. covey's own messages cross under the
+name of their class, those of other packages under `module:Class`, so that two packages never collide. The codec never
+executes what it reads, and imports nothing for it but the modules of covey that define a message: a name outside the
+registry, a size that does not fit the bytes at hand or a nesting too deep is refused before any memory is taken for it.
 
 Layout: `CVY1`, header length (u32), header (JSON tree), then the buffers that the tree refers to, one after the other.
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import functools
 import json
 import struct
-from typing import Any, TypeVar, cast
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar, cast, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from covey.errors import CoveyError
+from covey.names import path_of
 
 MAGIC = b"CVY1"
 MAX_DEPTH = 24
 LONG = 1024  # bytes that are worth a reference when they occur again
-_REGISTRY: dict[str, type] = {}
+_KINDS: dict[str, type] = {}  # name on the wire -> class
+_NAMES: dict[type, str] = {}  # class -> the name that it is written under
 _DTYPES = (
     "float32",
     "float64",
@@ -42,15 +50,60 @@ _DTYPES = (
 T = TypeVar("T")
 
 
-def message(cls: type[T]) -> type[T]:
-    """Class decorator: this frozen dataclass may cross the wire, under its class name."""
-    known = _REGISTRY.get(cls.__name__)
-    if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-        raise CoveyError(
-            f"two messages are called {cls.__name__} ({known.__module__} and {cls.__module__}): rename one"
-        )
-    _REGISTRY[cls.__name__] = cls
+@overload
+def message(cls: type[T]) -> type[T]: ...
+@overload
+def message(*, also: tuple[str, ...]) -> Callable[[type[T]], type[T]]: ...
+def message(cls: type[T] | None = None, *, also: tuple[str, ...] = ()) -> Any:
+    """Class decorator: this frozen dataclass may cross the wire. It is read under the names in `also` too, its former ones."""
+    if cls is None:
+        return lambda decorated: _register(decorated, also)
+    return _register(cls, also)
+
+
+def _register(cls: type[T], also: tuple[str, ...]) -> type[T]:
+    ours = cls.__module__.partition(".")[0] == "covey"
+    name = cls.__name__ if ours else path_of(cls)
+    for written in (name, *also):
+        known = _KINDS.get(written)
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise CoveyError(f"two messages are called {written} ({known.__module__} and {cls.__module__}): rename one")
+        if known is not None:  # the same one defined anew, as in a notebook: the former can no longer be sent
+            _NAMES.pop(known, None)
+        _KINDS[written] = cls
+    _NAMES[cls] = name
     return cls
+
+
+def _kind(name: str) -> type:
+    """The class of a name on the wire. States written before had bare names for everyone's classes, too."""
+    if name not in _KINDS and name in _own_kinds():
+        import_module(_own_kinds()[name])
+    if name in _KINDS:
+        return _KINDS[name]
+    bare = [cls for cls in _NAMES if cls.__name__ == name]
+    if len(bare) == 1:
+        return bare[0]
+    if bare:
+        raise ValueError(f"it is of the kind {name!r}, which is one of {', '.join(map(path_of, bare))}")
+    module = name.partition(":")[0] if ":" in name else "the package that defines it"
+    raise ValueError(f"it is of the unknown kind {name[:100]!r}: import {module[:100]!r} first")
+
+
+@functools.cache
+def _own_kinds() -> dict[str, str]:
+    """Name on the wire -> module, of all messages that covey defines: one may be read before its module was needed."""
+    folder = Path(__file__).parent
+    kinds: dict[str, str] = {}
+    for file in sorted(folder.rglob("*.py")):
+        text = file.read_text(encoding="utf-8")
+        for node in ast.parse(text).body if "@message" in text else ():
+            for mark in node.decorator_list if isinstance(node, ast.ClassDef) else ():
+                if ast.unparse(mark).partition("(")[0] == "message":
+                    module = ".".join(["covey", *file.relative_to(folder).with_suffix("").parts])
+                    former = [word.value for word in ast.walk(mark) if isinstance(word, ast.Constant)]
+                    kinds |= {str(name): module for name in (cast(ast.ClassDef, node).name, *former)}
+    return kinds
 
 
 def encode(value: Any) -> bytes:
@@ -114,7 +167,7 @@ def to_device(value: Any, device: str) -> Any:
         return type(value)(to_device(v, device) for v in value)
     if isinstance(value, dict):
         return {k: to_device(v, device) for k, v in value.items()}
-    if _REGISTRY.get(type(value).__name__) is type(value):
+    if type(value) in _NAMES:
         fields = {f.name: to_device(getattr(value, f.name), device) for f in dataclasses.fields(cast(Any, value))}
         return dataclasses.replace(cast(Any, value), **fields)
     return value
@@ -147,11 +200,13 @@ def _tree(value: Any, buffers: _Buffers) -> Any:
         return {"u": [_tree(v, buffers) for v in value]}
     if isinstance(value, dict):
         return {"d": [[_tree(k, buffers), _tree(v, buffers)] for k, v in value.items()]}
-    name = type(value).__name__
-    if _REGISTRY.get(name) is type(value):
+    name = _NAMES.get(type(value))
+    if name is not None:
         fields = {f.name: _tree(getattr(value, f.name), buffers) for f in dataclasses.fields(cast(Any, value))}
         return {"m": name, "f": fields}
-    raise CoveyError(f"a {name} cannot cross the wire: use tensors, bytes and scalars, or register it with @message")
+    raise CoveyError(
+        f"a {type(value).__name__} cannot cross the wire: use tensors, bytes and scalars, or register it with @message"
+    )
 
 
 def _array(kind: str, array: np.ndarray[Any, Any], buffers: list[memoryview]) -> dict[str, Any]:
@@ -202,10 +257,7 @@ class _Reader:
             return tuple(self.value(v, depth + 1) for v in node["u"])
         if "d" in node:
             return {self.value(k, depth + 1): self.value(v, depth + 1) for k, v in node["d"]}
-        cls = _REGISTRY.get(node["m"])
-        if cls is None:
-            raise ValueError(f"it is of the unknown kind {node['m']!r}")
-        return cls(**{name: self.value(v, depth + 1) for name, v in node["f"].items()})
+        return _kind(node["m"])(**{name: self.value(v, depth + 1) for name, v in node["f"].items()})
 
     def array(self, name: str, shape: list[int]) -> np.ndarray[Any, Any]:
         if name not in _DTYPES or len(shape) > 8 or not all(isinstance(n, int) and n >= 0 for n in shape):

@@ -239,7 +239,7 @@ def test_a_federation_arrives_as_it_was() -> None:
 @pytest.mark.parametrize("registry", [ALGORITHMS, DEFENCES, ATTACKS])
 def test_all_that_is_registered_can_be_built_anew(registry: dict[str, type]) -> None:
     for cls in registry.values():
-        assert parcel._built(decode(encode(parcel._named(cls())))) == cls()
+        assert parcel._built(decode(encode(parcel._described(cls())))) == cls()
 
 
 def test_what_workers_could_not_build_is_refused_in_one_sentence() -> None:

@@ -8,9 +8,9 @@ there; one that cannot be, such as a class of a notebook, is refused here, befor
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from covey.experiment.experiment import Experiment
 from covey.learn.flat import Network
 from covey.learn.work import Plan
 from covey.messages import decode, encode
+from covey.names import MAIN, import_path, path_of
 
 ELSEWHERE = "engine.name = 'ray'"  # the engine that needs parcels, as refusals name it
 
@@ -42,9 +43,10 @@ def pack(experiment: Experiment, setting: Setting, replaced: Mapping[int, Any]) 
     return encode(
         {
             "experiment": plain,
-            "algorithm": _named(experiment.algorithm),
-            "defence": None if experiment.defence is None else _named(experiment.defence),
-            "attackers": [_named(_fresh(attack)) for attack in attackers],
+            "folder": os.getcwd(),
+            "algorithm": _described(experiment.algorithm),
+            "defence": None if experiment.defence is None else _described(experiment.defence),
+            "attackers": [_described(_fresh(attack)) for attack in attackers],
             "setting": values | {"plan": dataclasses.asdict(setting.plan)},
         }
     )
@@ -62,6 +64,7 @@ def keys_for(keys: Mapping[str, Any], clients: Iterable[int], replaced: Mapping[
 
 def unpack(parcel: Any, keys: bytes, federation: Federation) -> Host:
     content = decode(parcel)
+    _search(content["folder"])  # where the experiment's own dataset, model or encryption may lie
     algorithm, defence = _built(content["algorithm"]), _built(content["defence"])
     experiment = Experiment.of(content["experiment"], algorithm=algorithm, defence=defence)
     values = content["setting"]
@@ -116,12 +119,13 @@ def _coalition(attack: Any) -> set[int]:
     return {int(p.removeprefix("client:")) for p in members}
 
 
-def _named(thing: Any) -> dict[str, Any]:
-    """A class and the table of its fields, from which an equal object can be built in another process."""
-    cls = type(thing)
-    what = f"{ELSEWHERE} builds {cls.__name__} anew in its workers, which cannot be"
+def _described(thing: Any) -> dict[str, Any]:
+    """The path of its class and the table of its fields, from which an equal object can be built in another process."""
+    kind = type(thing)
+    what = f"{ELSEWHERE} builds {kind.__name__} anew in its workers, which cannot be"
+    path = path_of(kind)
     try:
-        importable = cls.__module__ != "__main__" and _found(cls.__module__, cls.__qualname__) is cls
+        importable = kind.__module__ != MAIN and import_path(path, "object") is kind
     except CoveyError:
         importable = False
     if not importable:
@@ -129,38 +133,27 @@ def _named(thing: Any) -> dict[str, Any]:
     try:
         fields = {f.name for f in dataclasses.fields(thing)}
         table = {k: v for k, v in config.to_table(thing).items() if k in fields}
-        named = {
-            "module": cls.__module__,
-            "class": cls.__qualname__,
-            "fields": table,
-            "folder": _folder(cls.__module__),
-        }
-        if encode(named) and _built(named) == thing:
-            return named
+        description = {"class": path, "fields": table, "folder": _folder(kind.__module__)}
+        if encode(description) and _built(description) == thing:
+            return description
     except (CoveyError, ValueError, TypeError, RuntimeError):  # fields that hold arrays do not even compare
         pass
     raise CoveyError(f"{what}: make it a dataclass of values that can cross the wire, or use engine.name = 'simulate'")
 
 
-def _built(named: dict[str, Any] | None) -> Any:
-    if named is None:
+def _built(description: dict[str, Any] | None) -> Any:
+    if description is None:
         return None
-    if named["folder"] not in sys.path:
-        sys.path.append(named["folder"])  # last: nothing that is installed gives way to it
-    return config.build(_found(named["module"], named["class"]), named["fields"])
+    _search(description["folder"])
+    return config.build(import_path(description["class"], "a worker's object"), description["fields"])
+
+
+def _search(folder: str) -> None:
+    if folder not in sys.path:
+        sys.path.append(folder)  # last: nothing that is installed gives way to it
 
 
 def _folder(module: str) -> str:
     """Where Python looks to find the module: a script's folder, say, which workers on this machine see as well."""
     file = Path(sys.modules[module].__file__ or "").resolve()
     return str(file.parents[module.count(".") + (file.name == "__init__.py")])
-
-
-def _found(module: str, name: str) -> Any:
-    try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as e:
-        raise CoveyError(f"a worker could not import {name} of {module} ({e}): install it on every machine") from e
-    return found
