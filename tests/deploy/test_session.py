@@ -16,7 +16,7 @@ from covey.algorithms.ifca import ClusterUpdate
 from covey.attacks.contract import Finding
 from covey.deploy import load_model
 from covey.deploy import session as correspondence
-from covey.deploy.letters import Letter, Told
+from covey.deploy.letters import Letter, RoundReply
 from covey.deploy.transcript import line
 from covey.errors import CoveyError
 from covey.messages import decode, encode
@@ -248,7 +248,7 @@ def tampered(deployment: Deployment, change: Any) -> None:
     deployment.office.tamper = tamper
 
 
-def reply(letter: Letter, **changed: Any) -> Told:
+def reply(letter: Letter, **changed: Any) -> RoundReply:
     return replace(letter.body, reply=replace(letter.body.reply, **changed))
 
 
@@ -265,7 +265,10 @@ def reply(letter: Letter, **changed: Any) -> Told:
         ),
         (lambda letter, r: (r, reply(letter, cluster=7), letter.answers), "expected a cluster"),
         (lambda letter, r: (r, reply(letter, samples=-5), letter.answers), "positive number of samples"),
-        (lambda letter, r: (r, Told(letter.body, None), letter.answers), "found a Told, expected ClusterUpdate"),
+        (
+            lambda letter, r: (r, RoundReply(letter.body, None), letter.answers),
+            "found a RoundReply, expected ClusterUpdate",
+        ),
         (lambda letter, r: (r, "reply", letter.answers), "found a str"),
         (lambda letter, r: (r - 1, letter.body, letter.answers), "is of round"),
         (lambda letter, r: (r, letter.body, "0" * 16), "stale, or a replay"),
@@ -368,7 +371,7 @@ def test_nothing_of_the_clients_notes_or_spends_leaves(tmp_path: Path) -> None:
 
     deployment.office.tamper = tamper
     result = deployment.coordinator().run()
-    assert all(isinstance(b.reply, ClusterUpdate | None) for b in sent if isinstance(b, Told))
+    assert all(isinstance(b.reply, ClusterUpdate | None) for b in sent if isinstance(b, RoundReply))
     assert result.privacy == {}
     ledger = json.loads((tmp_path / "state" / "north" / "summary.json").read_text())["privacy"]
     assert ledger["ldp"]["epsilon"] is None or ledger["ldp"]["epsilon"] > 0

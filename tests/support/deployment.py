@@ -12,7 +12,7 @@ from covey.data.folder import read_folder
 from covey.deploy import keys
 from covey.deploy.coordinator import Coordinator
 from covey.deploy.export import export
-from covey.deploy.second_server import Further
+from covey.deploy.second_server import SecondServer
 from covey.deploy.silo import Silo
 from covey.errors import CoveyError
 
@@ -68,7 +68,7 @@ class Deployment:
         self.parties: dict[str, Any] = {name: self.silo(name) for name in self.names}
         for name in getattr(experiment.algorithm, "further", ()):
             party, agreed = keys.load(folder / "keys" / name)
-            self.parties[name] = Further(party, agreed, folder / name, say=self.said.append)
+            self.parties[name] = SecondServer(party, agreed, folder / name, say=self.said.append)
         self.office = Office({name: self._handler(name) for name in self.parties})
 
     def silo(self, name: str) -> Silo:

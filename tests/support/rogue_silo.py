@@ -28,7 +28,7 @@ def liar(self: Any, call: bytes) -> bytes:
     told, round = letter.body, envelope.round
 
     def signed(body: Any, round: int, answers: str = letter.answers) -> bytes:
-        return bytes(self.post.write(letter.run, "round", letter.receiver, round, body, answers)[0])
+        return bytes(self.mailbox.write(letter.run, "round", letter.receiver, round, body, answers)[0])
 
     if round == 1:
         return b"\x80\x04\x95 this is a pickle, or nothing at all"

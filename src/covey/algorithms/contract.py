@@ -34,6 +34,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
+from covey.crypto.key_kinds import Describe
 from covey.crypto.noise.source import KeyedNoise, Noise, SecretNoise
 from covey.leaks import Given
 from covey.learn.work import Plan, Work
@@ -168,6 +169,9 @@ class Declaration:
         ""  # the family of encryptions it can run under: "sums" (crypto/sealing), "rows" (crypto/blinded), none
     )
     gives: tuple[Given, ...] = ()  # what it hands out by design, beyond what its messages carry
+    key_kinds: Mapping[str, Describe] = field(
+        default_factory=dict
+    )  # what its key material is, for `covey keys inspect`
     rounds_sent: int = 1  # rounds whose sums one broadcast may hold: messages grow with it
     measures: Mapping[str, Measure] = field(default_factory=dict)  # what it notes about itself, and how to show it
 

@@ -9,7 +9,7 @@ Keys, parties and trust as in `mingledpie.py`: all clients hold the same secret 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -19,7 +19,9 @@ from torch import Tensor
 from covey import roles
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
 from covey.algorithms.rebuild import Rebuilt, mingled_means, rebuild_models, recall
+from covey.crypto.key_kinds import Describe
 from covey.crypto.sealing import sealing
+from covey.crypto.sealing.sealing import key_kind
 from covey.learn.work import Compute, Losses, Train, Work
 from covey.messages import message
 
@@ -47,6 +49,7 @@ class Routing:
     sealing: ClassVar[str] = "sums"
     sends: ClassVar[Messages] = (RoutedSums,)
     replies: ClassVar[Messages] = (RoutedUpdate,)
+    key_kinds: ClassVar[Mapping[str, Describe]] = {"sealing": key_kind}
 
     bound: float = 16.0  # largest weight that can be sealed
 

@@ -102,7 +102,7 @@ def second_server(
 
         covey second-server keys/csp --superlink fed.example.org:9092
     """
-    from covey.deploy.serve import csp
+    from covey.deploy import serve
 
     with kept(ON_DISK):
-        csp(folder, superlink, state or folder / "state", insecure=insecure, quiet=quiet)
+        serve.second_server(folder, superlink, state or folder / "state", insecure=insecure, quiet=quiet)

@@ -3,13 +3,13 @@
     agreed.py         what all parties know before round 1, the same bytes for each
     keys.py           who holds which keys: making them, adding a silo, loading a party's folder
     certificates.py   the federation's own certificate authority, and the keys of Flower's nodes
-    holdings.py       `covey keys inspect`: who holds what, without showing it
+    inventory.py      `covey keys inspect`: who holds what, without showing it
 
     letters.py        what parties send each other: signed, addressed, good for one answer
-    correspondence.py who is there, and the letters to and from them
+    session.py        who is there, and the letters to and from them
     coordinator.py    the algorithm's server over silos that come, go, dawdle and err
     silo.py           one client with its own data, memory and randomness; model.py: what it takes home
-    further.py        a second server, such as FedCAPrivacy's CSP
+    second_server.py  where an algorithm has one
     flower/           all that touches Flower: it carries letters, and no code
     serve.py          the three commands
 

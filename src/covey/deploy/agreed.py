@@ -49,7 +49,7 @@ class Agreed:
 def agree(experiment: Experiment) -> Agreed:
     """What the parties of this experiment are given."""
     if experiment.dataset == SILOS:
-        federation = described(experiment)
+        federation = federation_of(experiment)
         network = network_for(experiment.model, experiment.silos)
         setting = prepare.agree(experiment, federation, network)
     else:
@@ -95,7 +95,7 @@ def network_for(model: str, samples: Agreed | Silos) -> Network:
     return Network(model, tuple(samples.shape), len(samples.classes), samples.kind, vocabulary)
 
 
-def described(experiment: Experiment) -> Federation:
+def federation_of(experiment: Experiment) -> Federation:
     """A federation of which only the public samples are known: one part, or one per cluster, as the folder has them."""
     silos = experiment.silos
     parts = _public_parts(Path(silos.public), experiment.clusters) if silos.public else []
@@ -115,13 +115,13 @@ def described(experiment: Experiment) -> Federation:
 
 def _public_parts(folder: Path, clusters: int) -> list[Path]:
     """cluster-0, cluster-1, … where they are there, else the folder itself."""
-    found = sorted(p.name for p in folder.glob("cluster-*"))
-    if not found:
+    parts = sorted(p.name for p in folder.glob("cluster-*"))
+    if not parts:
         return [folder]
     wanted = [f"cluster-{j}" for j in range(clusters)]
-    if set(found) != set(wanted):
+    if set(parts) != set(wanted):
         raise CoveyError(
-            f"{folder} has {', '.join(found)}, {clusters} clusters need {wanted[0]} to {wanted[-1]}: "
+            f"{folder} has {', '.join(parts)}, {clusters} clusters need {wanted[0]} to {wanted[-1]}: "
             "add what is missing, or put all public samples into one part"
         )
     return [folder / name for name in wanted]

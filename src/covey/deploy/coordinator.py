@@ -19,15 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from covey.algorithms.admission import admit
-from covey.algorithms.contract import Server, server_of, wanted
+from covey.algorithms.contract import Server, declaration, wanted
 from covey.deploy.agreed import Agreed, digest, experiment_of, setting_of
 from covey.deploy.keys import Party
-from covey.deploy.letters import Post, Told, largest_message
-from covey.deploy.session import Correspondence, Mail, Sent
+from covey.deploy.letters import Mailbox, RoundReply, largest_message
+from covey.deploy.session import Mail, PendingLetter, Session
 from covey.deploy.transcript import Transcript
 from covey.engines.evaluation import reported_accuracies
 from covey.engines.prepare import device_of
 from covey.errors import CoveyError
+from covey.experiment.deployment import SILOS
 from covey.messages import size, to_device
 from covey.results.folder import RunFolder
 from covey.rounds.result import Result, summarise
@@ -38,10 +39,10 @@ TRIES = 3  # of a round in which nobody gives a usable answer
 
 
 @dataclass
-class Round:
+class Tally:
     """What a round's letters have brought so far."""
 
-    told: dict[int, Told] = field(default_factory=dict)
+    replies: dict[int, RoundReply] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)
     up: int = 0
     down: int = 0
@@ -67,17 +68,18 @@ class Coordinator:
         self.algorithm = self.experiment.algorithm
         self.setting, self.digest = setting_of(agreed, self.experiment), digest(agreed)
         self.deployment = self.experiment.deployment
-        self.role = server_of(self.algorithm)
-        self.further = tuple(getattr(self.algorithm, "further", ()))
-        limit = largest_message(self.setting, self.deployment.max_megabytes, getattr(self.algorithm, "history", 1)) * (
-            max(1, self.setting.clients) if self.further else 1
-        )
+        self.declared = declaration(self.algorithm)
+        self.role, self.further = self.declared.server, self.declared.further
+        limit = largest_message(self.setting, self.deployment.max_megabytes, self.declared.rounds_sent)
+        if self.further:  # which return the rows of all silos in one letter
+            limit *= max(1, self.setting.clients)
         seconds = self.deployment.round_seconds
-        post = Post(self.role, party.signing, party.known, seconds + 300, limit)
-        self.office = Correspondence(party, mail, post, self.digest, out / "events.jsonl", seconds, refresh, say)
-        self.office.run = secrets.token_hex(8)
+        mailbox = Mailbox(self.role, party.signing, party.known, seconds + 300, limit)
+        self.session = Session(party, mail, mailbox, self.digest, out / "events.jsonl", seconds, refresh, say)
+        self.session.run = secrets.token_hex(8)
         self.transcript = Transcript(out / "transcript.jsonl")
         self.records: list[dict[str, Any]] = []
+        self._secret_notes = {name for name, measure in self.declared.measures.items() if measure.secret}
         self._gathered = False  # since this process began
 
     def run(self, progress: Callable[[int, dict[str, Any]], None] = lambda done, record: None) -> Result:
@@ -95,7 +97,7 @@ class Coordinator:
         if accuracy is not None and self.records:
             self.records[-1]["accuracy"] = accuracy
             RunFolder(self.out).write_records(self.records)
-        stand_in = "" if self.experiment.dataset == "silos" else "a rehearsal: samples of a public dataset"
+        stand_in = "" if self.experiment.dataset == SILOS else "a rehearsal: samples of a public dataset"
         return summarise(self.experiment, self.records, [], [], {}, state, RunFolder(self.out), self.command, stand_in)
 
     def _begin(self) -> tuple[Any, int]:
@@ -106,7 +108,7 @@ class Coordinator:
         content, _ = folder.load()
         if content.get("agreed") != self.digest:
             raise CoveyError(f"{self.out} holds a run of other keys or another experiment: choose another --out")
-        self.office.run, done = content["run"], int(content["round"])
+        self.session.run, done = content["run"], int(content["round"])
         self.records = content["records"]
         if done:
             self.say(f"going on after round {done}")
@@ -114,7 +116,7 @@ class Coordinator:
 
     def _save(self, state: Any, done: int) -> None:
         content = {
-            "run": self.office.run,
+            "run": self.session.run,
             "agreed": self.digest,
             "round": done,
             "state": state,
@@ -125,35 +127,37 @@ class Coordinator:
     def _round(self, state: Any, round: int) -> tuple[Any, dict[str, Any]]:
         seconds: dict[str, float] = defaultdict(float)
         drawn, _ = self.experiment.participation.participants(self.setting.seed, round, self.setting.clients)
-        here = [int(i) for i in drawn if f"client:{i}" in self.office.at]
-        asked = wanted(self.algorithm, state, here)
+        present = [int(i) for i in drawn if f"client:{i}" in self.session.at]
+        asked = wanted(self.algorithm, state, present)
         begin = time.perf_counter()
-        got = self._ask_silos(state, round, asked)
+        tally = self._ask_silos(state, round, asked)
         seconds["silos"] = time.perf_counter() - begin
         server = Server(
             round,
             self.setting.seed,
             self.setting,
             self.keys,
-            partial(self._ask_further, round, got),
+            partial(self._ask_further, round, tally),
             partial(_timed, seconds),
         )
         with _timed(seconds, "aggregate"):
-            state = self.algorithm.aggregate(server, state, iter([(i, got.told[i].reply) for i in sorted(got.told)]))
+            state = self.algorithm.aggregate(
+                server, state, iter([(i, tally.replies[i].reply) for i in sorted(tally.replies)])
+            )
         seconds["aggregate"] -= sum(s for p, s in seconds.items() if p not in ("aggregate", "silos"))
-        n = max(len(got.told), 1)
-        reported = [t.accuracy for t in got.told.values() if t.accuracy is not None]
+        n = max(len(tally.replies), 1)
+        reported = [one.accuracy for one in tally.replies.values() if one.accuracy is not None]
         return state, {
             "round": round,
-            "participants": len(got.told),
-            "dropped": len(asked) - len(got.told),
+            "participants": len(tally.replies),
+            "dropped": len(asked) - len(tally.replies),
             "seconds": dict(seconds),
-            "bytes": {"up": got.up / n, "down": got.down / max(len(asked), 1)},
-            "wire": got.wire,
+            "bytes": {"up": tally.up / n, "down": tally.down / max(len(asked), 1)},
+            "wire": tally.wire,
             "accuracy": reported_accuracies(reported) if reported else None,
             "clustering": None,
             "clusters": None,
-            "extra": {k: v for k, v in server.notes.items() if k != "order"},
+            "extra": {name: value for name, value in server.notes.items() if name not in self._secret_notes},
         }
 
     def gather(self) -> None:
@@ -162,132 +166,141 @@ class Coordinator:
         Before the first round that is every silo, unless the experiment says fewer. A coordinator that was started again
         waits for all of them, too, but not longer than for a round: one may have left for good.
         """
-        told, until = False, time.monotonic() + self.deployment.round_seconds
+        announced, until = False, time.monotonic() + self.deployment.round_seconds
         while True:
-            self.office.look_around()
-            silos = {role for role in self.office.at if role.startswith("client:")}
-            absent = [r for r in self.further if r not in self.office.at]
+            self.session.look_around()
+            silos = {role for role in self.session.at if role.startswith("client:")}
+            absent = [r for r in self.further if r not in self.session.at]
             patient = not self.records or (not self._gathered and time.monotonic() < until)
-            expected = self.deployment.min_silos or (len(self.office.party.silos) if patient else 1)
+            expected = self.deployment.min_silos or (len(self.session.party.silos) if patient else 1)
             if len(silos) >= expected and not absent:
                 self._gathered = True
                 return
-            if not told:
-                names = [n for n, i in sorted(self.office.party.silos.items()) if f"client:{i}" not in silos]
+            if not announced:
+                names = [n for n, i in sorted(self.session.party.silos.items()) if f"client:{i}" not in silos]
                 self.say(f"waiting for {', '.join([*names, *absent])}")
-                told = True
+                announced = True
             time.sleep(POLL_SECONDS * 5)
 
-    def _ask_silos(self, state: Any, round: int, asked: list[int]) -> Round:
+    def _ask_silos(self, state: Any, round: int, asked: list[int]) -> Tally:
         """Letters to all, answers of as many as the experiment wants. A silo that errs is not asked again."""
-        got = Round()
+        tally = Tally()
         outgoing = {i: self.algorithm.broadcast(state, i) for i in asked}
         for i, broadcast in outgoing.items():
-            got.down += size(broadcast)
+            tally.down += size(broadcast)
             self.transcript.add(round, self.role, f"client:{i}", broadcast)
         tries = 0
         while True:
-            open_letters: dict[str, Sent] = {}  # to those who are late already, anew: theirs may be lost
+            open_letters: dict[str, PendingLetter] = {}  # to those who are late already, anew: theirs may be lost
             waiting = [
-                i for i in asked if i not in got.told and i not in got.failed and f"client:{i}" in self.office.at
+                i
+                for i in asked
+                if i not in tally.replies and i not in tally.failed and f"client:{i}" in self.session.at
             ]
             for i in waiting:
-                got.wire += self.office.send(open_letters, f"client:{i}", "round", round, outgoing[i])
-            self._await(open_letters, round, state, got)
-            missing = [i for i in asked if i not in got.told and i not in got.failed]
+                tally.wire += self.session.send(open_letters, f"client:{i}", "round", round, outgoing[i])
+            self._await(open_letters, round, state, tally)
+            missing = [i for i in asked if i not in tally.replies and i not in tally.failed]
             enough = max(1, self.deployment.min_silos)
-            if got.failed and not got.told and not missing:
+            if tally.failed and not tally.replies and not missing:
                 tries += 1
                 if tries == TRIES:
                     raise CoveyError(
                         f"round {round}: every silo's answer was refused, {TRIES} times; see the reasons above"
                     )
-                got.failed.clear()
-            elif not missing or (self.deployment.missing == "go_on" and len(got.told) >= enough):
+                tally.failed.clear()
+            elif not missing or (self.deployment.missing == "go_on" and len(tally.replies) >= enough):
                 break
             if missing:
                 self.say(
-                    f"round {round}: still waiting for {', '.join(self.office.name(f'client:{i}') for i in missing)}"
+                    f"round {round}: still waiting for {', '.join(self.session.name(f'client:{i}') for i in missing)}"
                 )
-            self.office.look_around()
+            self.session.look_around()
             time.sleep(POLL_SECONDS * 5)
-        for i in sorted(got.told):
-            self.transcript.add(round, f"client:{i}", self.role, got.told[i].reply)
-        return got
+        for i in sorted(tally.replies):
+            self.transcript.add(round, f"client:{i}", self.role, tally.replies[i].reply)
+        return tally
 
-    def _await(self, letters: dict[str, Sent], round: int, state: Any, got: Round) -> None:
+    def _await(self, letters: dict[str, PendingLetter], round: int, state: Any, tally: Tally) -> None:
         """Until every letter is answered, its silo is gone, or the round's time is up."""
         until = time.monotonic() + self.deployment.round_seconds
         looked = 0.0
         while letters and time.monotonic() < until:
-            for id, data in self.office.mail.receive(list(letters)):
+            for id, data in self.session.mail.receive(list(letters)):
                 sent = letters.pop(id)
                 client = int(sent.role.removeprefix("client:"))
                 try:
-                    _, told = self.office.open(sent, data)
-                    if not isinstance(told, Told):
-                        raise CoveyError(f"found a {type(told).__name__}, expected the reply to a round")
-                    admit(self.algorithm, state, self.setting, self.keys, told.reply)
-                    got.told[client] = told if _is_share(told.accuracy) else Told(told.reply, None)
-                    got.up += size(told.reply)
-                    got.wire += len(data or b"")
+                    _, answer = self.session.open(sent, data)
+                    if not isinstance(answer, RoundReply):
+                        raise CoveyError(f"found a {type(answer).__name__}, expected the reply to a round")
+                    admit(self.algorithm, state, self.setting, self.keys, answer.reply)
+                    tally.replies[client] = answer if _is_share(answer.accuracy) else RoundReply(answer.reply, None)
+                    tally.up += size(answer.reply)
+                    tally.wire += len(data or b"")
                 except CoveyError as e:
-                    got.failed.add(client)
-                    self.office.refuse(sent.role, round, str(e))
+                    tally.failed.add(client)
+                    self.session.refuse(sent.role, round, str(e))
             if time.monotonic() - looked > 1.0:
                 looked = time.monotonic()
-                self.office.drop_the_gone(letters, round)
+                self.session.drop_the_gone(letters, round)
             time.sleep(POLL_SECONDS)
 
-    def _ask_further(self, round: int, got: Round, party: str, question: Any) -> Any:
+    def _ask_further(self, round: int, tally: Tally, party: str, question: Any) -> Any:
         """Another server's answer; without it there is no round, so this waits for it."""
         self.transcript.add(round, self.role, party, question)
         while True:
-            letters: dict[str, Sent] = {}
-            if party in self.office.at:
-                got.wire += self.office.send(letters, party, "ask", round, question)
+            letters: dict[str, PendingLetter] = {}
+            if party in self.session.at:
+                tally.wire += self.session.send(letters, party, "ask", round, question)
             until = time.monotonic() + self.deployment.round_seconds
             while letters and time.monotonic() < until:
-                for id, data in self.office.mail.receive(list(letters)):
-                    _, answer = self.office.open(letters.pop(id), data)
+                for id, data in self.session.mail.receive(list(letters)):
+                    _, answer = self.session.open(letters.pop(id), data)
+                    self._check_answer(party, answer)
                     self.transcript.add(round, party, self.role, answer)
-                    got.wire += len(data or b"")
+                    tally.wire += len(data or b"")
                     return answer
-                self.office.drop_the_gone(letters, round)
+                self.session.drop_the_gone(letters, round)
                 time.sleep(POLL_SECONDS)
             self.say(f"round {round}: waiting for {party}")
-            self.office.look_around()
+            self.session.look_around()
             time.sleep(POLL_SECONDS * 5)
+
+    def _check_answer(self, party: str, answer: Any) -> None:
+        expected = self.declared.answers
+        if expected and type(answer) not in expected:
+            names = " or ".join(kind.__name__ for kind in expected)
+            raise CoveyError(f"'{party}' answered with a {type(answer).__name__}, expected {names}: see its own log")
 
     def _look_for_the_last(self) -> None:
         """A coordinator that is started again after the last round still hands models to silos that have none yet."""
         until = time.monotonic() + LAST_SECONDS
         while not self._gathered and time.monotonic() < until:
-            self.office.look_around()
+            self.session.look_around()
             time.sleep(POLL_SECONDS * 5)
 
     def _finish(self, state: Any) -> dict[str, Any] | None:
         """The last models go out. Who is not there gets its own when coordinator and silo are started again."""
-        round, got, letters = self.experiment.training.rounds + 1, Round(), dict[str, Sent]()
-        clients = [int(r.removeprefix("client:")) for r in self.office.at if r.startswith("client:")]
+        round, tally, letters = self.experiment.training.rounds + 1, Tally(), dict[str, PendingLetter]()
+        clients = [int(r.removeprefix("client:")) for r in self.session.at if r.startswith("client:")]
         served = wanted(self.algorithm, state, sorted(clients), "serves")
         for i in clients:
             last = self.algorithm.broadcast(state, i) if i in served else None
-            got.wire += self.office.send(letters, f"client:{i}", "finish", round, last)
+            tally.wire += self.session.send(letters, f"client:{i}", "finish", round, last)
         for party in self.further:
-            if party in self.office.at:
-                got.wire += self.office.send(letters, party, "finish", round, None)
+            if party in self.session.at:
+                tally.wire += self.session.send(letters, party, "finish", round, None)
         until, reported = time.monotonic() + min(self.deployment.round_seconds, 120.0), []
         while letters and time.monotonic() < until:
-            for id, data in self.office.mail.receive(list(letters)):
+            for id, data in self.session.mail.receive(list(letters)):
                 sent = letters.pop(id)
                 try:
-                    _, told = self.office.open(sent, data)
-                    if isinstance(told, Told) and _is_share(told.accuracy) and told.accuracy is not None:
-                        reported.append(told.accuracy)
+                    _, answer = self.session.open(sent, data)
+                    if isinstance(answer, RoundReply) and _is_share(answer.accuracy) and answer.accuracy is not None:
+                        reported.append(answer.accuracy)
                 except CoveyError as e:
-                    self.office.refuse(sent.role, round, str(e))
-            self.office.drop_the_gone(letters, round)
+                    self.session.refuse(sent.role, round, str(e))
+            self.session.drop_the_gone(letters, round)
             time.sleep(POLL_SECONDS)
         return reported_accuracies(reported) if reported else None
 

@@ -15,9 +15,11 @@ from typing import Any
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from covey.crypto.sealing import sealing
+from covey.algorithms.contract import declaration
+from covey.crypto.key_kinds import KeyKind
 from covey.crypto.signatures import Signer
 from covey.deploy import keys
+from covey.deploy.agreed import Agreed, experiment_of
 from covey.errors import CoveyError
 
 
@@ -40,10 +42,10 @@ def inspect(path: Path) -> list[Holding]:
     if (path / "party.bin").is_file() or (path / "issued.bin").is_file():
         return list(_folder(path))
     inside = [path / "authority", path / keys.SERVER, *sorted(path.glob("*")), *sorted(path.glob("silos/*"))]
-    found = [p for p in dict.fromkeys(inside) if (p / "party.bin").is_file() or (p / "issued.bin").is_file()]
-    if not found:
+    folders = [p for p in dict.fromkeys(inside) if (p / "party.bin").is_file() or (p / "issued.bin").is_file()]
+    if not folders:
         raise CoveyError(f"{path} holds no keys: give the folder that `covey keys make` wrote, or one party's")
-    return [holding for folder in found for holding in _folder(folder)]
+    return [holding for folder in folders for holding in _folder(folder)]
 
 
 def _folder(folder: Path) -> Iterator[Holding]:
@@ -51,14 +53,14 @@ def _folder(folder: Path) -> Iterator[Holding]:
         issued = keys.read_issued(folder)
         yield Holding("authority", "key that signs server certificates", True, _public_of(folder / "ca.key"))
         yield Holding("authority", f"certificate{_validity(folder / 'ca.crt')}", False, _certified(folder / "ca.crt"))
-        yield from _materials("authority", "silos", issued.clients)
+        yield from _materials("authority", "clients", issued.clients, keys.read_agreed(folder))
         own = issued.clients.get("own", {})
         if own:
             yield Holding(
                 "authority", f"signing keys of up to {len(own)} silos", True, _hash(repr(sorted(own)).encode())
             )
         return
-    party, _ = keys.load(folder)
+    party, agreed = keys.load(folder)
     name = party.name if party.name == party.role else f"{party.name} ({party.role})"
     signer = Signer(party.role, party.signing)
     yield Holding(name, "signing key (Ed25519)", True, _hash(signer.public))
@@ -74,48 +76,19 @@ def _folder(folder: Path) -> Iterator[Holding]:
             name, f"TLS certificate{_validity(folder / 'server.crt')}", False, _certified(folder / "server.crt")
         )
     yield Holding(name, "certificate of the authority", False, _certified(folder / "ca.crt"))
-    yield from _materials(name, party.role, party.keys)
+    yield from _materials(name, party.role, party.keys, agreed)
 
 
-def _materials(party: str, role: str, material: dict[str, Any]) -> Iterator[Holding]:
-    """The algorithm's keys, by the names that algorithms give them; what is not known counts as secret."""
+def _materials(party: str, role: str, material: dict[str, Any], agreed: Agreed) -> Iterator[Holding]:
+    """The algorithm's keys, as it describes them; what it does not describe counts as secret."""
+    kinds = declaration(experiment_of(agreed).algorithm).key_kinds
     for name, value in material.items():
         if name == "own":
             continue
-        what, secret, opens = _material(name, value, role)
-        shown = Signer(role, value).public if name == "signing" else value
-        yield Holding(party, what, secret, _hash(shown if isinstance(shown, bytes) else repr(shown).encode()), opens)
-
-
-def _material(name: str, value: Any, role: str) -> tuple[str, bool, str]:
-    """(what it is, whether it is secret, what it opens)."""
-    if name == "sealing":
-        found = sealing.read_description(value)
-        scheme = found["scheme"]
-        if scheme == "none":
-            return "no encryption: sums in the clear", False, "everything (nothing is encrypted)"
-        if "secret" in found:
-            return f"{scheme.upper()} key that all silos share", True, "what silos seal, and its sums"
-        return f"{scheme.upper()} parameters", False, ""
-    if name in ("opening", "csp", "participants"):
-        scheme = bytes(value).split(b"\n", 1)[0].decode("ascii", "replace")
-        if scheme == "none":
-            return f"no encryption ({name})", False, "everything (nothing is encrypted)"
-        if name == "opening":
-            return (
-                f"{scheme.upper()} decryption key",
-                True,
-                f"what is sealed for {'the CSP' if role == 'csp' else 'participants'}",
-            )
-        return f"{scheme.upper()} key to seal for {'the CSP' if name == 'csp' else 'participants'}", False, ""
-    known = {
-        "signing": ("signing key of the algorithm's envelopes (Ed25519)", True),
-        "bs": ("public envelope key of bs", False),
-        "known": (f"public envelope keys of {len(value) if isinstance(value, dict) else 0} clients", False),
-        "identities": ("addresses of the clusters", False),
-    }
-    what, secret = known.get(name, (f"'{name}' of the algorithm", True))
-    return what, secret, ""
+        kind = kinds[name](value, role) if name in kinds else KeyKind(f"'{name}' of the algorithm", True)
+        shown = value if kind.public is None else kind.public
+        data = shown if isinstance(shown, bytes) else repr(shown).encode()
+        yield Holding(party, kind.what, kind.secret, _hash(data), kind.opens)
 
 
 def _hash(data: bytes) -> str:

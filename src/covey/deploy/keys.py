@@ -3,7 +3,7 @@
     out/authority/       keep offline: ca.key, ca.crt, issued.bin (what a further silo is given), agreed.bin
     out/server/          party.bin, server.crt, server.key, nodes/<name>.pub and .bin: the public keys of all others
     out/silos/<name>/    party.bin, node.key
-    out/csp/             the same, where the algorithm has a further server of that name
+    out/<other>/         the same for each further server that the algorithm names
 
 Every party's folder also has agreed.bin, experiment.toml (the same, to read) and ca.crt. A party's folder holds its own
 secrets and others' public keys: the server's never a key that opens what silos seal. What only its owner may read is 0600.
@@ -19,11 +19,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from covey.algorithms.contract import make_keys, own_keys, server_of
+from covey.algorithms.contract import declaration, make_keys, own_keys, server_of
 from covey.crypto.signatures import Signer
 from covey.deploy.agreed import Agreed, agree, digest, experiment_of, setting_of
 from covey.deploy.certificates import Pair, general_name, issue_server, make_authority, make_node, registered
@@ -34,7 +34,6 @@ from covey.messages import decode, encode, message
 
 SERVER = "server"
 SECRETS = ("party.bin", "node.key", "server.key", "ca.key", "issued.bin")
-PAILLIER_BITS = 3072  # 128-bit security; what experiments run with by default is less
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 T = TypeVar("T")
 
@@ -44,8 +43,8 @@ T = TypeVar("T")
 class Party:
     """One party, with all that it alone may know."""
 
-    name: str  # "server", "north", "csp"
-    role: str  # as views call it: "server" or "bs", "client:3", "csp"
+    name: str  # "server", "north", a further server's
+    role: str  # as views call it: what the algorithm calls its servers, "client:3"
     signing: bytes = field(repr=False)  # Ed25519, secret
     known: dict[str, bytes]  # role -> Ed25519 public key, of those that it hears from
     keys: dict[str, Any] = field(repr=False)  # the algorithm's key material, as far as it is this party's
@@ -79,25 +78,27 @@ class Issued:
 def make(experiment: Experiment, silos: Sequence[str], hosts: Sequence[str], out: Path) -> None:
     """All folders of a deployment, the first silo being client 0; hosts are the names that silos reach the server by."""
     experiment = deployed(experiment)
-    further = tuple(getattr(experiment.algorithm, "further", ()))
+    further = declaration(experiment.algorithm).further
     _check_names(silos, experiment.clients, (SERVER, *further))
     for host in hosts:
         general_name(host)  # refuses what is none
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CoveyError(f"{out} is there already and keys are never overwritten: choose another folder with --out")
     agreed = agree(experiment)
-    made = make_keys(experiment.algorithm, setting_of(agreed, experiment))
+    material = make_keys(experiment.algorithm, setting_of(agreed, experiment))
     authority = make_authority()
     with _whole(out) as folder:
         server = Signer.generate(server_of(experiment.algorithm))
-        issued = Issued(made.get("clients", {}), server.sender, server.public, {}, digest(agreed))
+        issued = Issued(material.get("clients", {}), server.sender, server.public, {}, digest(agreed))
         _write_folder(folder / "authority", agreed, authority.public, {"ca.key": authority.private})
         pair = issue_server(authority, hosts)
-        party = Party(SERVER, server.sender, server.secret, {}, made.get(server.sender, {}), {}, issued.agreed)
+        party = Party(SERVER, server.sender, server.secret, {}, material.get(server.sender, {}), {}, issued.agreed)
         secrets = {"party.bin": encode(party), "server.key": pair.private}
         _write_folder(folder / SERVER, agreed, authority.public, secrets, {"server.crt": pair.public})
         for name in further:
-            _write_party(folder, folder / name, (name, name, -1), made.get(name, {}), issued, agreed, authority.public)
+            _write_party(
+                folder, folder / name, (name, name, -1), material.get(name, {}), issued, agreed, authority.public
+            )
         for name in silos:
             issued = _numbered(issued, name)
             _write_silo(folder, name, issued, agreed, authority.public)
@@ -107,13 +108,13 @@ def make(experiment: Experiment, silos: Sequence[str], hosts: Sequence[str], out
 def add(out: Path, name: str) -> None:
     """One more silo, with the next free client number; the server's folder gets its public keys, nothing else changes."""
     authority = out / "authority"
-    issued, agreed = read_issued(authority), _read(authority / "agreed.bin", Agreed)
+    issued, agreed = read_issued(authority), read_agreed(authority)
     experiment = experiment_of(agreed)
     if name in issued.taken:
         raise CoveyError(
             f"'{name}' was given to client {issued.taken[name]} before: a new silo needs a name of its own"
         )
-    _check_names([*issued.taken, name], experiment.clients, (SERVER, *getattr(experiment.algorithm, "further", ())))
+    _check_names([*issued.taken, name], experiment.clients, (SERVER, *declaration(experiment.algorithm).further))
     if (out / "silos" / name).exists():
         raise CoveyError(f"{out / 'silos' / name} is there already and keys are never overwritten: move it away first")
     issued = _numbered(issued, name)
@@ -138,13 +139,17 @@ def read_issued(authority: Path) -> Issued:
     return _read(authority / "issued.bin", Issued)
 
 
+def read_agreed(folder: Path) -> Agreed:
+    return _read(folder / "agreed.bin", Agreed)
+
+
 def load(folder: Path) -> tuple[Party, Agreed]:
     """A party from its folder, checked: readable by its owner only, whole, and made for what is agreed there."""
     folder = Path(folder)
     if not (folder / "party.bin").is_file():
         raise CoveyError(f"{folder} holds no party.bin: give one party's folder, as `covey keys make` wrote it")
     _check_private(folder)
-    party, agreed = _read(folder / "party.bin", Party), _read(folder / "agreed.bin", Agreed)
+    party, agreed = _read(folder / "party.bin", Party), read_agreed(folder)
     if party.agreed != digest(agreed):
         raise CoveyError(f"{folder}/agreed.bin is not what party.bin was made for: copy the whole folder again")
     return (admitting(party, folder) if party.name == SERVER else party), agreed
@@ -152,9 +157,9 @@ def load(folder: Path) -> tuple[Party, Agreed]:
 
 def admitting(server: Party, folder: Path) -> Party:
     """The server with those that its folder lets in now; cheap enough to look often."""
-    found = admissions(folder)
-    silos = {a.name: a.client for a in found if a.client >= 0}
-    return replace(server, known={a.role: a.signing for a in found}, silos=silos)
+    admitted = admissions(folder)
+    silos = {a.name: a.client for a in admitted if a.client >= 0}
+    return replace(server, known={a.role: a.signing for a in admitted}, silos=silos)
 
 
 def admissions(folder: Path) -> list[Admission]:
@@ -165,14 +170,14 @@ def admissions(folder: Path) -> list[Admission]:
     both = [
         p for p in sorted((folder / "nodes").glob("*.bin")) if _has_content(p) and _has_content(p.with_suffix(".pub"))
     ]
-    found = {path: _read(path, Admission) for path in both}
-    roles = [a.role for a in found.values()]
-    for path, admission in found.items():
+    admitted = {path: _read(path, Admission) for path in both}
+    roles = [a.role for a in admitted.values()]
+    for path, admission in admitted.items():
         if path.stem != admission.name or roles.count(admission.role) > 1:
             raise CoveyError(
                 f"{path} is for '{admission.name}' as {admission.role}: another name, or a role given twice"
             )
-    return sorted(found.values(), key=lambda a: a.client)
+    return sorted(admitted.values(), key=lambda a: a.client)
 
 
 def node_keys(folder: Path) -> dict[str, bytes]:
@@ -186,14 +191,8 @@ def deployed(experiment: Experiment) -> Experiment:
         raise CoveyError(f"seeds is {experiment.seeds}: a deployment runs once, set seeds = 1")
     if experiment.deployment.rehearsal:
         return experiment
-    algorithm = experiment.algorithm
-    usual = {f.name: f.default for f in fields(algorithm)}
-    change: dict[str, Any] = {}
-    if "draw" in usual and algorithm.draw == "keyed":
-        change["draw"] = "secret"
-    if experiment.encryption == "paillier" and "bits" in usual and algorithm.bits == usual["bits"]:
-        change["bits"] = max(PAILLIER_BITS, algorithm.bits)
-    return replace(experiment, algorithm=replace(algorithm, **change)) if change else experiment
+    own = getattr(experiment.algorithm, "deployed", None)
+    return replace(experiment, algorithm=own(experiment.encryption)) if own else experiment
 
 
 # ---------------------------------------------------------------- writing
@@ -303,9 +302,9 @@ def _bytes(path: Path) -> bytes:
 def _read(path: Path, kind: type[T]) -> T:
     data = _bytes(path)
     try:
-        found = decode(data)
+        value = decode(data)
     except CoveyError as e:
         raise CoveyError(f"{path} cannot be used ({e}): copy it again from where the keys were made") from e
-    if not isinstance(found, kind):
+    if not isinstance(value, kind):
         raise CoveyError(f"{path} holds no {kind.__name__}: copy it again from where the keys were made")
-    return found
+    return value

@@ -48,9 +48,9 @@ class Hello:
     round: int  # the last that it has answered
 
 
-@message
+@message(also=("Told",))
 @dataclass(frozen=True)
-class Told:
+class RoundReply:
     """A silo's answer to a round: the algorithm's reply, and its accuracy where both sides agreed to report it."""
 
     reply: Any
@@ -58,16 +58,16 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A letter that was found in order."""
+class VerifiedLetter:
+    """A letter whose signature, receiver and freshness were checked."""
 
     letter: Letter
     sender: str
     round: int
 
 
-class Post:
-    """One party's writing desk."""
+class Mailbox:
+    """What one party writes and reads letters with: its signing key, and whom it knows."""
 
     def __init__(self, role: str, signing: bytes, known: Mapping[str, bytes], max_age: float, max_bytes: int) -> None:
         self.role, self.max_bytes = role, max_bytes
@@ -75,7 +75,7 @@ class Post:
         self._verifier = Verifier(dict(known), max_age=max_age, max_ahead=120.0)
 
     def learn(self, known: Mapping[str, bytes]) -> None:
-        """Further senders whose letters are taken."""
+        """SecondServer senders whose letters are taken."""
         self._verifier.keys = {**self._verifier.keys, **known}
 
     def write(self, run: str, kind: str, receiver: str, round: int, body: Any, answers: str = "") -> tuple[bytes, str]:
@@ -84,7 +84,7 @@ class Post:
         payload = encode(Letter(run, kind, receiver, number, answers, body))
         return encode(self._signer.sign(payload, PURPOSE, round)), number
 
-    def read(self, data: bytes) -> Opened:
+    def read(self, data: bytes) -> VerifiedLetter:
         """A letter to this party by somebody it knows, seen for the first time; else a CoveyError that says what is wrong."""
         if len(data) > self.max_bytes:
             raise CoveyError(
@@ -100,11 +100,11 @@ class Post:
             raise CoveyError(f"'{envelope.sender}' signed something that is not a letter")
         if letter.receiver not in (self.role, ANYONE):
             raise CoveyError(f"a letter of '{envelope.sender}' for '{letter.receiver}' came to '{self.role}'")
-        return Opened(letter, envelope.sender, envelope.round)
+        return VerifiedLetter(letter, envelope.sender, envelope.round)
 
 
 @contextmanager
-def told_to_owner(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+def report_refusals(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     """A letter that is refused, or that we fail on, is told to this party's owner; its writer learns only that there is no
     answer. After a mistake of ours the party stays, and `failures.log` can be sent to us.
     """
@@ -120,9 +120,9 @@ def told_to_owner(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
         raise CoveyError("an error in covey") from e
 
 
-def largest_message(setting: Setting, max_megabytes: float, history: int = 1) -> int:
+def largest_message(setting: Setting, max_megabytes: float, rounds_sent: int = 1) -> int:
     """Bytes beyond which a letter is refused unread: what the model can need, unless the experiment says."""
     if max_megabytes:
         return int(max_megabytes * 1e6)
     k, d = setting.start.shape
-    return BYTES_PER_NUMBER * (k + 1) * (d + k) * history + SPARE_BYTES
+    return BYTES_PER_NUMBER * (k + 1) * (d + k) * rounds_sent + SPARE_BYTES

@@ -54,7 +54,7 @@ def load_model(folder: str | Path) -> SiloModel:
     path = Path(folder) / "model.bin"
     if not path.is_file():
         raise CoveyError(f"there is no model in {folder}: its run is not over, or trained none for this silo")
-    found = decode(path.read_bytes())
-    if not isinstance(found, SiloModel):
+    model = decode(path.read_bytes())
+    if not isinstance(model, SiloModel):
         raise CoveyError(f"{path} is not a silo's model")
-    return found
+    return model

@@ -1,4 +1,4 @@
-"""A further server, such as FedCAPrivacy's CSP: its own party, with its own keys, that answers the coordinator's questions."""
+"""A second server, where an algorithm has one: its own party, with its own keys, that answers the coordinator's questions."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from covey import __version__, files
-from covey.algorithms.contract import Server
+from covey.algorithms.contract import Server, declaration
 from covey.deploy.agreed import Agreed, digest, experiment_of, setting_of
 from covey.deploy.keys import Party
-from covey.deploy.letters import Hello, Opened, Post, Told, largest_message, told_to_owner
+from covey.deploy.letters import Hello, Mailbox, RoundReply, VerifiedLetter, largest_message, report_refusals
 from covey.deploy.transcript import Transcript
 from covey.errors import CoveyError
 
-QUESTIONS = (
-    8  # in one round: an honest coordinator asks two, and those again each time that it was restarted in mid-round
-)
+# In one round: an honest coordinator asks two, and those again each time that it was restarted in mid-round.
+QUESTIONS = 8
 
 
-class Further:
+class SecondServer:
     """`handle` takes a letter's bytes and gives the answer's."""
 
     def __init__(self, party: Party, agreed: Agreed, folder: Path, say: Callable[[str], None] = print) -> None:
@@ -29,13 +28,15 @@ class Further:
         self.folder, self.say, self.role, self.keys = folder, say, party.role, party.keys
         self.digest = digest(agreed)
         self.experiment = experiment_of(agreed, {"workers": 1})
-        if not hasattr(self.experiment.algorithm, "answer"):
-            raise CoveyError(f"{self.experiment.algorithm.name} has no further server: `covey csp` has nothing to do")
+        declared = declaration(self.experiment.algorithm)
+        if party.role not in declared.further:
+            raise CoveyError(f"{declared.name} has no second server '{party.role}': there is nothing for it to do")
+        self.asks = declared.asks
         self.setting = setting_of(agreed, self.experiment)
         deployment = self.experiment.deployment
         # It gets the rows of all silos in one letter.
         limit = largest_message(self.setting, deployment.max_megabytes) * max(1, self.setting.clients)
-        self.post = Post(party.role, party.signing, party.known, deployment.round_seconds + 300, limit)
+        self.mailbox = Mailbox(party.role, party.signing, party.known, deployment.round_seconds + 300, limit)
         (self.server,) = party.known
         self.transcript = Transcript(folder / "transcript.jsonl")
         self.finished: float | None = None
@@ -43,40 +44,43 @@ class Further:
         self._newest = self._load()
 
     def handle(self, data: bytes) -> bytes:
-        with told_to_owner(self.folder, self.say):
-            return self._answer(self.post.read(data))
+        with report_refusals(self.folder, self.say):
+            return self._answer(self.mailbox.read(data))
 
-    def _answer(self, opened: Opened) -> bytes:
-        letter, round = opened.letter, opened.round
+    def _answer(self, verified: VerifiedLetter) -> bytes:
+        letter, round = verified.letter, verified.round
         if letter.kind == "hello":
             body: Any = Hello(self.digest, __version__, "", self._newest)
         elif letter.kind == "ask":
-            body = self._asked_in(opened)
+            body = self._answer_question(verified)
         elif letter.kind == "finish":
             self.finished = time.monotonic()
             self.say("finished")
-            body = Told(None, None)
+            body = RoundReply(None, None)
         else:
             raise CoveyError(f"a letter of the kind '{letter.kind}' came, '{self.role}' answers hello, ask and finish")
-        return self.post.write(letter.run, letter.kind, opened.sender, round, body, letter.number)[0]
+        return self.mailbox.write(letter.run, letter.kind, verified.sender, round, body, letter.number)[0]
 
-    def _asked_in(self, opened: Opened) -> Any:
-        round, question = opened.round, opened.letter.body
+    def _answer_question(self, verified: VerifiedLetter) -> Any:
+        round, question = verified.round, verified.letter.body
         if round < self._newest or self._asked.get(round, 0) >= QUESTIONS:
             raise CoveyError(
                 f"question {self._asked.get(round, 0) + 1} of round {round} came: {QUESTIONS} are answered in each, "
                 f"and none of a round before {self._newest}"
             )
+        if self.asks and type(question) not in self.asks:
+            names = " or ".join(kind.__name__ for kind in self.asks)
+            raise CoveyError(f"it was asked with a {type(question).__name__}, expected {names}")
         self._asked = {round: self._asked.get(round, 0) + 1}
         self._save(round)
         begin = time.perf_counter()
         server = Server(round, self.setting.seed, self.setting, self.keys, _nobody, _untimed)
-        given = self.experiment.algorithm.answer(server, question)
-        self.transcript.add(round, opened.sender, self.role, question)
-        self.transcript.add(round, self.role, opened.sender, given)
+        answer = self.experiment.algorithm.answer(server, question)
+        self.transcript.add(round, verified.sender, self.role, question)
+        self.transcript.add(round, self.role, verified.sender, answer)
         files.append_line(self.folder / "notes.jsonl", {"round": round, **server.notes})
         self.say(f"round {round}: answered after {time.perf_counter() - begin:.1f} s")
-        return given
+        return answer
 
     def _load(self) -> int:
         lines = files.read_lines(self.folder / "rounds.jsonl")

@@ -1,4 +1,4 @@
-"""`covey serve`, `covey join` and `covey csp`: a party's folder, its process, and Flower under it."""
+"""`covey serve`, `covey join` and `covey second-server`: a party's folder, its process, and Flower under it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from covey.data.folder import read_folder
 from covey.deploy import flower
 from covey.deploy.agreed import Agreed, experiment_of
 from covey.deploy.coordinator import Coordinator
-from covey.deploy.keys import Party, admitting, load, node_keys
-from covey.deploy.second_server import Further
+from covey.deploy.keys import SERVER, Party, admitting, deployed, load, node_keys
+from covey.deploy.second_server import SecondServer
 from covey.deploy.silo import Silo
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
@@ -28,7 +28,7 @@ def serve(folder: Path, address: str, out: Path, *, insecure: bool = False, quie
     """The coordinator, from its first round to its last."""
     flower.have_flower()
     party, agreed = load(folder)
-    if party.name != "server":
+    if party.name != SERVER:
         raise CoveyError(f"{folder} is the folder of '{party.name}': `covey serve` wants the server's")
     host, port = _address(address)
     say = _say(quiet)
@@ -68,22 +68,19 @@ def _serve(
 
 
 def check_same(table: dict[str, Any], folder: Path) -> None:
-    """Refuses to serve an experiment with keys that were made for another."""
+    """Refuses to serve an experiment with keys that were made for another; `covey keys make` may have changed it as real
+    parties run it.
+    """
     _, agreed = load(folder)
-    theirs = experiment_of(agreed).table()
-    ours = Experiment.of(table).table()
+    experiment = Experiment.of(table)
+    theirs, ours, changed = experiment_of(agreed).table(), experiment.table(), deployed(experiment).table()
     own = ("engine", "out", "deployment", "silos", "attacks")
-    different = [k for k in ours if k not in own and _without_draw(ours[k]) != _without_draw(theirs.get(k))]
+    different = [k for k in ours if k not in own and theirs.get(k) not in (ours[k], changed[k])]
     if different:
         raise CoveyError(
             f"the keys in {folder} were made for another experiment (other {', '.join(different)}): "
             "make keys for this one with `covey keys make`, or leave the experiment out"
         )
-
-
-def _without_draw(value: Any) -> Any:
-    """`covey keys make` sets these two for deployment."""
-    return {k: v for k, v in value.items() if k not in ("draw", "bits")} if isinstance(value, dict) else value
 
 
 def join(
@@ -109,20 +106,22 @@ def join(
     _live(folder, superlink, state, insecure, silo, say)
 
 
-def csp(folder: Path, superlink: str, state: Path, *, insecure: bool = False, quiet: bool = False) -> None:
-    """A further server, until the coordinator says that the run is over."""
+def second_server(folder: Path, superlink: str, state: Path, *, insecure: bool = False, quiet: bool = False) -> None:
+    """The second server of an algorithm that has one, until the coordinator says that the run is over."""
     flower.have_flower()
     party, agreed = load(folder)
-    if party.name == "server" or party.role.startswith("client:"):
-        raise CoveyError(f"{folder} is the folder of '{party.name}': `covey csp` wants that of the second server")
+    if party.name == SERVER or party.role.startswith("client:"):
+        raise CoveyError(
+            f"{folder} is the folder of '{party.name}': `covey second-server` wants that of the second server"
+        )
     say = _say(quiet)
-    further = Further(party, agreed, state, say)
+    server = SecondServer(party, agreed, state, say)
     say(f"{party.name}: joining {superlink}")
-    _live(folder, superlink, state, insecure, further, say)
+    _live(folder, superlink, state, insecure, server, say)
 
 
 def _live(
-    folder: Path, superlink: str, state: Path, insecure: bool, party: Silo | Further, say: Callable[[str], None]
+    folder: Path, superlink: str, state: Path, insecure: bool, party: Silo | SecondServer, say: Callable[[str], None]
 ) -> None:
     _address(superlink)
     tls = None if insecure else flower.Tls(folder / "ca.crt", node_key=folder / "node.key")

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from covey import __version__, files
 from covey.deploy.keys import Party
-from covey.deploy.letters import ANYONE, Hello, Post
+from covey.deploy.letters import ANYONE, Hello, Mailbox
 from covey.errors import CoveyError
 
 GONE_SECONDS = 10.0  # a party whose node Flower has not listed for so long is gone
@@ -34,7 +34,7 @@ class Mail(Protocol):
 
 
 @dataclass
-class Sent:
+class PendingLetter:
     """A letter on its way."""
 
     role: str
@@ -45,34 +45,34 @@ class Sent:
     missed: float = 0.0  # since when its node is not listed
 
 
-class Correspondence:
+class Session:
     """See the module's docstring."""
 
     def __init__(
         self,
         party: Party,
         mail: Mail,
-        post: Post,
+        mailbox: Mailbox,
         agreed: str,
         events: Path,
         round_seconds: float,
         refresh: Callable[[], tuple[Party, dict[str, bytes]]] | None,
         say: Callable[[str], None],
     ) -> None:
-        self.party, self.mail, self.post, self.agreed = party, mail, post, agreed
+        self.party, self.mail, self.mailbox, self.agreed = party, mail, mailbox, agreed
         self.events, self.round_seconds, self.say = events, round_seconds, say
         self.refresh = refresh  # the party as its folder has it now, and its nodes' public keys: silos may be added
         self.run = ""  # which the coordinator sets when it begins one, or goes on
         self.at: dict[str, int] = {}  # role -> node that answered to it
-        self._greeted: dict[int, Sent] = {}
-        self._hellos: dict[str, Sent] = {}
+        self._greeted: dict[int, PendingLetter] = {}
+        self._hellos: dict[str, PendingLetter] = {}
         self._said: set[tuple[str, str]] = set()
 
     def look_around(self) -> None:
         """Lets added silos in, greets new nodes, reads their answers, forgets those who left."""
         if self.refresh is not None:
             self.party, nodes = self.refresh()
-            self.post.learn(self.party.known)
+            self.mailbox.learn(self.party.known)
             for name, public in nodes.items():
                 self.mail.admit(name, public)
         present = self.mail.present()
@@ -80,8 +80,8 @@ class Correspondence:
             self.say(f"{self.name(role)} is gone")
             self._greeted.pop(self.at.pop(role), None)
         for node in present - set(self._greeted):
-            data, number = self.post.write(self.run, "hello", ANYONE, 0, None)
-            self._greeted[node] = Sent(STRANGER, number, "hello", 0, node)
+            data, number = self.mailbox.write(self.run, "hello", ANYONE, 0, None)
+            self._greeted[node] = PendingLetter(STRANGER, number, "hello", 0, node)
             self._hellos[self.mail.send(node, data, 60.0)] = self._greeted[node]
         for id, answer in self.mail.receive(list(self._hellos)):
             sent = self._hellos.pop(id)
@@ -90,7 +90,7 @@ class Correspondence:
             except CoveyError as e:
                 self.refuse(sent.role, 0, str(e))
 
-    def _welcome(self, sent: Sent, data: bytes | None) -> None:
+    def _welcome(self, sent: PendingLetter, data: bytes | None) -> None:
         sender, hello = self.open(sent, data)
         if not isinstance(hello, Hello) or hello.agreed != self.agreed:
             raise CoveyError(f"{self.name(sender)} was given another experiment or other start models")
@@ -103,27 +103,29 @@ class Correspondence:
             self.say(f"{self.name(sender)} is there{version}")
         self.at[sender] = sent.node
 
-    def send(self, letters: dict[str, Sent], role: str, kind: str, round: int, body: Any) -> int:
+    def send(self, letters: dict[str, PendingLetter], role: str, kind: str, round: int, body: Any) -> int:
         """Posts a letter and adds it to `letters`, by the id under which its answer comes; its length in bytes."""
-        data, number = self.post.write(self.run, kind, role, round, body)
+        data, number = self.mailbox.write(self.run, kind, role, round, body)
         node = self.at[role]
         # Flower keeps it longer than we wait: lateness is ours to judge, and an expired message looks like an error.
-        letters[self.mail.send(node, data, 2 * self.round_seconds + 60)] = Sent(role, number, kind, round, node)
+        letters[self.mail.send(node, data, 2 * self.round_seconds + 60)] = PendingLetter(
+            role, number, kind, round, node
+        )
         return len(data)
 
-    def open(self, sent: Sent, data: bytes | None) -> tuple[str, Any]:
+    def open(self, sent: PendingLetter, data: bytes | None) -> tuple[str, Any]:
         """(sender, body) of an answer that fits the question."""
         if data is None:
             raise CoveyError("it answered with an error; its own log says which")
-        opened = self.post.read(data)
-        letter = opened.letter
-        if sent.role not in (opened.sender, STRANGER):
-            raise CoveyError(f"{self.name(opened.sender)} answered in its place")
+        verified = self.mailbox.read(data)
+        letter = verified.letter
+        if sent.role not in (verified.sender, STRANGER):
+            raise CoveyError(f"{self.name(verified.sender)} answered in its place")
         if (letter.run, letter.kind, letter.answers) != (self.run, sent.kind, sent.number):
             raise CoveyError("its letter answers another one: stale, or a replay")
-        if opened.round != sent.round:
-            raise CoveyError(f"its letter is of round {opened.round}, not {sent.round}")
-        return opened.sender, letter.body
+        if verified.round != sent.round:
+            raise CoveyError(f"its letter is of round {verified.round}, not {sent.round}")
+        return verified.sender, letter.body
 
     def name(self, role: str) -> str:
         number = role.removeprefix("client:")
@@ -137,7 +139,7 @@ class Correspondence:
             self._said.add((name, why))
             self.say(f"round {round}: refused {name}: {why}")
 
-    def drop_the_gone(self, letters: dict[str, Sent], round: int) -> None:
+    def drop_the_gone(self, letters: dict[str, PendingLetter], round: int) -> None:
         """Takes letters out whose parties have not been there for a while."""
         present = self.mail.present()
         for id, sent in list(letters.items()):

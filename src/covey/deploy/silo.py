@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 
 from covey import __version__, files
+from covey.algorithms.contract import declaration
 from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Dataset, Federation
 from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
 from covey.deploy.keys import Party
-from covey.deploy.letters import Hello, Opened, Post, Told, largest_message, told_to_owner
+from covey.deploy.letters import Hello, Mailbox, RoundReply, VerifiedLetter, largest_message, report_refusals
 from covey.deploy.model import SiloModel
 from covey.deploy.transcript import Transcript
 from covey.engines.evaluation import Examiner
@@ -73,10 +74,9 @@ class Silo:
         self.finished: float | None = None  # when
         self.transcript = Transcript(folder / "transcript.jsonl")
         deployment = self.experiment.deployment
-        limit = largest_message(
-            self.setting, deployment.max_megabytes, getattr(self.experiment.algorithm, "history", 1)
-        )
-        self.post = Post(party.role, party.signing, party.known, deployment.round_seconds + 300, limit)
+        sent = declaration(self.experiment.algorithm).rounds_sent
+        limit = largest_message(self.setting, deployment.max_megabytes, sent)
+        self.mailbox = Mailbox(party.role, party.signing, party.known, deployment.round_seconds + 300, limit)
         (self.server,) = (role for role in party.known if not role.startswith("client:"))
         self.state = self._load()
         self.host = self._host(party.keys, samples)
@@ -84,21 +84,21 @@ class Silo:
 
     def handle(self, data: bytes) -> bytes:
         """The answer to a letter; a CoveyError, told to the user as well, where it is refused."""
-        with told_to_owner(self.folder, self.say):
-            return self._answer(self.post.read(data))
+        with report_refusals(self.folder, self.say):
+            return self._answer(self.mailbox.read(data))
 
-    def _answer(self, opened: Opened) -> bytes:
-        letter = opened.letter
-        if opened.sender != self.server:
-            raise CoveyError(f"a letter came from '{opened.sender}', this silo takes those of '{self.server}' only")
+    def _answer(self, verified: VerifiedLetter) -> bytes:
+        letter = verified.letter
+        if verified.sender != self.server:
+            raise CoveyError(f"a letter came from '{verified.sender}', this silo takes those of '{self.server}' only")
         if letter.kind == "hello":
             body: Any = Hello(self.digest, __version__, self.state.run, self.state.round)
         elif letter.kind in ("round", "finish"):
             self._check_run(letter.run)
-            body = (self._round if letter.kind == "round" else self._finish)(opened)
+            body = (self._round if letter.kind == "round" else self._finish)(verified)
         else:
             raise CoveyError(f"a letter of the kind '{letter.kind}' came, a silo answers hello, round and finish")
-        return self.post.write(letter.run, letter.kind, opened.sender, opened.round, body, letter.number)[0]
+        return self.mailbox.write(letter.run, letter.kind, verified.sender, verified.round, body, letter.number)[0]
 
     def _check_run(self, run: str) -> None:
         if self.state.run not in ("", run):
@@ -107,8 +107,8 @@ class Silo:
                 "answer a new run from a new --state folder, and mind that privacy losses add up over runs"
             )
 
-    def _round(self, opened: Opened) -> Any:
-        round, asked = opened.round, hashlib.sha256(encode(opened.letter.body)).hexdigest()
+    def _round(self, verified: VerifiedLetter) -> Any:
+        round, asked = verified.round, hashlib.sha256(encode(verified.letter.body)).hexdigest()
         if round < self.state.round or (round == self.state.round and asked != self.state.asked):
             raise CoveyError(
                 f"round {round} was asked for{' with other words' if round == self.state.round else ''}, "
@@ -125,27 +125,27 @@ class Silo:
             speeds = self.experiment.participation.speeds(self.setting.seed, self.setting.clients)
             plan = heterogeneous(plan, float(speeds[self.number]))
         self.host.memories[self.number] = self.state.memory  # not that of a try whose answer could not be stored
-        (outcome,) = self.host.run(round, [(self.number, opened.letter.body, plan)])
+        (outcome,) = self.host.run(round, [(self.number, verified.letter.body, plan)])
         memory = self.host.snapshot(round).get(self.number, {})
         accuracy = None
         if self.share_accuracy and self.experiment.deployment.report_accuracy:
-            accuracy = self.host.score(round, [(self.number, opened.letter.body, plan)])[0].own
-        told = Told(outcome.reply, accuracy)
+            accuracy = self.host.score(round, [(self.number, verified.letter.body, plan)])[0].own
+        answer = RoundReply(outcome.reply, accuracy)
         spends = [*self.state.spends, *((round, event) for event in outcome.events)]
-        files.write_atomically(self.folder / "reply.bin", encode(told), mode=0o600)
-        self._save(SiloState(opened.letter.run, round, asked, memory, self.state.seed, spends))
-        self.transcript.add(round, opened.sender, self.role, opened.letter.body)
-        self.transcript.add(round, self.role, opened.sender, told.reply)
+        files.write_atomically(self.folder / "reply.bin", encode(answer), mode=0o600)
+        self._save(SiloState(verified.letter.run, round, asked, memory, self.state.seed, spends))
+        self.transcript.add(round, verified.sender, self.role, verified.letter.body)
+        self.transcript.add(round, self.role, verified.sender, answer.reply)
         self.say(f"round {round} of {rounds}: answered after {time.perf_counter() - begin:.1f} s")
-        return told
+        return answer
 
-    def _finish(self, opened: Opened) -> Any:
+    def _finish(self, verified: VerifiedLetter) -> Any:
         """The last broadcast: the model that this silo goes home with."""
-        round, broadcast = opened.round, opened.letter.body
+        round, broadcast = verified.round, verified.letter.body
         if broadcast is None:
             self.finished = time.monotonic()
             self.say("finished: this experiment trains no model for this silo")
-            return Told(None, None)
+            return RoundReply(None, None)
         call = (self.number, broadcast, self.experiment.training.plan(round))
         (use,) = self.host.uses(round, [call])
         accuracy = self.host.score(round, [call])[0].own if len(self.host.examiner.rows) else None
@@ -167,7 +167,7 @@ class Silo:
         measured = "" if accuracy is None else f", {accuracy:.1%} right on this silo's test samples"
         self.say(f"finished: the model is in {self.folder / 'model.bin'}{measured}")
         shared = accuracy if self.share_accuracy and self.experiment.deployment.report_accuracy else None
-        return Told(None, shared)
+        return RoundReply(None, shared)
 
     def write_summary(self, accuracy: float | None) -> None:
         """What this silo may tell its owner: rounds, its privacy loss, its accuracy."""
@@ -210,10 +210,10 @@ class Silo:
         path = self.folder / "state.bin"
         if not path.is_file():
             return SiloState("", 0, "", {}, secrets.randbits(256), [])
-        found = decode(path.read_bytes())
-        if not isinstance(found, SiloState):
+        state = decode(path.read_bytes())
+        if not isinstance(state, SiloState):
             raise CoveyError(f"{path} is not a silo's state: choose another --state folder")
-        return found
+        return state
 
     def _save(self, state: SiloState) -> None:
         files.write_atomically(self.folder / "state.bin", encode(state), mode=0o600)

@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from covey import roles
 from covey.crypto.blinded import blinded
+from covey.crypto.key_kinds import Describe, KeyKind
 from covey.crypto.signatures import Envelope, Signer, Verifier
 from covey.errors import CoveyError
 from covey.messages import message
 
 UPLOAD, CLUSTER = "fedcaprivacy/upload", "fedcaprivacy/cluster"
+BS, CSP = "bs", "csp"  # the two servers, as views and keys name them
 _YEARS = 10 * 365 * 86400.0
 
 
@@ -37,6 +39,18 @@ class Package:
     sizes: Annotated[list[int], roles.GroupSizes]
 
 
+KEY_KINDS: dict[str, Describe] = {
+    "opening": lambda key, role: blinded.opening_kind(key, "the CSP" if role == CSP else "participants"),
+    "csp": lambda key, role: blinded.sealing_kind(key, "the CSP"),
+    "participants": lambda key, role: blinded.sealing_kind(key, "participants"),
+    "signing": lambda key, role: KeyKind(
+        "signing key of the algorithm's envelopes (Ed25519)", True, public=Signer(role, key).public
+    ),
+    "bs": lambda key, role: KeyKind("public envelope key of bs", False),
+    "known": lambda known, role: KeyKind(f"public envelope keys of {len(known)} clients", False),
+}
+
+
 def purpose_of(cluster: int, size: int) -> str:
     """What BS signs a model for: its cluster and, so that nobody can alter it on the way, the size behind it."""
     return f"{CLUSTER} {cluster}/{size}"
@@ -50,7 +64,7 @@ def issue_keys(scheme: str, clients: int, bits: int, terms: int = 1, fast: bool 
     bs: dict[str, Any] = {"csp": csp_sealing, "participants": sealing}
     if scheme != "none":
         signers = {i: Signer.generate(f"client:{i}") for i in range(clients)}
-        server = Signer.generate("bs")
+        server = Signer.generate(BS)
         common |= {"bs": server.public, "own": {i: {"signing": s.secret} for i, s in signers.items()}}
         bs |= {"signing": server.secret, "known": {s.sender: s.public for s in signers.values()}}
     return {"clients": common, "bs": bs, "csp": {"opening": csp_opening, "participants": sealing}}

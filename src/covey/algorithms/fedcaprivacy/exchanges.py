@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from covey.algorithms.contract import Server
+from covey.algorithms.fedcaprivacy.envelopes import CSP
 from covey.algorithms.fedcaprivacy.two_servers import (
     BusinessServer,
     CloudProvider,
@@ -45,7 +46,7 @@ def by_rows(
     with server.phase("blind"):
         cover = blinded.draw_cover(bs.upload, bs.length, rearranged, random)
         covered = bs.cover(rows, cover)
-    reply: CoveredMeans = server.ask("csp", CoveredRound(covered, bs.clusters, labels, []))
+    reply: CoveredMeans = server.ask(CSP, CoveredRound(covered, bs.clusters, labels, []))
     with server.phase("unblind"):
         models = [bs.uncover(model, cover) if model else b"" for model in reply.models]
     return Averaged(reply.memberships, models, [1] * len(models))
@@ -65,7 +66,7 @@ def by_sketches(
         noises = blinded.draw_noise((len(rows), len(plan.kept)), noise / (2 * plan.width) ** 0.5, random)
         sketches = [bs.upload.sketch(row, plan, one) for row, one in zip(rows, noises)]
         covered = bs.cover(sketches, blinded.draw_cover(bs.upload, plan.width, False, random))
-    reply: CoveredMeans = server.ask("csp", CoveredRound(covered, bs.clusters, None, plan.kept.tolist()))
+    reply: CoveredMeans = server.ask(CSP, CoveredRound(covered, bs.clusters, None, plan.kept.tolist()))
     return reply.memberships
 
 
@@ -77,7 +78,7 @@ def by_sums(
     with server.phase("blind"):
         covers = [blinded.draw_cover(bs.upload, bs.length, False, random) for _ in some]
         sums = [bs.cover([one], cover)[0] for one, cover in zip(bs.upload.sums(phi.T[some], rows), covers)]
-    given: CoveredSums = server.ask("csp", CoveredSums(sums))
+    given: CoveredSums = server.ask(CSP, CoveredSums(sums))
     models = [b""] * phi.shape[1]
     with server.phase("unblind"):
         for k, one, cover in zip(some, given.sums, covers, strict=True):

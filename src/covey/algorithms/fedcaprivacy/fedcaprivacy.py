@@ -25,7 +25,16 @@ import torch
 from torch import Tensor
 
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
-from covey.algorithms.fedcaprivacy.envelopes import Package, issue_keys, open_package, pad_model, seal_model
+from covey.algorithms.fedcaprivacy.envelopes import (
+    BS,
+    CSP,
+    KEY_KINDS,
+    Package,
+    issue_keys,
+    open_package,
+    pad_model,
+    seal_model,
+)
 from covey.algorithms.fedcaprivacy.exchanges import Averaged, by_rows, by_sketches, by_sums, provided
 from covey.algorithms.fedcaprivacy.two_servers import (
     BusinessServer,
@@ -38,6 +47,7 @@ from covey.algorithms.fedcaprivacy.two_servers import (
     settled,
 )
 from covey.crypto.blinded.blinded import permutation, sealer, terms_for
+from covey.crypto.key_kinds import Describe
 from covey.crypto.signatures import Envelope
 from covey.errors import CoveyError, nearest
 from covey.leaks import EAVESDROPPER, IDENTITY, LINKAGE, SERVER, Given
@@ -61,12 +71,13 @@ class FedCAPrivacy:
     title: ClassVar[str] = "soft spectral clusters of blinded, shuffled models by two servers (Wei et al.)"
     encryptions: ClassVar[tuple[str, ...]] = ("none", "paillier", "bfv")
     sealing: ClassVar[str] = "rows"
-    server: ClassVar[str] = "bs"  # the party that clients talk to
-    further: ClassVar[tuple[str, ...]] = ("csp",)
+    server: ClassVar[str] = BS
+    further: ClassVar[tuple[str, ...]] = (CSP,)
     sends: ClassVar[Messages] = (Package,)
     replies: ClassVar[Messages] = (Envelope,)
     asks: ClassVar[Messages] = (CoveredRound, CoveredSums)
     answers: ClassVar[Messages] = (CoveredMeans, CoveredSums)
+    key_kinds: ClassVar[Mapping[str, Describe]] = KEY_KINDS
     gives: ClassVar[tuple[Given, ...]] = (
         Given(
             IDENTITY, (SERVER,), "it is told the memberships of the rows that it shuffled, and sends models accordingly"
@@ -89,7 +100,7 @@ class FedCAPrivacy:
             "Quantiles of clients' similarity. If all are near 0 or near 1, γ does not fit.",
             shown=QUANTILES,
         ),
-        "order": Measure("Order of the rows", shown=HIDDEN),  # whose row is whose, for scoring
+        "order": Measure("Order of the rows", shown=HIDDEN, secret=True),  # whose row is whose, for scoring
     }
 
     alpha: float = 0.1  # α: clustering in round r has probability 1/(1 + αr); 0: every round

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey import roles
-from covey.algorithms.fedcaprivacy.envelopes import UPLOAD, Package, accept, purpose_of, sign, verifier_of
+from covey.algorithms.fedcaprivacy.envelopes import BS, UPLOAD, Package, accept, purpose_of, sign, verifier_of
 from covey.clustering.spectral import exposed, soft_spectral
 from covey.crypto.blinded import blinded
 from covey.crypto.blinded.integers import Cover, Points
@@ -142,7 +142,7 @@ class BusinessServer:
     def forward(self, desk: Desk, served: dict[int, list[int]], round: int, accepted: dict[str, Any]) -> Desk:
         """Every cluster model signed for this round, and the package of every participant that has clusters."""
         envelopes = {
-            k: sign(self.keys, "bs", purpose_of(k, desk.sizes[k]), round, model)
+            k: sign(self.keys, BS, purpose_of(k, desk.sizes[k]), round, model)
             for k, model in enumerate(desk.models)
             if model
         }

@@ -39,7 +39,9 @@ from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setti
 from covey.algorithms.rebuild import Matrix, Rebuilt
 from covey.crypto import fmd
 from covey.crypto.identity_math import Reading, effective_rate
+from covey.crypto.key_kinds import Describe, KeyKind
 from covey.crypto.sealing import sealing
+from covey.crypto.sealing.sealing import key_kind
 from covey.errors import CoveyError, nearest
 from covey.learn.work import Compute, Losses, Train, Work
 from covey.measures import MATRIX, Measure
@@ -88,6 +90,10 @@ class MingledPie:
     sealing: ClassVar[str] = "sums"
     sends: ClassVar[Messages] = (MingledSums,)
     replies: ClassVar[Messages] = (MingledUpdate,)
+    key_kinds: ClassVar[Mapping[str, Describe]] = {
+        "sealing": key_kind,
+        "identities": lambda addresses, role: KeyKind("addresses of the clusters", secret=False),
+    }
 
     measures: ClassVar[Mapping[str, Measure]] = {
         "condition": Measure(

@@ -31,6 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from covey.crypto.blinded import SCHEMES
 from covey.crypto.blinded.integers import PRECISION, Cover, Integers, Points, Sketch, parts, to_floats
+from covey.crypto.key_kinds import NOTHING_ENCRYPTED, KeyKind
 
 
 class CoveredRows(Protocol):
@@ -170,6 +171,22 @@ def points(rows: CoveredRows | Points) -> Points:
         gram += part @ part.T
     values, vectors = np.linalg.eigh(gram)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)) * 2.0**-PRECISION)
+
+
+def opening_kind(opening: bytes, receiver: str) -> KeyKind:
+    """What the key is with which `receiver` opens rows."""
+    scheme = _name(opening)
+    if scheme == "none":
+        return KeyKind("no encryption (opening)", False, NOTHING_ENCRYPTED)
+    return KeyKind(f"{scheme.upper()} decryption key", True, f"what is sealed for {receiver}")
+
+
+def sealing_kind(sealing: bytes, receiver: str) -> KeyKind:
+    """What the key is with which others seal rows for `receiver`."""
+    scheme = _name(sealing)
+    if scheme == "none":
+        return KeyKind(f"no encryption (sealing for {receiver})", False, NOTHING_ENCRYPTED)
+    return KeyKind(f"{scheme.upper()} key to seal for {receiver}", False)
 
 
 def _named(scheme: str, key: bytes) -> bytes:

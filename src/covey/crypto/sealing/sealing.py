@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from covey.crypto.key_kinds import NOTHING_ENCRYPTED, KeyKind
 from covey.crypto.sealing import SCHEMES
 from covey.errors import CoveyError
 
@@ -105,6 +106,17 @@ def mix(public: bytes, membership: ArrayLike, sealed: Iterable[bytes]) -> list[b
     if server is None or next(blobs, None) is not None:
         raise CoveyError(f"Expected {member.shape[1]} (at least one) sealed vectors, found another number.")
     return server.sums()
+
+
+def key_kind(keys: bytes, role: str) -> KeyKind:
+    """What a party of this role holds: all that a client holds, or public parameters."""
+    description = read_description(keys)
+    scheme = description["scheme"]
+    if scheme == "none":
+        return KeyKind("no encryption: sums in the clear", False, NOTHING_ENCRYPTED)
+    if "secret" in description:
+        return KeyKind(f"{scheme.upper()} key that all silos share", True, "what silos seal, and its sums")
+    return KeyKind(f"{scheme.upper()} parameters", False)
 
 
 def whole_counts(values: ArrayLike, tolerance: float = 0.1) -> NDArray[np.int64]:
