@@ -15,7 +15,7 @@ from covey import run
 from covey.algorithms.ifca import ClusterUpdate
 from covey.attacks.contract import Finding
 from covey.deploy import load_model
-from covey.deploy import session as correspondence
+from covey.deploy import session as sessions
 from covey.deploy.letters import Letter, RoundReply
 from covey.deploy.transcript import line
 from covey.errors import CoveyError
@@ -160,7 +160,7 @@ def test_a_round_whose_answer_could_not_be_stored_leaves_no_trace(
     state, _ = coordinator._begin()
 
     def ask(round: int) -> bytes:
-        letter = coordinator.office.post.write(coordinator.office.run, "round", "client:0", round, state)[0]
+        letter = coordinator.session.mailbox.write(coordinator.session.run, "round", "client:0", round, state)[0]
         return encode(decode(decode(bytes(north.handle(letter))).payload).body)
 
     ask(1)
@@ -198,7 +198,7 @@ def test_two_questions_in_one_round_are_refused(tmp_path: Path) -> None:
 
     def ask(round: int, body: Any) -> bytes:
         return bytes(
-            north.handle(coordinator.office.post.write(coordinator.office.run, "round", "client:0", round, body)[0])
+            north.handle(coordinator.session.mailbox.write(coordinator.session.run, "round", "client:0", round, body)[0])
         )
 
     first = ask(1, coordinator.algorithm.broadcast(state, 0))
@@ -218,17 +218,17 @@ def test_a_silo_follows_its_own_coordinator_and_run_only(tmp_path: Path) -> None
     state, _ = coordinator._begin()
     north, south = deployment.parties["north"], deployment.parties["south"]
     with pytest.raises(CoveyError, match="unknown sender"):
-        north.handle(south.post.write(coordinator.office.run, "round", "client:0", 1, state)[0])
-    call = coordinator.office.post.write(coordinator.office.run, "round", "client:1", 1, state)[0]
+        north.handle(south.mailbox.write(coordinator.session.run, "round", "client:0", 1, state)[0])
+    call = coordinator.session.mailbox.write(coordinator.session.run, "round", "client:1", 1, state)[0]
     with pytest.raises(CoveyError, match="for 'client:1' came to 'client:0'"):
         north.handle(call)
     with pytest.raises(CoveyError, match="replay"):
         north.handle(call)
-    north.handle(coordinator.office.post.write(coordinator.office.run, "round", "client:0", 1, state)[0])
+    north.handle(coordinator.session.mailbox.write(coordinator.session.run, "round", "client:0", 1, state)[0])
     with pytest.raises(CoveyError, match="takes part in run"):
-        north.handle(coordinator.office.post.write("another", "round", "client:0", 2, state)[0])
+        north.handle(coordinator.session.mailbox.write("another", "round", "client:0", 2, state)[0])
     with pytest.raises(CoveyError, match="hello, round and finish"):
-        north.handle(coordinator.office.post.write(coordinator.office.run, "exec", "client:0", 2, "rm -rf /")[0])
+        north.handle(coordinator.session.mailbox.write(coordinator.session.run, "exec", "client:0", 2, "rm -rf /")[0])
 
 
 def tampered(deployment: Deployment, change: Any) -> None:
@@ -243,7 +243,7 @@ def tampered(deployment: Deployment, change: Any) -> None:
         if isinstance(made, bytes):
             return made
         round, body, answers = made
-        return bytes(north.post.write(letter.run, "round", letter.receiver, round, body, answers)[0])
+        return bytes(north.mailbox.write(letter.run, "round", letter.receiver, round, body, answers)[0])
 
     deployment.office.tamper = tamper
 
@@ -315,13 +315,13 @@ def test_a_ciphertext_under_another_key_is_refused(tmp_path: Path) -> None:
 def test_a_letter_that_is_too_long_is_not_read(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path, rehearsal("ifca", training={"rounds": 1}))
     coordinator = deployment.coordinator()
-    tampered(deployment, lambda letter, r: bytes(coordinator.office.post.max_bytes + 1))
+    tampered(deployment, lambda letter, r: bytes(coordinator.session.mailbox.max_bytes + 1))
     coordinator.run()
     assert "MB are allowed" in transcript(tmp_path / "run" / "events.jsonl")[0]["why"]
 
 
 def test_a_silo_that_is_gone_is_missed_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(correspondence, "GONE_SECONDS", 0.2)
+    monkeypatch.setattr(sessions, "GONE_SECONDS", 0.2)
     deployment = Deployment(tmp_path, rehearsal("ifca"))
 
     def change(done: int, record: Any) -> None:
@@ -332,7 +332,7 @@ def test_a_silo_that_is_gone_is_missed_and_comes_back(tmp_path: Path, monkeypatc
 
 
 def test_waiting_for_all_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(correspondence, "GONE_SECONDS", 0.2)
+    monkeypatch.setattr(sessions, "GONE_SECONDS", 0.2)
     deployment = Deployment(tmp_path, rehearsal("ifca", deployment={"missing": "wait", "rehearsal": True}))
     coordinator, office = deployment.coordinator(), deployment.office
 
@@ -347,7 +347,7 @@ def test_waiting_for_all_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             office.away = set()  # … and comes back when it is missed
 
     office.tamper, coordinator.say = tamper, say
-    coordinator.office.say = say
+    coordinator.session.say = say
     result = coordinator.run()
     assert [r["participants"] for r in result.records] == [4, 4, 4]
 
