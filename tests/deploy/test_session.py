@@ -198,7 +198,9 @@ def test_two_questions_in_one_round_are_refused(tmp_path: Path) -> None:
 
     def ask(round: int, body: Any) -> bytes:
         return bytes(
-            north.handle(coordinator.session.mailbox.write(coordinator.session.run, "round", "client:0", round, body)[0])
+            north.handle(
+                coordinator.session.mailbox.write(coordinator.session.run, "round", "client:0", round, body)[0]
+            )
         )
 
     first = ask(1, coordinator.algorithm.broadcast(state, 0))
