@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: run test check format test-all bench clean
+.PHONY: run test check suite format test-all mutants bench clean
 
 .venv/ready: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -24,11 +24,19 @@ check: .venv/ready-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check
-	$(BIN)/pytest -n auto -m "not slow"
+suite: .venv/ready-dev
+	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
+
+# Both at once: the type checker computes while the parties of a deployment wait for each other.
+test: .venv/ready-dev
+	@$(MAKE) --no-print-directory --jobs 2 check suite
 
 test-all: check
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist loadgroup
+
+# Core lines, each broken on purpose: which tests notice? Minutes; not part of `make test`.
+mutants: .venv/ready-dev
+	$(BIN)/python tests/mutants.py
 
 format: .venv/ready-dev
 	$(BIN)/ruff format .

@@ -111,6 +111,14 @@ def test_what_is_proved_for_the_batches_that_were_drawn_leads():
     assert mixed["dp_sgd"]["epsilon"] == mixed["dp_sgd"]["total"]["without_amplification"]
 
 
+def test_a_sample_is_priced_for_every_batch_of_a_round_that_it_is_in():
+    """Three epochs in each of two rounds: six releases of σ = 1, not two; by hand, one of σ = 1/√6."""
+    entry = price([(t, 0, SubsampledGaussian(0.1, 1.0, 30, 3)) for t in range(2)])["dp_sgd"]
+    assert entry["epsilon"] == pytest.approx(analytic_epsilon(1 / math.sqrt(6), 1e-5))
+    once = price([(t, 0, SubsampledGaussian(0.1, 1.0, 30, 1)) for t in range(2)])["dp_sgd"]
+    assert once["epsilon"] < entry["epsilon"]
+
+
 def test_one_poisson_step_at_full_rate_is_the_plain_gaussian():
     """Amplification never costs: the smaller of two true figures leads."""
     entry = price([(1, 0, SubsampledGaussian(1.0, 2.0, 1, 1, poisson=True))])["dp_sgd"]

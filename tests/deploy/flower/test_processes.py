@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from covey import Experiment, run
+from covey.cli.main import main
 from covey.deploy import keys
 from covey.messages import decode
 from support.deployment import rehearsal, simulated
 from support.processes import Meter, Processes, command
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'covey[deploy]'")
-pytestmark = pytest.mark.xdist_group("processes")
 
 
 @pytest.fixture
@@ -185,15 +185,13 @@ def test_the_coordinator_is_killed_and_started_again(deploy: Any, tmp_path: Path
     assert "going on after round" in parties.log("server")
 
 
-def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
-    def covey(*words: str) -> tuple[int, str]:
-        done = subprocess.run([sys.executable, "-m", "covey", *words], capture_output=True, text=True, check=False)
-        return done.returncode, done.stderr
-
-    for words in (
-        ["serve", "--keys", str(tmp_path)],
-        ["join", str(tmp_path), "--data", str(tmp_path)],
-        ["csp", str(tmp_path)],
-    ):
-        code, text = covey(*words)
-        assert code == 2 and "party.bin" in text and "Traceback" not in text
+@pytest.mark.parametrize("words", [["serve", "--keys", "."], ["join", ".", "--data", "."], ["csp", "."]])
+def test_bad_input_is_one_sentence(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["covey", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    text = capfd.readouterr().err
+    assert ended.value.code == 2 and "party.bin" in text and "Traceback" not in text

@@ -1,0 +1,230 @@
+"""Core lines, each broken on purpose, and the tests that must notice: `make mutants [WORDS]`, with words only files that have one.
+
+A mutant that survives is a line that nobody tests. Minutes on two cores; it works in a copy of the tree.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    file: str  # below src/covey
+    old: str  # stands there exactly once
+    new: str
+    tests: str  # below tests; one of them must fail
+
+
+MUTANTS = (
+    # What is promised: the ledger.
+    Mutant("ledger/statements.py", "times * event.uses * _inverse", "times * _inverse", "ledger"),
+    Mutant("ledger/statements.py", "(event.poisson for event in every)", "(True for event in every)", "ledger"),
+    Mutant("ledger/statements.py", "else _round_up(event.sampling)", "else event.sampling * 0.99", "ledger"),
+    Mutant("ledger/calibration.py", "1.25 / delta)) / epsilon", "2.25 / delta)) / epsilon", "ledger"),
+    # Intervals and verdicts.
+    Mutant("statistics.py", "(value + z2 / (2 * trials))", "value", "test_statistics.py"),
+    Mutant("statistics.py", "Z = 1.959964", "Z = 1.644854", "test_statistics.py"),
+    Mutant("statistics.py", "np.std(values, ddof=1)", "np.std(values)", "test_statistics.py"),
+    Mutant(
+        "attacks/finding.py",
+        "low if self.upwards else high, self.bar",
+        "high if self.upwards else low, self.bar",
+        "attacks/test_finding.py",
+    ),
+    Mutant(
+        "attacks/finding.py",
+        "(max if self.upwards else min)(known",
+        "(min if self.upwards else max)(known",
+        "attacks/test_finding.py",
+    ),
+    Mutant("attacks/finding.py", "room = 0.05 *", "room = 0.15 *", "attacks/test_finding.py"),
+    # What a party sees, and how attacks are scored.
+    Mutant(
+        "attacks/observe.py",
+        'own_keys(keys.get("clients", {}), i) for i in own_clients',
+        'own_keys(keys.get("clients", {}), i) for i in range(setting.clients)',
+        "attacks",
+    ),
+    Mutant(
+        "attacks/observe.py",
+        "dict(keys.get(party, {})) for party in members",
+        'dict(keys.get(party, {})) for party in [*members, "clients"]',
+        "attacks",
+    ),
+    Mutant(
+        "attacks/category/scores.py",
+        "bars = np.max([f1_of(p[draws], r[draws]) for p, r in others.values()], axis=0)",
+        "bars = f1_of(others[best][0][draws], others[best][1][draws])",
+        "attacks/category",
+    ),
+    Mutant(
+        "attacks/membership/scores.py",
+        "int(rate * (len(controls) + 1))",
+        "int(rate * (len(controls) + 1)) + 1",
+        "attacks/membership",
+    ),
+    Mutant("attacks/membership/scores.py", "(below + upto) / 2", "below", "attacks/membership"),
+    # Algorithms.
+    Mutant(
+        "algorithms/averaging.py",
+        "self.sums[j].add_(model, alpha=weight)",
+        "self.sums[j].add_(model)",
+        "algorithms/test_averaging.py",
+    ),
+    Mutant(
+        "algorithms/averaging.py", "s / w if w > 0 else p for", "s / max(w, 1.0) for", "algorithms/test_averaging.py"
+    ),
+    Mutant(
+        "algorithms/ifca.py",
+        "choice = int(losses.argmin())",
+        "choice = int(losses.argmax())",
+        "algorithms/test_averaging.py",
+    ),
+    Mutant(
+        "algorithms/scaffold.py",
+        "correction=c if c_i is None else c - c_i",
+        "correction=c",
+        "algorithms/test_corrections.py",
+    ),
+    Mutant(
+        "algorithms/scaffold.py",
+        "/ server.setting.clients  # |S| / N",
+        "/ max(average.weights[0], 1.0)",
+        "algorithms/test_corrections.py",
+    ),
+    Mutant("algorithms/rebuild.py", "np.abs(row - unit).max() < 1e-6", "np.abs(row - unit).max() < 1.1", "algorithms"),
+    Mutant("algorithms/rebuild.py", "(1.0 + (k - 1) * rate)", "(1.0 + k * rate)", "algorithms"),
+    Mutant("algorithms/rebuild.py", "[old and not new for new, old", "[old for new, old", "algorithms"),
+    # Defences.
+    Mutant("defences/ldp.py", "2 * plan.lr * clip", "plan.lr * clip", "defences/test_defences.py"),
+    Mutant("defences/ldp.py", "self.decay ** (round - 1)", "self.decay ** round", "defences/test_defences.py"),
+    Mutant("defences/ldp.py", "(1 + batch_of(plan, samples) * later)", "(1 + later)", "defences/test_defences.py"),
+    # Cryptography.
+    Mutant(
+        "crypto/signatures.py",
+        "signed.purpose != purpose or signed.round != round",
+        "signed.purpose != purpose",
+        "crypto/test_signatures.py",
+    ),
+    Mutant(
+        "crypto/signatures.py",
+        "in self.seen.get(signed.sender, {})",
+        "in self.seen.get(purpose, {})",
+        "crypto/test_signatures.py",
+    ),
+    Mutant(
+        "crypto/signatures.py",
+        "max(now - int(self.max_age * 1000), self.horizon)",
+        "now - int(self.max_age * 1000)",
+        "crypto/test_signatures.py",
+    ),
+    Mutant("crypto/sealing/residues.py", "s = min(s, s - q2)", "s = min(s, s - q)", "crypto/sealing/test_residues.py"),
+    Mutant("crypto/identity_math.py", "return max(threshold - 1, 0) if", "return threshold if", "crypto/test_fmd.py"),
+    Mutant("crypto/identity_math.py", "weight / (1 + m) for", "weight / max(m, 1) for", "crypto/test_fmd.py"),
+    # Clustering.
+    Mutant("clustering/bipartition.py", "weakest = min(order", "weakest = max(order", "clustering/test_bipartition.py"),
+    Mutant(
+        "clustering/agreement.py",
+        "best = (in_found + in_truth) / 2",
+        "best = max(in_found, in_truth)",
+        "clustering/test_agreement.py",
+    ),
+    Mutant("clustering/spectral.py", "vectors[:, :clusters]", "vectors[:, -clusters:]", "clustering/test_spectral.py"),
+    # The run: who takes part, what is kept, what a silo answers.
+    Mutant(
+        "experiment/participation.py",
+        "((round - 1) // self.join_every)",
+        "(round // self.join_every)",
+        "experiment/test_participation.py",
+    ),
+    Mutant(
+        "experiment/participation.py",
+        "return drawn[~lost], drawn[lost]",
+        "return drawn, drawn[lost]",
+        "experiment/test_participation.py",
+    ),
+    Mutant(
+        "files.py",
+        "        except json.JSONDecodeError:\n            break",
+        "        except json.JSONDecodeError:\n            continue",
+        "rounds results test_files.py report",
+    ),
+    Mutant("deploy/silo.py", "if opened.sender != self.server:", "if False:", "deploy/test_session.py"),
+    Mutant("deploy/silo.py", "round < self.state.round or (", "(", "deploy/test_session.py"),
+    Mutant(
+        "deploy/silo.py",
+        "report_accuracy:\n            accuracy = self",
+        "report_accuracy is not None:\n            accuracy = self",
+        "deploy/test_session.py",
+    ),
+)
+
+
+def outcome(mutant: Mutant, tree: Path) -> str:
+    """ "caught", or what is wrong with this mutant."""
+    path = tree / "src" / "covey" / mutant.file
+    text = path.read_text() if path.is_file() else ""
+    if text.count(mutant.old) != 1:
+        return f"stale: found {text.count(mutant.old)} times"
+    path.write_text(text.replace(mutant.old, mutant.new))
+    tests = [f"tests/{name}" for name in mutant.tests.split() if (tree / "tests" / name).exists()]
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not slow",
+        *tests,
+    ]
+    try:
+        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    finally:
+        path.write_text(text)
+    if done.returncode not in (0, 1):
+        return f"pytest ended with {done.returncode}: {done.stdout[-300:]}"
+    return "caught" if done.returncode else "SURVIVED"
+
+
+def main(words: list[str]) -> int:
+    chosen = [m for m in MUTANTS if not words or any(word in m.file for word in words)]
+    with tempfile.TemporaryDirectory() as folder:
+        trees = [Path(folder) / str(n) for n in range(min(os.cpu_count() or 1, len(chosen)))]
+        for tree in trees:
+            leave_out = shutil.ignore_patterns("__pycache__")
+            for part in ("src", "tests"):
+                shutil.copytree(ROOT / part, tree / part, ignore=leave_out)
+            shutil.copy(ROOT / "pyproject.toml", tree)
+
+        def work(n: int) -> list[str]:
+            results = []
+            for mutant in chosen[n :: len(trees)]:
+                results.append(outcome(mutant, trees[n]))
+                print(f"{results[-1]:10} {mutant.file}: {mutant.old!r} -> {mutant.new!r}", flush=True)
+            return results
+
+        with ThreadPoolExecutor(len(trees)) as pool:
+            results = [result for part in pool.map(work, range(len(trees))) for result in part]
+    left = [result for result in results if result != "caught"]
+    print(f"{len(results)} mutants, {len(results) - len(left)} caught, {len(left)} not")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
