@@ -24,7 +24,8 @@ from covey.attacks.preference.model_sensitivity import A2
 from covey.audit import runs as auditing
 from covey.audit.matrix import GIVEN, INAPPLICABLE, LEAKING, NOBODY, UNKNOWN, VERDICTS, Audit
 from covey.audit.questions import Questions
-from covey.audit.runs import audit, combinations, survey, write
+from covey.audit.runs import audit, write
+from covey.audit.surveys import combinations, protecting, survey, surveyed
 from covey.audit.text import lines
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
@@ -172,6 +173,12 @@ def test_combinations_keep_what_the_experiment_says() -> None:
         combinations(base, ["ifac"], ["none"])
     with pytest.raises(CoveyError, match="add 'none'"):
         combinations(base, ["ifca"], ["ckks"])
+
+
+def test_what_a_survey_compares_unless_told_otherwise_says_so_itself() -> None:
+    listed = {"fedavg", "ifca", "fedsoft", "sattler", "mingledpie", "routing", "fedcaprivacy"}
+    assert set(surveyed()) == listed and len(surveyed()) == len(listed)
+    assert protecting()[0] == "none" and set(protecting()) == {"none", "dp_sgd", "ldp", "afc", "ckks", "bfv"}
 
 
 class Links(HTMLParser):

@@ -19,6 +19,7 @@ class FedAvg:
     name: ClassVar[str] = "fedavg"
     label: ClassVar[str] = "FedAvg"
     title: ClassVar[str] = "one model, averaged by sample counts (McMahan et al. 2017)"
+    surveyed: ClassVar[bool] = True
     encryptions: ClassVar[tuple[str, ...]] = ("none",)
     sends: ClassVar[Messages] = (GlobalModel,)
     replies: ClassVar[Messages] = (LocalModel,)

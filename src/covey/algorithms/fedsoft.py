@@ -52,6 +52,7 @@ class FedSoft:
     name: ClassVar[str] = "fedsoft"
     label: ClassVar[str] = "FedSoft"
     title: ClassVar[str] = "soft clusters: each client pulled to all centres by importance (Ruan and Joe-Wong 2022)"
+    surveyed: ClassVar[bool] = True
     encryptions: ClassVar[tuple[str, ...]] = ("none",)
     sends: ClassVar[Messages] = (Centres,)
     replies: ClassVar[Messages] = (SoftUpdate,)

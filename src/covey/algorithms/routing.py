@@ -45,6 +45,7 @@ class Routing:
     name: ClassVar[str] = "routing"
     label: ClassVar[str] = "Oblivious routing"
     title: ClassVar[str] = "exact oblivious routing: a sealed block for every cluster, at k times the upload"
+    surveyed: ClassVar[bool] = True
     encryptions: ClassVar[tuple[str, ...]] = ("none", "ckks", "bfv")
     sealing: ClassVar[str] = "sums"
     sends: ClassVar[Messages] = (RoutedSums,)

@@ -79,6 +79,7 @@ class Sattler:
     name: ClassVar[str] = "sattler"
     label: ClassVar[str] = "Sattler's bipartition"
     title: ClassVar[str] = "clusters split in two when their clients disagree at rest (Sattler et al. 2020)"
+    surveyed: ClassVar[bool] = True
     encryptions: ClassVar[tuple[str, ...]] = ("none",)
     sends: ClassVar[Messages] = (NodeModel,)
     replies: ClassVar[Messages] = (ModelChange,)

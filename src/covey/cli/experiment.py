@@ -111,8 +111,8 @@ def audit(
         raise CoveyError("--algorithms and --defences list what to compare: add --matrix")
     table = table_of(_config_of(source) if source and Path(source).is_dir() else source, set_ or [])
 
-    from covey.audit.runs import DEFENDED, SURVEYED, store, survey, write
-    from covey.audit.runs import audit as audit_one
+    from covey.audit import audit as audit_one
+    from covey.audit import store, survey, write
     from covey.audit.text import lines
     from covey.experiment.experiment import Experiment
 
@@ -122,7 +122,7 @@ def audit(
     words = [source] * bool(source) + [f"--set={s}" for s in set_ or []] + ["--matrix"] * matrix
     words += [f"--algorithms={algorithms}"] * bool(algorithms) + [f"--defences={defences}"] * bool(defences)
     command, silent = typed("covey audit", words), quiet or as_json
-    chosen = comma_separated(algorithms) or SURVEYED, comma_separated(defences) or DEFENDED
+    chosen = comma_separated(algorithms), comma_separated(defences)
     one_alone = (audit_one(e, folder, quiet=silent) for e in [experiment])
     pending = survey(experiment, folder, *chosen, quiet=silent) if matrix else one_alone
     audits = []

@@ -40,6 +40,7 @@ class AFC:
     name: ClassVar[str] = "afc"
     label: ClassVar[str] = "AFC-CFL"
     title: ClassVar[str] = "noise by Fisher information, clipping by percentile of past gradients (AFC-CFL)"
+    surveyed: ClassVar[bool] = True
     measures: ClassVar[Mapping[str, Measure]] = {"clip": CLIPPING, "noise": NOISE_NORM}
 
     epsilon: float = 1.0  # per round, before α; inf: no noise

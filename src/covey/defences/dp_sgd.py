@@ -27,6 +27,7 @@ class DPSGD:
     name: ClassVar[str] = "dp_sgd"
     label: ClassVar[str] = "DP-SGD"
     title: ClassVar[str] = "per-sample clipping and noise in every step (Abadi et al. 2016)"
+    surveyed: ClassVar[bool] = True
     measures: ClassVar[Mapping[str, Measure]] = {"clip": CLIPPING}
 
     clip: float = 1.0  # C; inf: no clipping, only without noise

@@ -37,6 +37,7 @@ class LDP:
     name: ClassVar[str] = "ldp"
     label: ClassVar[str] = "LDP"
     title: ClassVar[str] = "clipped steps, one Gaussian noise on the round's model (common local DP)"
+    surveyed: ClassVar[bool] = True
     measures: ClassVar[Mapping[str, Measure]] = {"clip": CLIPPING, "noise": NOISE_NORM}
 
     epsilon: float = 1.0  # per round; inf: no noise

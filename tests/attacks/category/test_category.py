@@ -203,6 +203,23 @@ def test_many_rounds_of_two_clusters_are_not_many_observations() -> None:
         assert len({int(i) == 3 for i in row[:3]}) == 1
 
 
+def test_the_best_control_is_chosen_anew_in_every_resample() -> None:
+    """Two controls, each perfect on one pair and wrong on the other; resamples of one pair twice.
+
+    Over both pairs each control has p = r = 1/2, so F1 = 1/2, and the attacker, right on the first only, too: the leak is 0. In
+    the first resample the attacker has 1 and its best control 1, in the second 0 and 1: differences 0 and -1. A control that was
+    fixed beforehand would have 1 and 0, or 0 and 1: differences 0 and 0, or 1 and -1.
+    """
+    present = np.array([[True, False], [True, False]])
+    right, wrong = [True, False], [False, True]
+    controls = {"first": np.array([right, wrong]), "second": np.array([wrong, right])}
+    said = np.array([right, wrong])
+    draws = np.array([[0, 0], [1, 1]])
+    added = leak(said, controls, present, draws)
+    assert (added.value, added.reached, added.control) == (0.0, 0.5, "first")
+    assert added.low == pytest.approx(-0.975) and added.high == pytest.approx(-0.025)
+
+
 def test_a_score_that_a_control_reaches_is_no_leak() -> None:
     random = np.random.default_rng(0)
     present = random.random((20, 6)) < 0.5

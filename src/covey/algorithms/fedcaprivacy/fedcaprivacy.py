@@ -69,6 +69,7 @@ class FedCAPrivacy:
     name: ClassVar[str] = "fedcaprivacy"
     label: ClassVar[str] = "FedCAPrivacy"
     title: ClassVar[str] = "soft spectral clusters of blinded, shuffled models by two servers (Wei et al.)"
+    surveyed: ClassVar[bool] = True
     encryptions: ClassVar[tuple[str, ...]] = ("none", "paillier", "bfv")
     sealing: ClassVar[str] = "rows"
     server: ClassVar[str] = BS

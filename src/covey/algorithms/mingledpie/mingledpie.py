@@ -86,6 +86,7 @@ class MingledPie:
     name: ClassVar[str] = "mingledpie"
     label: ClassVar[str] = "MingledPie"
     title: ClassVar[str] = "cluster identities among false ones, encrypted sums, models rebuilt by clients (NDSS 2025)"
+    surveyed: ClassVar[bool] = True
     encryptions: ClassVar[tuple[str, ...]] = ("none", "ckks", "bfv")
     sealing: ClassVar[str] = "sums"
     sends: ClassVar[Messages] = (MingledSums,)

@@ -25,6 +25,7 @@ from covey.errors import CoveyError
 name = "bfv"
 label = "BFV"
 title = "exact sums of fixed-point numbers, 16 bytes per float"
+surveyed = True  # in `covey audit --matrix` unless told otherwise
 
 _FRESH_NOISE = 1560  # 6.5 standard deviations of a public-key ciphertext's
 
