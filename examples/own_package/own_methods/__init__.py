@@ -1,0 +1,1 @@
+"""An algorithm, an attack and a defence for covey, each in one file that nothing else names."""
