@@ -111,11 +111,11 @@ class Registry(Mapping[str, Any]):
         return claims[0]
 
     def label(self, name: str) -> str:
-        """The name as its authors write it; what nobody registered stays as it is, a path becomes its last part."""
+        """The name as its authors write it. What nobody registered and nobody resolved stays as it is, a path is its last part."""
         base, colon, rest = name.partition(":")  # of a dataset the rest names a label, of a path the class
         if base in self._claims:
             return self._claims[base][0].label + colon + rest
-        return rest.rpartition(".")[2] or name
+        return str(getattr(self._met.get(name), "label", "")) or rest.rpartition(".")[2] or name
 
     # ------------------------------------------------------------ the mapping
 
@@ -174,6 +174,15 @@ def name_of(thing: Any) -> str:
     """What `resolve` reads back, of an object or a class: its name where that is registered for it, else its path."""
     kind: Any = thing if isinstance(thing, type) else type(thing)
     return str(kind.name) if any(registry.knows(kind) for registry in _REGISTRIES) else path_of(kind)
+
+
+def distribution_of(path: str) -> str:
+    """The distribution that brings a path's package, and its version; "" where none says so. Nothing is imported."""
+    from importlib import metadata
+
+    top = path.partition(":")[0].partition(".")[0]
+    named = metadata.packages_distributions().get(top, [])
+    return ", ".join(f"{name} {metadata.version(name)}" for name in dict.fromkeys(named))
 
 
 def import_path(path: str, kind: str) -> Any:

@@ -36,7 +36,7 @@ from covey.models.spec import VOCABULARY
 class Agreed:
     """See the module's docstring."""
 
-    experiment: str  # TOML, without the tables that are each party's own business: engine and out
+    experiment: str  # TOML, without what is each party's own business: engine, out and attacks
     start: Tensor  # [k, d] initial cluster models
     personal: Tensor  # [d] bool
     public: tuple[Tensor, Tensor] | None  # samples as the network reads them, and labels, that no silo holds
@@ -70,9 +70,14 @@ def agree(experiment: Experiment) -> Agreed:
     )
 
 
+def table_of(agreed: Agreed) -> config.Table:
+    """The experiment's table, of which nothing is imported yet."""
+    return tomllib.loads(agreed.experiment)
+
+
 def experiment_of(agreed: Agreed, engine: Mapping[str, Any] | None = None) -> Experiment:
     """The experiment, computed as this party's own `engine` table says."""
-    return Experiment.of(tomllib.loads(agreed.experiment), engine=dict(engine or {}))
+    return Experiment.of(table_of(agreed), engine=dict(engine or {}))
 
 
 def network_of(agreed: Agreed) -> Network:
@@ -130,4 +135,4 @@ def _public_parts(folder: Path, clusters: int) -> list[Path]:
 def _text(experiment: Experiment) -> str:
     """The TOML that all parties get; where the public samples lay on the machine that made the keys is no part of it."""
     shared = replace(experiment, silos=replace(experiment.silos, public=""))
-    return config.to_toml({k: v for k, v in shared.table().items() if k not in ("engine", "out")})
+    return config.to_toml({k: v for k, v in shared.table().items() if k not in ("engine", "out", "attacks")})

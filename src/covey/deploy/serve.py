@@ -10,13 +10,14 @@ from typing import Any
 
 from covey.data.folder import read_folder
 from covey.deploy import flower
-from covey.deploy.agreed import Agreed, experiment_of
+from covey.deploy.agreed import Agreed, experiment_of, table_of
 from covey.deploy.coordinator import Coordinator
 from covey.deploy.keys import SERVER, Party, admitting, deployed, load, node_keys
 from covey.deploy.second_server import SecondServer
 from covey.deploy.silo import Silo
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
+from covey.experiment.own_code import own_code
 from covey.report.progress import Progress
 from covey.rounds.result import Result
 
@@ -28,10 +29,11 @@ def serve(folder: Path, address: str, out: Path, *, insecure: bool = False, quie
     """The coordinator, from its first round to its last."""
     flower.have_flower()
     party, agreed = load(folder)
+    say = _say(quiet)
+    _name_own_code(agreed)
     if party.name != SERVER:
         raise CoveyError(f"{folder} is the folder of '{party.name}': `covey serve` wants the server's")
     host, port = _address(address)
-    say = _say(quiet)
     tls = None if insecure else flower.Tls(folder / "ca.crt", folder / "server.crt", folder / "server.key")
     if insecure:
         say("--insecure: no TLS, and Flower lets any node in; letters are still signed")
@@ -100,6 +102,7 @@ def join(
     if not party.role.startswith("client:"):
         raise CoveyError(f"{folder} is the folder of '{party.name}': `covey join` wants a silo's")
     say = _say(quiet)
+    _name_own_code(agreed)
     samples = read_folder(data, agreed)
     silo = Silo(party, agreed, samples, state, device=device, share_accuracy=share_accuracy, say=say)
     say(f"{party.name}: {len(samples[1])} samples to train on, {len(samples[3])} to test with; joining {superlink}")
@@ -115,6 +118,7 @@ def second_server(folder: Path, superlink: str, state: Path, *, insecure: bool =
             f"{folder} is the folder of '{party.name}': `covey second-server` wants that of the second server"
         )
     say = _say(quiet)
+    _name_own_code(agreed)
     server = SecondServer(party, agreed, state, say)
     say(f"{party.name}: joining {superlink}")
     _live(folder, superlink, state, insecure, server, say)
@@ -132,6 +136,12 @@ def _live(
         return party.finished is not None and time.monotonic() - party.finished > LINGER_SECONDS
 
     flower.answer_calls(state / "flower", superlink, tls, party.handle, ended, say)
+
+
+def _name_own_code(agreed: Agreed) -> None:
+    """Before any of it is imported, and also to who wants quiet. No code travels: a party runs what is installed here."""
+    for path in own_code(table_of(agreed)):
+        _say(False)(f"this experiment uses own code, as it is installed here: {path}")
 
 
 def _address(text: str) -> tuple[str, int]:
