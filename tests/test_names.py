@@ -160,7 +160,8 @@ def test_what_cannot_be_resolved_is_one_sentence(package: Path, text: str, says:
 
 def test_a_path_and_back(package: Path) -> None:
     own: Any = ALGORITHMS.resolve("theirs:Own")
-    assert names.name_of(own()) == "theirs:Own" and ALGORITHMS.label("theirs:Own") == "Own"
+    assert names.name_of(own()) == "theirs:Own"
+    assert ALGORITHMS.label("theirs:Own") == ALGORITHMS.label("own") == "OWN" and ALGORITHMS.label("never:Met") == "Met"
     assert names.name_of(IFCA()) == "ifca"
     assert "theirs:Own" not in ALGORITHMS
 
