@@ -6,6 +6,7 @@ over all models; the tests allow 1e-6.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from covey import randomness
+from covey.crypto.noise.source import SecretNoise
 from covey.errors import CoveyError
 from covey.learn.flat import Network
 from covey.learn.initial import initial
@@ -41,6 +43,10 @@ PLANS = {
     "clip": Plan(lr=0.1, batch_size=8, epochs=2, clip=0.7),
     "noise": Plan(lr=0.1, batch_size=8, epochs=2, clip=0.7, noise=0.3),
     "noise, momentum": Plan(lr=0.1, batch_size=8, epochs=2, clip=0.7, noise=0.3, momentum=0.9, proximal=0.2),
+    "poisson": Plan(lr=0.1, batch_size=4, epochs=3, clip=0.7, poisson=True),
+    "poisson, noise": Plan(
+        lr=0.1, batch_size=2, epochs=2, clip=0.7, noise=0.3, momentum=0.9, dropout=0.4, poisson=True
+    ),
     "dropout": Plan(lr=0.1, batch_size=8, epochs=2, dropout=0.4),
     "clip, dropout": Plan(lr=0.1, batch_size=8, epochs=2, dropout=0.4, clip=0.7),
 }
@@ -109,9 +115,6 @@ def textbook(net: Network, x: Tensor, y: Tensor, job: Job) -> Tensor:
         parameters += list(head.parameters())
     optimiser = torch.optim.SGD(parameters, plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay)
     anchor = work.start if work.anchor is None else work.anchor
-    n = len(x)
-    batch = plan.batch_size or n
-    step, epoch, last = 0, 0, plan.steps or plan.epochs * -(-n // batch)
 
     def flat_gradient() -> Tensor:
         return torch.cat([p.grad.reshape(-1) for p in parameters])
@@ -124,43 +127,54 @@ def textbook(net: Network, x: Tensor, y: Tensor, job: Job) -> Tensor:
             losses = work.head.share * losses + (1 - work.head.share) * second
         return (weights[chosen] * losses).sum()
 
-    while step < last:
-        stream = randomness.bits([randomness.key(job.key, "test", "order")], epoch + 1)[0, epoch]
-        order = randomness.permutations([int(stream)], [n])[0]
-        for chosen in order.split(batch):
-            if step == last:
-                break
-            b = len(chosen)
-            keep: Tensor | float = 1.0
-            if plan.dropout:
-                stream = randomness.bits([randomness.key(job.key, "test", "dropout")], step + 1)[0, step]
-                drawn = randomness.uniforms([int(stream)], b * net.features).view(b, net.features)
-                keep = (drawn >= plan.dropout).float() / (1 - plan.dropout)
-            optimiser.zero_grad()
-            if plan.clip:
-                total = torch.zeros_like(work.start)
-                for i in range(b):
-                    optimiser.zero_grad()
-                    loss_of(chosen[i : i + 1], keep[i : i + 1] if isinstance(keep, Tensor) else keep).backward()
-                    gradient = flat_gradient()
-                    total += gradient * min(1.0, plan.clip / float(gradient.norm()))
-                if plan.noise:
-                    stream = randomness.bits([randomness.key(job.key, "test", "noise")], step + 1)[0, step]
-                    total += plan.noise * plan.clip * randomness.normals([int(stream)], len(total))[0]
-                gradient = total / b
-            else:
-                (loss_of(chosen, keep) / b).backward()
+    for step, (chosen, divisor) in enumerate(batches(plan, job, len(x))):
+        b = len(chosen)
+        keep: Tensor | float = 1.0
+        if plan.dropout:
+            stream = randomness.bits([randomness.key(job.key, "test", "dropout")], step + 1)[0, step]
+            drawn = randomness.uniforms([int(stream)], b * net.features).view(b, net.features)
+            keep = (drawn >= plan.dropout).float() / (1 - plan.dropout)
+        optimiser.zero_grad()
+        if plan.clip:
+            total = torch.zeros_like(work.start)
+            for i in range(b):
+                optimiser.zero_grad()
+                loss_of(chosen[i : i + 1], keep[i : i + 1] if isinstance(keep, Tensor) else keep).backward()
                 gradient = flat_gradient()
-            here = torch.cat([p.detach().reshape(-1) for p in parameters])
-            gradient = gradient + plan.proximal * (here - anchor)
-            if work.correction is not None:
-                gradient = gradient + work.correction
-            for p, part in zip(parameters, gradient.split([p.numel() for p in parameters])):
-                p.grad = part.view(p.shape)
-            optimiser.step()
+                total += gradient * min(1.0, plan.clip / float(gradient.norm()))
+            if plan.noise:
+                stream = randomness.bits([randomness.key(job.key, "test", "noise")], step + 1)[0, step]
+                total += plan.noise * plan.clip * randomness.normals([int(stream)], len(total))[0]
+            gradient = total / divisor
+        else:
+            (loss_of(chosen, keep) / divisor).backward()
+            gradient = flat_gradient()
+        here = torch.cat([p.detach().reshape(-1) for p in parameters])
+        gradient = gradient + plan.proximal * (here - anchor)
+        if work.correction is not None:
+            gradient = gradient + work.correction
+        for p, part in zip(parameters, gradient.split([p.numel() for p in parameters])):
+            p.grad = part.view(p.shape)
+        optimiser.step()
+    return torch.cat([p.detach().reshape(-1) for p in parameters])
+
+
+def batches(plan: Plan, job: Job, n: int) -> Iterator[tuple[Tensor, int]]:
+    """(positions of a batch, what its sum is divided by), step by step."""
+    batch = min(plan.batch_size or n, n)
+    order_key = randomness.key(job.key, "test", "order")
+    last = plan.steps_for(n)
+    for step in range(last if plan.poisson else 0):
+        stream = int(randomness.bits([order_key], step + 1)[0, step])
+        coins = randomness.bits([stream], n)[0].double() / 2.0**63
+        yield (coins < batch / n).nonzero()[:, 0], batch
+    step, epoch = 0, 0
+    while step < last and not plan.poisson:
+        stream = int(randomness.bits([order_key], epoch + 1)[0, epoch])
+        for chosen in randomness.permutations([stream], [n])[0].split(batch)[: last - step]:
+            yield chosen, len(chosen)
             step += 1
         epoch += 1
-    return torch.cat([p.detach().reshape(-1) for p in parameters])
 
 
 def check(net: Network, jobs: list[Job], kernel: str, tolerance: float = 1e-6, chunk: int = 0) -> None:
@@ -232,7 +246,7 @@ def test_chunks_do_not_matter(kernel: str, chunk: int) -> None:
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
-@pytest.mark.parametrize("plan", ["plain", "everything smooth", "noise, momentum"])
+@pytest.mark.parametrize("plan", ["plain", "everything smooth", "noise, momentum", "poisson, noise"])
 def test_streams_as_a_captured_step_takes_them(plan: str, channels_last: bool) -> None:
     """Ragged batches padded to one width, clients that are done held, a client that is not there: all as in a graph."""
     net = network("cnn")
@@ -277,7 +291,7 @@ def test_automatic_choice() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("plan", ["plain", "everything smooth", "noise, momentum", "clip, dropout"])
+@pytest.mark.parametrize("plan", ["plain", "everything smooth", "noise, momentum", "clip, dropout", "poisson, noise"])
 @pytest.mark.parametrize(
     ("name", "kernel"),
     [("fcnn", "linear"), ("fcnn", "stacked"), ("cnn", "stacked"), ("cnn", "streams"), ("gru", "stacked")],
@@ -315,6 +329,87 @@ def test_order_and_company_do_not_matter() -> None:
     for a, b, c in zip(together, alone, backwards):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
         torch.testing.assert_close(a, c, rtol=0, atol=1e-6)
+
+
+def test_poisson_batches_take_each_sample_at_its_rate() -> None:
+    """40 samples, expected batch 10, 4,000 steps: every sample in a quarter of them, sizes as the binomial's, some batch empty."""
+    net = network("softmax")
+    steps = 4000
+    [job] = jobs_of(net, Plan(batch_size=10, steps=steps, clip=1.0, poisson=True), sizes=(40,))
+    wave = lay_out([job], torch.device("cpu"))
+    within = torch.arange(wave.rows.shape[2]) < wave.counts[..., None]
+    assert torch.equal(wave.factor > 0, within) and float(wave.factor.max()) == pytest.approx(1 / 10)
+    uses = torch.bincount(wave.rows[within], minlength=40).double()
+    assert float((uses / steps - 0.25).abs().max()) < 5 * (0.25 * 0.75 / steps) ** 0.5
+    assert float(wave.counts.double().var()) == pytest.approx(40 * 0.25 * 0.75, rel=0.15)
+    assert bool((wave.divisors == 10).all())
+    [small] = jobs_of(net, Plan(batch_size=1, steps=50, clip=1.0, noise=1.0, poisson=True), sizes=(5,))
+    empty = lay_out([small], torch.device("cpu")).counts[:, 0] == 0
+    assert bool(empty.any())  # and the step is taken all the same: see test_every_plan
+
+
+def test_poisson_batches_are_for_bounded_gradients() -> None:
+    with pytest.raises(CoveyError, match="clip"):
+        Plan(poisson=True)
+
+
+class Foreseen(SecretNoise):
+    """Secret noise that a test can foresee: the same for all, and batches of counted words."""
+
+    def gaussian(self, values: Tensor, scale: float | Tensor, *purpose: int | str) -> Tensor:
+        return values + scale * randomness.normals([3], len(values), values.device)[0]
+
+    def bits(self, rows: int, count: int) -> Tensor:
+        return randomness.bits(list(range(rows)), count)
+
+
+@pytest.mark.parametrize("plan", ["noise", "noise, momentum", "poisson, noise", "clip"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_secret_noise_goes_on_the_gradient_of_every_step_in_every_kernel(name: str, plan: str) -> None:
+    net = network(name)
+    jobs = [replace(job, secret=Foreseen()) for job in jobs_of(net, PLANS[plan], sizes=(23,))]
+    x, y = samples(net, 23)
+    one, *others = (Machine(net, x, y, kernel=kernel).compute(jobs)[0] for kernel in KERNELS[name])
+    for other in others:
+        torch.testing.assert_close(other, one, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "loop", "stacked"])
+def test_secret_noise_is_new_every_time_and_as_much_as_planned(kernel: str) -> None:
+    """One step of the full batch of 20: θ − lr (g + N(0, σ² C²) / 20)."""
+    net = network("fcnn")
+    [job] = jobs_of(net, Plan(lr=0.1, batch_size=0, clip=0.7, noise=3.0), sizes=(20,))
+    x, y = samples(net, 20)
+    machine = Machine(net, x, y, kernel=kernel)
+    [bare] = machine.compute([replace(job, work=replace(job.work, plan=replace(job.work.plan, noise=0.0)))])
+    one, other = (machine.compute([replace(job, secret=SecretNoise())])[0] - bare for _ in range(2))
+    for noise in (one, other):
+        assert float(noise.std()) == pytest.approx(0.1 * 3.0 * 0.7 / 20, rel=0.03)
+    assert abs(float(torch.corrcoef(torch.stack([one, other]))[0, 1])) < 0.05
+
+
+@pytest.mark.parametrize("poisson", [False, True])
+def test_secret_batches_are_new_every_time(poisson: bool) -> None:
+    net = network("softmax")
+    [job] = jobs_of(net, Plan(batch_size=10, steps=4, clip=1.0, poisson=poisson), sizes=(40,))
+    cpu = torch.device("cpu")
+    waves = [lay_out([replace(job, secret=SecretNoise())], cpu) for _ in range(2)]
+    assert not torch.equal(waves[0].rows[:, :, :5], waves[1].rows[:, :, :5])
+    if not poisson:  # an epoch is a permutation still
+        assert sorted(waves[0].rows.flatten().tolist()) == list(range(40))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize(("name", "kernel"), [("fcnn", "linear"), ("cnn", "stacked"), ("cnn", "streams")])
+def test_secret_noise_on_a_gpu(name: str, kernel: str) -> None:
+    net = network(name)
+    x, y = samples(net, 23)
+    for plan in ("noise, momentum", "clip"):
+        jobs = [replace(job, secret=Foreseen()) for job in jobs_of(net, PLANS[plan], sizes=(23,))]
+        [expected] = Machine(net, x, y, kernel="loop").compute(jobs)
+        [found] = Machine(net, x, y, device="cuda", kernel=kernel).compute(jobs)
+        torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=1e-5)
 
 
 def test_clipping_bounds_a_step() -> None:

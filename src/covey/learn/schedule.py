@@ -34,7 +34,7 @@ class Wave:
     counts: Tensor  # [T, n] samples in the batch, 0 when the client is done
     divisors: Tensor  # [T, n] what the sum over a batch is divided by: its size, or the expected one; 0 when done
     noise_keys: Tensor | None  # [T, n]
-    secret: SecretNoise | None  # draws the noise of plans that have some, in place of keys
+    secret: SecretNoise | None  # in a silo: draws the noise in place of keys, and bounded gradients stand alone
     dropout_keys: Tensor | None  # [T, n]
     head_labels: Tensor | None  # [T, n, B]
     head_classes: int
@@ -131,7 +131,7 @@ def lay_out(jobs: Sequence[Job], device: torch.device) -> Wave:
         counts=counts,
         divisors=divisors,
         noise_keys=_step_keys(jobs, works, "noise", longest, device) if plan.noise and secret is None else None,
-        secret=secret if plan.noise else None,
+        secret=secret if plan.clip or works[0].weights is not None else None,
         dropout_keys=_step_keys(jobs, works, "dropout", longest, device) if plan.dropout else None,
         head_labels=None if head is None else samples([_given(work.head).labels for work in works]),
         head_classes=0 if head is None else head.classes,

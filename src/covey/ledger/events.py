@@ -37,7 +37,7 @@ class SubsampledGaussian:
     delta: float = 1e-5
     mechanism: str = "dp_sgd"
     poisson: bool = False  # every step took each sample with probability q; else batches are cut from shuffled epochs
-    rounding: float = 0.0  # what the grid of the noise adds to C / (its standard deviation): see crypto/noise/source.py
+    rounding: float = 0.0  # what the noise's grid adds to C / (its standard deviation): see crypto/noise/source.py
     secret: bool = False  # the noise is the operating system's; else it is keyed, and can be drawn again
 
     @property
@@ -58,7 +58,9 @@ class GaussianRelease:
     sensitivity_from: str = PUBLIC  # or PRIVATE: it is then itself a leak
     growth: float = 1.0  # how many times `sensitivity` neighbouring releases can really be apart
     mechanism: str = "gaussian"
-    rounding: float = 0.0  # as above
+    rounding: float = (
+        0.0  # what the noise's grid, and rounding before it, add to (neighbours' distance) / (its deviation)
+    )
     secret: bool = False
 
     @property

@@ -127,12 +127,14 @@ def advance(
     before = model.clone() if hold else None
     target = model if velocity is None else velocity
     if wave.secret is not None:
-        # Noise that must stay on goes on a gradient that stands alone: on its grid, before anything is added to it.
+        # A gradient whose bound is promised stands alone until its noise is on: summed up in a model that somebody else chose
+        # it would be rounded as coarsely as that model's largest numbers are.
         gradient = torch.zeros_like(model)
         accumulate(gradient, model, batch, 1.0, 1.0)
-        for row, divisor in enumerate(step.divisors.tolist()):
-            if divisor:
-                gradient[row] = wave.secret.gaussian(gradient[row], plan.noise * plan.clip / divisor)
+        if plan.noise:
+            for row, divisor in enumerate(step.divisors.tolist()):
+                if divisor:
+                    gradient[row] = wave.secret.gaussian(gradient[row], plan.noise * plan.clip / divisor)
         target.mul_(rule.beta).add_(gradient, alpha=rule.alpha)
     else:
         accumulate(target, model, batch, rule.beta, rule.alpha)

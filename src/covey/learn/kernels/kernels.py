@@ -106,7 +106,8 @@ class SideBySide:
         result = wave.start.new_empty(wave.start.shape)
         for low in range(0, n, size):
             part = wave.clients(low, min(low + size, n))
-            if self._device.type == "cuda" and wave.secret is None:  # a graph cannot ask the operating system for noise
+            # A graph cannot ask the operating system for noise.
+            if self._device.type == "cuda" and not (wave.secret is not None and wave.plan.noise):
                 result[low : low + size] = self._replays.run(part.padded(size), size * each)[: n - low]
             else:
                 run(part, self._samples, self._network.features, self._accumulate, result[low : low + size])

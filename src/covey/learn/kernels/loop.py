@@ -51,7 +51,8 @@ class Loop:
         target = model if velocity is None else velocity
         target_views = list(trainee.cut(target).values())
         constant = None if wave.constant is None else wave.constant[0]
-        sizes = zip(wave.counts[:steps, 0].tolist(), wave.divisors[:steps, 0].tolist())
+        # An empty Poisson batch is one slot without weight.
+        sizes = zip(wave.counts[:steps, 0].clamp(min=1).tolist(), wave.divisors[:steps, 0].tolist())
         for step, (count, divisor) in enumerate(sizes):
             batch = self._batch(wave, step, count)
             if plan.clip:
@@ -59,7 +60,7 @@ class Loop:
                 if wave.noise_keys is not None:
                     noise = randomness.normals(wave.noise_keys[step], len(model), self.device)[0]
                     gradient.add_(noise, alpha=plan.noise * plan.clip / divisor)
-                elif wave.secret is not None:
+                elif wave.secret is not None and plan.noise:
                     gradient = wave.secret.gaussian(gradient, plan.noise * plan.clip / divisor)
                 target.mul_(rule.beta).add_(gradient, alpha=rule.alpha)
             else:
