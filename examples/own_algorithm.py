@@ -1,4 +1,4 @@
-"""An algorithm of your own in forty lines: FedAvg whose server clips each client's update.
+"""An algorithm of your own in fifty lines: FedAvg whose server clips each client's update.
 
 python examples/own_algorithm.py
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from torch import Tensor
 
-from covey import Experiment, run
+from covey import Experiment, roles, run
 from covey.algorithms.averaging import Averages
-from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
+from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
 from covey.learn.work import Train
 from covey.messages import message
 
@@ -21,7 +21,13 @@ from covey.messages import message
 @message
 @dataclass(frozen=True)
 class Model:
-    model: Tensor  # [d]
+    model: Annotated[Tensor, roles.Model]  # [d]
+
+
+@message
+@dataclass(frozen=True)
+class Change:
+    change: Annotated[Tensor, roles.Change]  # [d]
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,9 @@ class ClippedAverage:
 
     name: ClassVar[str] = "clipped_average"
     title: ClassVar[str] = "FedAvg with clipped updates"
-    encryptions: ClassVar[tuple[str, ...]] = ("none",)
+    sends: ClassVar[Messages] = (Model,)
+    replies: ClassVar[Messages] = (Change,)
+    trains: ClassVar[str] = "one"
 
     bound: float = 1.0
 
@@ -42,13 +50,13 @@ class ClippedAverage:
 
     def client(self, me: Client, message: Model) -> Coroutine:
         trained = yield Train(message.model, me.plan)
-        return Model(trained - message.model)
+        return Change(trained - message.model)
 
     def aggregate(self, server: Server, state: Model, replies: Iterator[tuple[int, Any]]) -> Model:
         average = Averages(1, like=state.model)
         for _, reply in replies:
-            norm = float(reply.model.norm())
-            average.add(0, reply.model * min(1.0, self.bound / max(norm, 1e-12)))
+            norm = float(reply.change.norm())
+            average.add(0, reply.change * min(1.0, self.bound / max(norm, 1e-12)))
         return Model(state.model + average.means(state.model.new_zeros(1, len(state.model)))[0])
 
     def use(self, me: Client, message: Model) -> Coroutine:

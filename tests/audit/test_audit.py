@@ -28,6 +28,7 @@ from covey.audit.runs import audit, write
 from covey.audit.surveys import combinations, protecting, survey, surveyed
 from covey.audit.text import lines
 from covey.errors import CoveyError
+from covey.experiment import encryptions
 from covey.experiment.experiment import Experiment
 from covey.leaks import CLIENT, COALITION, EAVESDROPPER, PARTIES, SECOND, SERVER
 from covey.report.sections.privacy import read_findings
@@ -80,7 +81,7 @@ def test_who_sees_the_models_in_the_clear_learns_what_a_client_learns_of_them() 
 @sampled(st.sampled_from(sorted(ALGORITHMS)), st.sampled_from(["label_sets", "iid"]), st.integers(1, 3), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_every_cell_has_a_verdict_and_a_reason(name: str, partition: str, rounds: int, sealed: bool) -> None:
-    encryption = ALGORITHMS[name].encryptions[-1 if sealed else 0]  # type: ignore[attr-defined]
+    encryption = encryptions.able(ALGORITHMS[name])[-1 if sealed else 0]
     experiment = Experiment.of(
         SMALL, algorithm=name, partition={"name": partition}, training={"rounds": rounds}, encryption=encryption
     )

@@ -11,6 +11,7 @@ from covey.algorithms import ALGORITHMS
 from covey.cli.main import main
 from covey.defences import DEFENCES
 from covey.errors import CoveyError
+from covey.experiment import encryptions
 from covey.experiment.experiment import Experiment
 from covey.rounds.loop import run
 
@@ -35,7 +36,7 @@ def models(result) -> list[torch.Tensor]:
 
 
 def encryption_of(algorithm: str) -> str:
-    able = ALGORITHMS[algorithm]().encryptions
+    able = encryptions.able(ALGORITHMS[algorithm])
     return "none" if "none" in able else able[0]
 
 

@@ -25,6 +25,7 @@ from covey.deploy import keys
 from covey.deploy.agreed import Agreed, agree, digest, experiment_of, network_for, network_of, setting_of
 from covey.deploy.certificates import Pair, issue_server, make_authority
 from covey.deploy.inventory import inspect
+from covey.deploy.serve import check_same
 from covey.engines.prepare import cut, prepare
 from covey.errors import CoveyError
 from covey.experiment.deployment import Silos
@@ -178,6 +179,23 @@ def test_inspection_says_who_can_open_and_shows_no_secret(made: Path) -> None:
     for folder in folders(made).values():
         party, _ = keys.load(folder)
         assert not any(occurs(secret, shown) for secret in [party.signing, *secrets_in(party.keys)])
+
+
+def test_built_in_algorithms_describe_all_their_key_material(made: Path) -> None:
+    assert not [row for row in inspect(made) if row.what.endswith("' of the algorithm")]
+
+
+def test_an_own_algorithm_says_what_its_keys_are_and_how_it_is_deployed(tmp_path: Path) -> None:
+    own = experiment({**MINGLEDPIE, "name": "support.own_algorithms:Reticent"})
+    keys.make(own, NAMES, [], tmp_path / "out")
+    rows = {row.what: row for row in inspect(tmp_path / "out" / "server")}
+    assert rows["'identities' of the algorithm"].secret  # it does not say, so nobody may see it
+    assert rows["no encryption: sums in the clear"].opens
+    algorithm = experiment_of(keys.load(tmp_path / "out" / "server")[1]).algorithm
+    assert (algorithm.name, algorithm.draw, algorithm.history) == ("reticent", "secret", 3)
+    check_same(own.table(), tmp_path / "out" / "server")
+    with pytest.raises(CoveyError, match="other algorithm"):
+        check_same(experiment({**MINGLEDPIE, "rate": 0.25}).table(), tmp_path / "out" / "server")
 
 
 # ---------------------------------------------------------------- TLS and Flower's nodes

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from covey import run
+from covey import Experiment, run
+from covey.algorithms.fedcaprivacy.two_servers import BusinessState
 from covey.algorithms.ifca import ClusterUpdate
 from covey.attacks.contract import Finding
 from covey.deploy import load_model
@@ -241,10 +242,10 @@ def tampered(deployment: Deployment, change: Any) -> None:
         letter: Letter = decode(decode(answer).payload)
         if name != "north" or letter.kind != "round":
             return answer
-        made = change(letter, decode(answer).round)
-        if isinstance(made, bytes):
-            return made
-        round, body, answers = made
+        changed = change(letter, decode(answer).round)
+        if isinstance(changed, bytes):
+            return changed
+        round, body, answers = changed
         return bytes(north.mailbox.write(letter.run, "round", letter.receiver, round, body, answers)[0])
 
     deployment.office.tamper = tamper
@@ -377,3 +378,38 @@ def test_nothing_of_the_clients_notes_or_spends_leaves(tmp_path: Path) -> None:
     assert result.privacy == {}
     ledger = json.loads((tmp_path / "state" / "north" / "summary.json").read_text())["privacy"]
     assert ledger["ldp"]["epsilon"] is None or ledger["ldp"]["epsilon"] > 0
+
+
+def test_what_an_older_covey_stored_is_read_under_its_former_names() -> None:
+    state = BusinessState({0: [1]}, [b"", b"x"], [1, 1], [], {0: 0}, {})
+    for value, former in ((RoundReply({"a": 1}, 0.5), "Told"), (state, "Desk")):
+        data = encode(value)
+        header = data[8:].replace(type(value).__name__.encode(), former.encode(), 1)
+        length = int.from_bytes(data[4:8], "little") - len(type(value).__name__) + len(former)
+        assert decode(data[:4] + length.to_bytes(4, "little") + header) == value
+
+
+def two_servers() -> Experiment:
+    return rehearsal({"name": "fedcaprivacy", "min_size": 2}, encryption="bfv")
+
+
+def test_a_second_server_answers_what_its_algorithm_asks_and_nothing_else(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, two_servers())
+    coordinator, csp = deployment.coordinator(), deployment.parties["csp"]
+    odd = ClusterUpdate(torch.zeros(2), 0, 1)
+    letter, _ = coordinator.session.mailbox.write("run", "ask", "csp", 1, odd)
+    with pytest.raises(CoveyError, match="ClusterUpdate, expected CoveredRound or CoveredSums"):
+        csp.handle(letter)
+    with pytest.raises(CoveyError, match="'csp' answered with a ClusterUpdate, expected CoveredMeans or CoveredSums"):
+        coordinator._check_answer("csp", odd)
+
+
+def test_an_envelope_of_wrong_kinds_is_refused_and_the_round_goes_on(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, two_servers())
+    wrong: list[dict[str, Any]] = [{"round": "1"}, {"nonce": None}, {"payload": [1]}]
+    tampered(deployment, lambda letter, r: (r, reply(letter, **wrong[r - 1]), letter.answers))
+    result = deployment.coordinator().run()
+    assert [r["participants"] for r in result.records] == [3, 3, 3]
+    events = transcript(tmp_path / "run" / "events.jsonl")
+    assert [e["why"].split()[0] for e in events] == ["Envelope.round", "Envelope.nonce", "Envelope.payload"]
+    assert not any("order" in record["extra"] for record in result.records)  # whose row is whose is not written down

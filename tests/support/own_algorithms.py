@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from covey.algorithms.ifca import IFCA
+from covey.algorithms.mingledpie.mingledpie import MingledPie
+from covey.crypto.key_kinds import Describe
+from covey.crypto.sealing.sealing import key_kind
 
 
 @dataclass(frozen=True)
@@ -22,3 +26,14 @@ class Odd(IFCA):
     """With a field that may hold what cannot cross the wire."""
 
     start_at: Any = None
+
+
+@dataclass(frozen=True)
+class Reticent(MingledPie):
+    """Describes one piece of its key material only, and changes more than draws when real parties run it."""
+
+    name: ClassVar[str] = "reticent"
+    key_kinds: ClassVar[Mapping[str, Describe]] = {"sealing": key_kind}
+
+    def deployed(self, encryption: str) -> Reticent:
+        return replace(self, draw="secret", history=3)

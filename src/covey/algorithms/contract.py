@@ -128,12 +128,10 @@ class Use:
 
 
 class Algorithm(Protocol):
-    """See the module's docstring. `encryptions` names the schemes it can run under."""
+    """See the module's docstring."""
 
     @property
     def name(self) -> str: ...
-    @property
-    def encryptions(self) -> tuple[str, ...]: ...
 
     def start(self, setting: Setting) -> Any: ...
     def broadcast(self, state: Any, client: int) -> Any: ...
@@ -162,12 +160,8 @@ class Declaration:
     answers: Messages = ()  # … and may answer
     server: str = "server"  # the party that clients talk to, as views and keys name it
     further: tuple[str, ...] = ()  # the other servers; each has keys of its own and keeps nothing
-    trains: str = (
-        "clusters"  # "clusters": a model for each; "one" for all; each client its "own", which never leaves it
-    )
-    sealing: str = (
-        ""  # the family of encryptions it can run under: "sums" (crypto/sealing), "rows" (crypto/blinded), none
-    )
+    trains: str = "clusters"  # a model for each cluster; "one" for all; or each client its "own", which never leaves it
+    sealing: str = ""  # family of encryptions it can run under: "sums" (crypto/sealing) or "rows" (crypto/blinded)
     gives: tuple[Given, ...] = ()  # what it hands out by design, beyond what its messages carry
     key_kinds: Mapping[str, Describe] = field(
         default_factory=dict

@@ -20,7 +20,6 @@ class FedAvg:
     label: ClassVar[str] = "FedAvg"
     title: ClassVar[str] = "one model, averaged by sample counts (McMahan et al. 2017)"
     surveyed: ClassVar[bool] = True
-    encryptions: ClassVar[tuple[str, ...]] = ("none",)
     sends: ClassVar[Messages] = (GlobalModel,)
     replies: ClassVar[Messages] = (LocalModel,)
     trains: ClassVar[str] = "one"

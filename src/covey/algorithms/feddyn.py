@@ -37,7 +37,6 @@ class FedDyn:
     name: ClassVar[str] = "feddyn"
     label: ClassVar[str] = "FedDyn"
     title: ClassVar[str] = "a regulariser per client that moves its optimum to the global one (Acar et al. 2021)"
-    encryptions: ClassVar[tuple[str, ...]] = ("none",)
     sends: ClassVar[Messages] = (GlobalModel,)
     replies: ClassVar[Messages] = (LocalModel,)
     trains: ClassVar[str] = "one"

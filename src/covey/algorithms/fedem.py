@@ -51,7 +51,6 @@ class FedEM:
     name: ClassVar[str] = "fedem"
     label: ClassVar[str] = "FedEM"
     title: ClassVar[str] = "every client a mixture of shared component models (Marfoq et al. 2021)"
-    encryptions: ClassVar[tuple[str, ...]] = ("none",)
     sends: ClassVar[Messages] = (Components,)
     replies: ClassVar[Messages] = (TrainedComponents,)
 

@@ -53,7 +53,6 @@ class FedSoft:
     label: ClassVar[str] = "FedSoft"
     title: ClassVar[str] = "soft clusters: each client pulled to all centres by importance (Ruan and Joe-Wong 2022)"
     surveyed: ClassVar[bool] = True
-    encryptions: ClassVar[tuple[str, ...]] = ("none",)
     sends: ClassVar[Messages] = (Centres,)
     replies: ClassVar[Messages] = (SoftUpdate,)
     gives: ClassVar[tuple[Given, ...]] = (

@@ -41,7 +41,6 @@ class IFCA:
     label: ClassVar[str] = "IFCA"
     title: ClassVar[str] = "each client joins the cluster whose model fits it best (Ghosh et al. 2020)"
     surveyed: ClassVar[bool] = True
-    encryptions: ClassVar[tuple[str, ...]] = ("none",)
     sends: ClassVar[Messages] = (ClusterModels,)
     replies: ClassVar[Messages] = (ClusterUpdate,)
 

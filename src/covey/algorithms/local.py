@@ -30,7 +30,6 @@ class LocalOnly:
     name: ClassVar[str] = "local"
     label: ClassVar[str] = "Local training"
     title: ClassVar[str] = "every client trains alone: the yardstick"
-    encryptions: ClassVar[tuple[str, ...]] = ("none",)
     sends: ClassVar[Messages] = (Begin,)
     replies: ClassVar[Messages] = (Done,)
     trains: ClassVar[str] = "own"

@@ -46,7 +46,6 @@ class Routing:
     label: ClassVar[str] = "Oblivious routing"
     title: ClassVar[str] = "exact oblivious routing: a sealed block for every cluster, at k times the upload"
     surveyed: ClassVar[bool] = True
-    encryptions: ClassVar[tuple[str, ...]] = ("none", "ckks", "bfv")
     sealing: ClassVar[str] = "sums"
     sends: ClassVar[Messages] = (RoutedSums,)
     replies: ClassVar[Messages] = (RoutedUpdate,)

@@ -68,10 +68,10 @@ class ClusterTree:
 
     def onward(self, node: int, change: Tensor) -> int:
         """Where a client with this update stands next: at a leaf it stays."""
-        here = self.nodes[node]
-        if here.children is None or here.sides is None:
+        place = self.nodes[node]
+        if place.children is None or place.sides is None:
             return node
-        return here.children[int((here.sides @ change).argmax())]
+        return place.children[int((place.sides @ change).argmax())]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,6 @@ class Sattler:
     label: ClassVar[str] = "Sattler's bipartition"
     title: ClassVar[str] = "clusters split in two when their clients disagree at rest (Sattler et al. 2020)"
     surveyed: ClassVar[bool] = True
-    encryptions: ClassVar[tuple[str, ...]] = ("none",)
     sends: ClassVar[Messages] = (NodeModel,)
     replies: ClassVar[Messages] = (ModelChange,)
     gives: ClassVar[tuple[Given, ...]] = (

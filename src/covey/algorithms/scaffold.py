@@ -46,7 +46,6 @@ class Scaffold:
     name: ClassVar[str] = "scaffold"
     label: ClassVar[str] = "SCAFFOLD"
     title: ClassVar[str] = "control variates against client drift (Karimireddy et al. 2020)"
-    encryptions: ClassVar[tuple[str, ...]] = ("none",)
     sends: ClassVar[Messages] = (ControlledModel,)
     replies: ClassVar[Messages] = (ControlledChange,)
     trains: ClassVar[str] = "one"

@@ -18,9 +18,9 @@ from covey.algorithms.fedcaprivacy.two_servers import (
     BusinessServer,
     CloudProvider,
     CoveredRound,
-    continued,
-    renumbered,
-    settled,
+    continue_memberships,
+    renumber_clusters,
+    settle_memberships,
 )
 from covey.crypto.blinded import blinded
 from covey.crypto.paillier.paillier import PrivateKey
@@ -73,33 +73,36 @@ def test_alpha_zero_clusters_in_every_round_and_every_is_a_period() -> None:
 def test_a_newcomer_joins_the_nearest_cluster() -> None:
     rows = Rows([[0.0], [0.1], [0.2], [9.0], [9.1], [9.2], [8.0]])
     before = bits([[1, 0]] * 3 + [[0, 1]] * 3 + [[0, 0]])
-    assert continued(rows, before, 3).tolist() == [[1, 0]] * 3 + [[0, 1]] * 4
+    assert continue_memberships(rows, before, 3).tolist() == [[1, 0]] * 3 + [[0, 1]] * 4
 
 
 def test_a_cluster_with_too_few_present_members_gives_no_model() -> None:
     rows = Rows([[0.0], [0.1], [0.2], [9.0], [9.1]])
     before = bits([[1, 0]] * 3 + [[0, 1], [1, 1]])
-    assert continued(rows, before, 3).tolist() == [[1, 0]] * 5
-    assert continued(rows, before, 2).tolist() == before.tolist()
+    assert continue_memberships(rows, before, 3).tolist() == [[1, 0]] * 5
+    assert continue_memberships(rows, before, 2).tolist() == before.tolist()
 
 
 def test_one_cluster_is_everybodys_however_small() -> None:
     rows = Rows([[0.0], [1.0], [2.0], [3.0]])
-    assert continued(rows, bits([[1, 0], [0, 1], [0, 0], [0, 0]]), 3).tolist() in ([[1, 0]] * 4, [[0, 1]] * 4)
+    assert continue_memberships(rows, bits([[1, 0], [0, 1], [0, 0], [0, 0]]), 3).tolist() in (
+        [[1, 0]] * 4,
+        [[0, 1]] * 4,
+    )
 
 
 def test_without_rows_the_homeless_belong_to_all_that_is_left() -> None:
     before = bits([[1, 0, 0]] * 3 + [[0, 1, 0]] * 3 + [[0, 0, 1], [0, 0, 0]])
-    found = settled(before, 3)
+    found = settle_memberships(before, 3)
     assert found.tolist() == [[1, 0, 0]] * 3 + [[0, 1, 0]] * 3 + [[1, 1, 0]] * 2
-    assert settled(bits([[1, 0], [0, 1], [0, 0]]), 3).sum(0).tolist() in ([3, 0], [0, 3])
+    assert settle_memberships(bits([[1, 0], [0, 1], [0, 0]]), 3).sum(0).tolist() in ([3, 0], [0, 3])
 
 
 def test_new_clusters_take_the_numbers_of_the_old_ones_they_resemble() -> None:
     before = bits([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1]])
     now = bits([[0, 1], [0, 1], [1, 0], [1, 0], [1, 0]])
-    assert renumbered(now, before).tolist() == [1, 0]
-    assert sorted(renumbered(bits([[1, 0]] * 3), bits([[0, 0, 0]] * 3)).tolist()) == [0, 1]  # all new
+    assert renumber_clusters(now, before).tolist() == [1, 0]
+    assert sorted(renumber_clusters(bits([[1, 0]] * 3), bits([[0, 0, 0]] * 3)).tolist()) == [0, 1]  # all new
 
 
 # ---------------------------------------------------------------- the parties

@@ -74,19 +74,21 @@ def by_sums(
     server: Server, bs: BusinessServer, rows: list[bytes], phi: Matrix, random: np.random.Generator | None
 ) -> Averaged:
     """Memberships are known: the CSP needs to see no row."""
-    some = [int(k) for k in np.flatnonzero(phi.any(0))]
+    inhabited = [int(k) for k in np.flatnonzero(phi.any(0))]
     with server.phase("blind"):
-        covers = [blinded.draw_cover(bs.upload, bs.length, False, random) for _ in some]
-        sums = [bs.cover([one], cover)[0] for one, cover in zip(bs.upload.sums(phi.T[some], rows), covers)]
-    given: CoveredSums = server.ask(CSP, CoveredSums(sums))
+        covers = [blinded.draw_cover(bs.upload, bs.length, False, random) for _ in inhabited]
+        sums = [bs.cover([one], cover)[0] for one, cover in zip(bs.upload.sums(phi.T[inhabited], rows), covers)]
+    reply: CoveredSums = server.ask(CSP, CoveredSums(sums))
     models = [b""] * phi.shape[1]
     with server.phase("unblind"):
-        for k, one, cover in zip(some, given.sums, covers, strict=True):
+        for k, one, cover in zip(inhabited, reply.sums, covers, strict=True):
             models[k] = bs.uncover(one, cover)
     return Averaged(phi, models, [int(n) for n in phi.sum(0)])
 
 
-def provided(server: Server, csp: CloudProvider, request: CoveredRound | CoveredSums) -> CoveredMeans | CoveredSums:
+def answer_request(
+    server: Server, csp: CloudProvider, request: CoveredRound | CoveredSums
+) -> CoveredMeans | CoveredSums:
     """The CSP's side of both."""
     if isinstance(request, CoveredSums):
         with server.phase("average"):

@@ -35,18 +35,18 @@ from covey.algorithms.fedcaprivacy.envelopes import (
     pad_model,
     seal_model,
 )
-from covey.algorithms.fedcaprivacy.exchanges import Averaged, by_rows, by_sketches, by_sums, provided
+from covey.algorithms.fedcaprivacy.exchanges import Averaged, answer_request, by_rows, by_sketches, by_sums
 from covey.algorithms.fedcaprivacy.two_servers import (
     BusinessServer,
+    BusinessState,
     CloudProvider,
     CoveredMeans,
     CoveredRound,
     CoveredSums,
-    Desk,
     Matrix,
-    settled,
+    settle_memberships,
 )
-from covey.crypto.blinded.blinded import permutation, sealer, terms_for
+from covey.crypto.blinded.blinded import permutation, sealer, secure_bits, terms_for
 from covey.crypto.key_kinds import Describe
 from covey.crypto.signatures import Envelope
 from covey.errors import CoveyError, nearest
@@ -54,7 +54,6 @@ from covey.leaks import EAVESDROPPER, IDENTITY, LINKAGE, SERVER, Given
 from covey.learn.work import Compute, Train, Work
 from covey.measures import HIDDEN, QUANTILES, Measure
 
-DEPLOYED_BITS = 3072  # of a Paillier modulus: 128-bit security; what experiments run with by default is less
 MOST_BUCKETS = 32  # weights that a Paillier ciphertext holds at least
 SUMMING = ("sums", "sketch")  # mitigations under which the CSP sees sums of clusters where memberships are known
 CHOICES = {
@@ -70,7 +69,6 @@ class FedCAPrivacy:
     label: ClassVar[str] = "FedCAPrivacy"
     title: ClassVar[str] = "soft spectral clusters of blinded, shuffled models by two servers (Wei et al.)"
     surveyed: ClassVar[bool] = True
-    encryptions: ClassVar[tuple[str, ...]] = ("none", "paillier", "bfv")
     sealing: ClassVar[str] = "rows"
     server: ClassVar[str] = BS
     further: ClassVar[tuple[str, ...]] = (CSP,)
@@ -140,8 +138,8 @@ class FedCAPrivacy:
 
     def deployed(self, encryption: str) -> FedCAPrivacy:
         """Orders and moves from the operating system, and keys of 128-bit security."""
-        usual = encryption == "paillier" and self.bits == FedCAPrivacy.bits  # else somebody chose them
-        return replace(self, draw="secret", bits=DEPLOYED_BITS if usual else self.bits)
+        chosen = self.bits != FedCAPrivacy.bits  # by somebody who knows why
+        return replace(self, draw="secret", bits=self.bits if chosen else secure_bits(encryption, self.bits))
 
     def keys(self, setting: Setting) -> dict[str, dict[str, Any]]:
         terms = 1
@@ -150,12 +148,12 @@ class FedCAPrivacy:
             terms = terms_for(setting.encryption, setting.clients, length)
         return issue_keys(setting.encryption, setting.clients, self.bits, terms, self.fast_opening)
 
-    def start(self, setting: Setting) -> Desk:
+    def start(self, setting: Setting) -> BusinessState:
         if not bool(setting.personal.all()):
             raise CoveyError("fedcaprivacy averages whole models per cluster: leave layers.personal at 0")
         return self._business_server(setting, {}).begin()
 
-    def broadcast(self, state: Desk, client: int) -> Package:
+    def broadcast(self, state: BusinessState, client: int) -> Package:
         return state.packages[state.package_of.get(client, 0)]
 
     def client(self, me: Client, message: Package) -> Coroutine:
@@ -167,7 +165,7 @@ class FedCAPrivacy:
             row = pad_model(me.keys, row, start[0].cpu().numpy(), random)
         return (yield Compute("encrypt", seal_model, (me.keys, me.id, me.round, row)))
 
-    def aggregate(self, server: Server, state: Desk, replies: Iterator[tuple[int, Any]]) -> Desk:
+    def aggregate(self, server: Server, state: BusinessState, replies: Iterator[tuple[int, Any]]) -> BusinessState:
         bs = self._business_server(server.setting, server.keys)
         rows, accepted, refused = bs.receive(state, replies, server.round)
         server.note("refused", refused)
@@ -180,21 +178,21 @@ class FedCAPrivacy:
         clustered = self.clusters_in(server.round, server.random("coin")) or not labels.any()
         if self.alignment == "scrambled":
             labels = labels[server.random("scramble").permutation(len(labels))]
-        found = self._exchange(server, bs, [rows[i] for i in order], None if clustered else labels)
+        averaged = self._exchange(server, bs, [rows[i] for i in order], None if clustered else labels)
         for name, value in {"clustered": int(clustered), "order": order}.items():
             server.note(name, value)
-        state, served = bs.adopt(state, order, found.memberships, found.models, found.sizes, clustered)
+        state, served = bs.adopt(state, order, averaged.memberships, averaged.models, averaged.sizes, clustered)
         return bs.forward(state, served, server.round, accepted)
 
     def answer(self, server: Server, message: Any) -> CoveredMeans | CoveredSums:
         """The CSP, which meets nobody but BS."""
         csp = CloudProvider(server.keys, self.gamma, self.median, self.min_size, self.threads)
-        return provided(server, csp, message)
+        return answer_request(server, csp, message)
 
     def _exchange(self, server: Server, bs: BusinessServer, rows: list[bytes], labels: Matrix | None) -> Averaged:
         random = self._random(server, "cover")
         if self.mitigation in SUMMING and labels is not None:
-            return by_sums(server, bs, rows, settled(labels, self.min_size), random)
+            return by_sums(server, bs, rows, settle_memberships(labels, self.min_size), random)
         if self.mitigation == "sketch":
             return by_sums(server, bs, rows, by_sketches(server, bs, rows, self.buckets, self.noise, random), random)
         return by_rows(server, bs, rows, labels, self.mitigation == "rearrange", random)

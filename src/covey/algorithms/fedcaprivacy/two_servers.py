@@ -64,9 +64,9 @@ class CoveredSums:
     sums: Annotated[list[bytes], roles.Covered]
 
 
-@message
+@message(also=("Desk",))
 @dataclass(frozen=True)
-class Desk:
+class BusinessState:
     """All that BS keeps between rounds."""
 
     memberships: dict[int, list[int]]  # participant -> its clusters
@@ -89,16 +89,16 @@ class BusinessServer:
         """What it can do with rows on their way to the CSP."""
         return blinded.sealer(self.keys["csp"])
 
-    def begin(self) -> Desk:
-        return Desk({}, [b""] * self.clusters, [1] * self.clusters, [Package(-1, [], [], [])], {}, {})
+    def begin(self) -> BusinessState:
+        return BusinessState({}, [b""] * self.clusters, [1] * self.clusters, [Package(-1, [], [], [])], {}, {})
 
     def receive(
-        self, desk: Desk, uploads: Iterable[tuple[int, Envelope]], round: int
+        self, state: BusinessState, uploads: Iterable[tuple[int, Envelope]], round: int
     ) -> tuple[dict[int, bytes], dict[str, Any], int]:
         """(sealed row of every participant whose upload is in order, the verifier's memory, how many were refused)."""
         verifier = verifier_of(self.keys.get("known", {}), self.max_age)
-        if verifier is not None and desk.accepted:
-            verifier.restore(desk.accepted)
+        if verifier is not None and state.accepted:
+            verifier.restore(state.accepted)
         rows: dict[int, bytes] = {}
         refused = 0
         for participant, envelope in uploads:
@@ -112,11 +112,11 @@ class BusinessServer:
                 refused += 1
         return rows, verifier.state() if verifier is not None else {}, refused
 
-    def labels(self, desk: Desk, order: list[int]) -> Matrix:
+    def labels(self, state: BusinessState, order: list[int]) -> Matrix:
         """Memberships [n, clusters] of these participants; an empty row: not known yet."""
         known = np.zeros((len(order), self.clusters), np.uint8)
         for row, participant in zip(known, order):
-            row[desk.memberships.get(participant, [])] = 1
+            row[state.memberships.get(participant, [])] = 1
         return known
 
     def cover(self, rows: list[bytes], cover: Cover) -> list[bytes]:
@@ -126,38 +126,46 @@ class BusinessServer:
         return blinded.sealer(self.keys["participants"]).uncover(model, cover, self.length)
 
     def adopt(
-        self, desk: Desk, order: list[int], phi: Matrix, models: list[bytes], sizes: list[int], clustered: bool
-    ) -> tuple[Desk, dict[int, list[int]]]:
-        """The desk with new models and memberships, and which clusters serve each present participant this round."""
-        numbers = renumbered(phi, self.labels(desk, order)) if clustered else np.arange(phi.shape[1])
+        self,
+        state: BusinessState,
+        order: list[int],
+        phi: Matrix,
+        models: list[bytes],
+        sizes: list[int],
+        clustered: bool,
+    ) -> tuple[BusinessState, dict[int, list[int]]]:
+        """The state with new models and memberships, and which clusters serve each present participant this round."""
+        numbers = renumber_clusters(phi, self.labels(state, order)) if clustered else np.arange(phi.shape[1])
         served = {i: sorted(int(numbers[k]) for k in np.flatnonzero(row)) for i, row in zip(order, phi)}
-        kept = dict(desk.memberships)
+        kept = dict(state.memberships)
         kept |= {i: own for i, own in served.items() if clustered or i not in kept}
-        now, behind = list(desk.models), list(desk.sizes)
+        now, behind = list(state.models), list(state.sizes)
         for k, model in enumerate(models):
             if model:
                 now[int(numbers[k])], behind[int(numbers[k])] = model, sizes[k]
-        return replace(desk, memberships=kept, models=now, sizes=behind), served
+        return replace(state, memberships=kept, models=now, sizes=behind), served
 
-    def forward(self, desk: Desk, served: dict[int, list[int]], round: int, accepted: dict[str, Any]) -> Desk:
+    def forward(
+        self, state: BusinessState, served: dict[int, list[int]], round: int, accepted: dict[str, Any]
+    ) -> BusinessState:
         """Every cluster model signed for this round, and the package of every participant that has clusters."""
         envelopes = {
-            k: sign(self.keys, BS, purpose_of(k, desk.sizes[k]), round, model)
-            for k, model in enumerate(desk.models)
+            k: sign(self.keys, BS, purpose_of(k, state.sizes[k]), round, model)
+            for k, model in enumerate(state.models)
             if model
         }
-        wanted = {i: tuple(served.get(i, own)) for i, own in desk.memberships.items()}
+        wanted = {i: tuple(served.get(i, own)) for i, own in state.memberships.items()}
         sets = {own: n for n, own in enumerate(sorted(set(wanted.values())), start=1)}
         packages = [Package(-1, [], [], [])]
         packages += [
-            Package(n - 1, list(own), [envelopes[k] for k in own], [desk.sizes[k] for k in own])
+            Package(n - 1, list(own), [envelopes[k] for k in own], [state.sizes[k] for k in own])
             for own, n in sets.items()
         ]
         package_of = {i: sets[own] for i, own in wanted.items()}
-        return replace(desk, packages=packages, package_of=package_of, accepted=accepted)
+        return replace(state, packages=packages, package_of=package_of, accepted=accepted)
 
 
-def renumbered(phi: Matrix, before: Matrix) -> NDArray[np.int64]:
+def renumber_clusters(phi: Matrix, before: Matrix) -> NDArray[np.int64]:
     """For each new cluster the number of the old one that it shares most members with; largest overlaps first."""
     overlap = phi.T.astype(np.int64) @ before  # [new, old]
     numbers = np.full(len(overlap), -1, np.int64)
@@ -189,24 +197,26 @@ class CloudProvider:
     ) -> tuple[Matrix, dict[str, Any]]:
         """(φ, what to note): clustered anew, or the memberships that came with the rows."""
         if request.memberships is not None:
-            return continued(opened, request.memberships, self.min_size), {}
+            return continue_memberships(opened, request.memberships, self.min_size), {}
         points = blinded.points(opened)
-        found = soft_spectral(points, request.clusters, self.gamma, random, median=self.median, min_size=self.min_size)
+        clustering = soft_spectral(
+            points, request.clusters, self.gamma, random, median=self.median, min_size=self.min_size
+        )
         facts = {
-            "affinity_quantiles": [float(q) for q in found.affinity_quantiles],
-            "eigengap": found.eigengap,
-            "gamma": found.gamma,
-            "dissolved": found.dissolved,
-            "exposed": int(exposed(found.memberships).any(0).sum()),
+            "affinity_quantiles": [float(q) for q in clustering.affinity_quantiles],
+            "eigengap": clustering.eigengap,
+            "gamma": clustering.gamma,
+            "dissolved": clustering.dissolved,
+            "exposed": int(exposed(clustering.memberships).any(0).sum()),
         }
-        return found.memberships.astype(np.uint8), facts
+        return clustering.memberships.astype(np.uint8), facts
 
     def average(self, rows: blinded.CoveredRows, phi: Matrix) -> list[bytes]:
         """The mean of every cluster, sealed for the participants; one that has no member gives nothing."""
-        some = np.flatnonzero(phi.any(0))
+        inhabited = np.flatnonzero(phi.any(0))
         under = blinded.sealer(self.keys["participants"])
         models = [b""] * phi.shape[1]
-        for k, mean in zip(some, rows.means(phi.T[some])):
+        for k, mean in zip(inhabited, rows.means(phi.T[inhabited])):
             models[k] = under.seal_mean(mean, rows.length)
         return models
 
@@ -216,7 +226,7 @@ class CloudProvider:
         return blinded.sealer(self.keys["participants"]).seal_mean(opened.means([[1.0]])[0], opened.length)
 
 
-def settled(memberships: Matrix, min_size: int) -> Matrix:
+def settle_memberships(memberships: Matrix, min_size: int) -> Matrix:
     """Old memberships where nobody may compare rows: newcomers and those whose clusters have too few present members
     belong to every cluster that is left, until rows are clustered anew.
     """
@@ -232,7 +242,7 @@ def settled(memberships: Matrix, min_size: int) -> Matrix:
         phi[:, small[sizes[small].argmin()]] = 0
 
 
-def continued(rows: blinded.CoveredRows | Points, memberships: Matrix, min_size: int) -> Matrix:
+def continue_memberships(rows: blinded.CoveredRows | Points, memberships: Matrix, min_size: int) -> Matrix:
     """Old memberships for the rows that are here: newcomers join the nearest cluster, and a cluster with fewer than
     `min_size` present members gives no model this round: who has no other joins the nearest.
     """

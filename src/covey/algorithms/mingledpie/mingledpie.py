@@ -87,7 +87,6 @@ class MingledPie:
     label: ClassVar[str] = "MingledPie"
     title: ClassVar[str] = "cluster identities among false ones, encrypted sums, models rebuilt by clients (NDSS 2025)"
     surveyed: ClassVar[bool] = True
-    encryptions: ClassVar[tuple[str, ...]] = ("none", "ckks", "bfv")
     sealing: ClassVar[str] = "sums"
     sends: ClassVar[Messages] = (MingledSums,)
     replies: ClassVar[Messages] = (MingledUpdate,)
@@ -150,8 +149,8 @@ class MingledPie:
     def keys(self, setting: Setting) -> dict[str, dict[str, Any]]:
         """Clients: the key of the sums. Server: public parameters only. Cluster addresses are public; see `fmd.py`."""
         seal = sealing.generate_keys(setting.encryption, self.bound, setting.clients)
-        made = fmd.generate_keys(setting.clusters, self.rate, generator(setting.seed, "cluster keys").bytes)
-        fmd.check_threshold(made, self.threshold, _reading(self.reading))
+        addresses = fmd.generate_keys(setting.clusters, self.rate, generator(setting.seed, "cluster keys").bytes)
+        fmd.check_threshold(addresses, self.threshold, _reading(self.reading))
         shown = self.threshold + (self.reading == "false")
         if self.rebuild == "counts" and shown >= setting.clusters > 1:
             raise CoveyError(
@@ -159,9 +158,9 @@ class MingledPie:
                 "would all be equal and no model could be rebuilt: lower algorithm.threshold or take more clusters"
             )
         public = {
-            "rate": made.rate,
-            "addresses": made.addresses,
-            "publics": made.publics,
+            "rate": addresses.rate,
+            "addresses": addresses.addresses,
+            "publics": addresses.publics,
             "threshold": self.threshold,
             "reading": self.reading,
         }

@@ -59,10 +59,10 @@ def public_features(setting: Setting, components: int, bounded: bool) -> Feature
 
 def project(features: Features, x: Tensor) -> Tensor:
     """Samples [n, ...] as coordinates [n, c], within the public range where there is one."""
-    found = (x.reshape(len(x), -1).float() - features.mean.to(x.device)) @ features.axes.to(x.device)
+    coordinates = (x.reshape(len(x), -1).float() - features.mean.to(x.device)) @ features.axes.to(x.device)
     if features.low is None or features.high is None:
-        return found
-    return found.clamp(features.low.to(x.device), features.high.to(x.device))
+        return coordinates
+    return coordinates.clamp(features.low.to(x.device), features.high.to(x.device))
 
 
 def describe(me: Client, features: Features, epsilon: float) -> Coroutine:

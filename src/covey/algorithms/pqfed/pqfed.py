@@ -48,7 +48,6 @@ class PQFed:
     name: ClassVar[str] = "pqfed"
     label: ClassVar[str] = "PQFed"
     title: ClassVar[str] = "clients with similar (noised) features train together, for one target or for each"
-    encryptions: ClassVar[tuple[str, ...]] = ("none",)
     gives: ClassVar[tuple[Given, ...]] = (Given(IDENTITY, (SERVER,), "it selects who trains with whom"),)
 
     measures: ClassVar[Mapping[str, Measure]] = {
@@ -200,7 +199,7 @@ class PQFed:
         if state.phase == "select":
             return self._select(server, state, {i: reply for i, reply in replies if isinstance(reply, NoisyFeatures)})
         if state.phase == "check":
-            return self._judged(server, state, [reply.accuracy for _, reply in replies])
+            return self._judge_step(server, state, [reply.accuracy for _, reply in replies])
         if state.phase == "done":
             return state
         inner = self._aggregate_groups(server, state, replies)
@@ -213,20 +212,22 @@ class PQFed:
     def _aggregate_groups(self, server: Server, state: Collaboration, replies: Iterator[tuple[int, Any]]) -> Any:
         if self.target >= 0:
             size = 2 if state.search is not None else len(state.groups[self.target])
-            return {self.target: self.under.aggregate(_desk(server, size), state.inner[self.target], replies)}
+            return {
+                self.target: self.under.aggregate(_server_of_group(server, size), state.inner[self.target], replies)
+            }
         sorted_out: dict[int, list[tuple[int, Any]]] = defaultdict(list)
         for client, reply in replies:
             for t, part in reply.parts.items():
                 sorted_out[t].append((client, part))
         return {
-            t: self.under.aggregate(_desk(server, len(state.groups[t])), inner, iter(sorted_out[t]))
+            t: self.under.aggregate(_server_of_group(server, len(state.groups[t])), inner, iter(sorted_out[t]))
             for t, inner in state.inner.items()
         }
 
-    def _select(self, server: Server, state: Collaboration, found: dict[int, NoisyFeatures]) -> Collaboration:
-        if not found or (self.target >= 0 and self.target not in found):
+    def _select(self, server: Server, state: Collaboration, sent: dict[int, NoisyFeatures]) -> Collaboration:
+        if not sent or (self.target >= 0 and self.target not in sent):
             return state  # without the target nothing can be compared: the next round asks again
-        rows = {i: sent.rows.cpu().numpy() for i, sent in found.items()}
+        rows = {i: features.rows.cpu().numpy() for i, features in sent.items()}
         share = self.threshold if self.strategy == "threshold" else collaborators.THRESHOLDS.get(self.strategy, 1.0)
         at_most = self.m if self.strategy == "top" else 0
         with server.phase("cluster"):
@@ -257,7 +258,7 @@ class PQFed:
         search = replace(state.search, partner=others[state.search.step])
         return replace(state, phase="train", since=0, search=search, inner={self.target: first})
 
-    def _judged(self, server: Server, state: Collaboration, accuracies: list[float]) -> Collaboration:
+    def _judge_step(self, server: Server, state: Collaboration, accuracies: list[float]) -> Collaboration:
         assert state.search is not None
         if not accuracies:
             return state  # the target did not answer: it is asked again
@@ -312,6 +313,6 @@ def _underneath(given: Any) -> Any:
     return algorithm
 
 
-def _desk(server: Server, size: int) -> Server:
+def _server_of_group(server: Server, size: int) -> Server:
     """The server's desk for one group: it counts the group's clients only."""
     return replace(server, setting=replace(server.setting, clients=size))

@@ -90,6 +90,11 @@ def terms_for(scheme: str, rows: int, length: int) -> int:
     return max(rows, -(-length // int(_module(scheme).LEAST_BLOCK)))
 
 
+def secure_bits(scheme: str, bits: int) -> int:
+    """The length of a key of 128-bit security, where the scheme leaves it open; else what was asked."""
+    return max(bits, int(getattr(_module(scheme), "SECURE_BITS", 0)))
+
+
 def issue(scheme: str, bits: int, terms: int = 1, fast: bool = False) -> tuple[bytes, bytes]:
     """A fresh key pair (opening, sealing) from the operating system; the clear scheme's are empty names. `fast`: see
     `fast_decryption` in `paillier.py`; other schemes are fast enough.

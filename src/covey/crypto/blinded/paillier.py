@@ -23,6 +23,7 @@ name = "paillier"
 label = "Paillier"
 title = "rows under Paillier, many weights in a ciphertext"
 
+SECURE_BITS = 3072  # of a modulus: 128-bit security; what experiments run with by default is less
 LEAST_BLOCK = 32  # weights in a ciphertext, at the shortest key and the widest slots that a sketch asks for
 
 

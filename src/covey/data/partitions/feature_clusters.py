@@ -83,7 +83,7 @@ class FeatureClusters:
             raise CoveyError(f"no test sample falls into feature cluster {min(untested)}; lower partition.k.")
         return Federation(
             dataset=dataset,
-            clients=tuple(rng.permutation(mine) for mine in held),
+            clients=tuple(rng.permutation(rows_held) for rows_held in held),
             clusters=None,
             test_groups=test_groups,
             distributions=label_shares(held, group, self.k),

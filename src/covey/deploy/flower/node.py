@@ -25,14 +25,14 @@ def answer_calls(
     (Flower refuses a second connection under one key until the first is forgotten, which takes up to a minute).
     """
     quiet()
-    told = False
+    announced = False
     while not ended():
         try:
             _answer_calls(home, superlink, tls, handle, ended)
         except FlowerEnded as e:
-            if not told:
+            if not announced:
                 say(f"no connection to {superlink} yet, trying again: {e}")
-            told = True
+            announced = True
             time.sleep(5 * RETRY_SECONDS)
 
 
