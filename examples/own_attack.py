@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from covey import Experiment, run
-from covey.attacks.contract import Finding, Knowledge, Truth, View, wilson
+from covey.attacks.contract import Finding, Knowledge, Truth, View
+from covey.statistics import wilson
 
 
 @dataclass

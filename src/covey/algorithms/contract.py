@@ -166,6 +166,7 @@ class Declaration:
     key_kinds: Mapping[str, Describe] = field(
         default_factory=dict
     )  # what its key material is, for `covey keys inspect`
+    surveyed: bool = False  # whether `covey audit --matrix` compares it unless told what to compare
     rounds_sent: int = 1  # rounds whose sums one broadcast may hold: messages grow with it
     measures: Mapping[str, Measure] = field(default_factory=dict)  # what it notes about itself, and how to show it
 
