@@ -30,8 +30,8 @@ class Measure:
     axes: tuple[str, str] = ("row", "col")  # of a matrix
     beside: str = ""  # a sentence with the last values of other notes in braces; left out where one of them is missing
     alarm: float = math.inf  # a run that recorded as much ends with `warning`
+    warning: str = ""  # "{}" stands for the largest value
     secret: bool = False  # attacks of a simulation are scored against it: a deployed server does not write it down
-    warning: str = ""  # "{}", or with a format "{:.1f}", stands for the largest value
 
     def __post_init__(self) -> None:
         if self.shown not in WAYS:

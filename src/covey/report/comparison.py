@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
+from covey.attacks.finding import Finding
+from covey.files import number
 from covey.report.draw.layout import Section, figure, figures, rows_table
 from covey.report.draw.marks import bars, track
 from covey.report.draw.markup import Html, join, tag
 from covey.report.draw.svg import Series, hue, line_chart
-from covey.report.format import counted, duration, number, percent, plain, pretty, size
-from covey.report.sections.privacy import Finding, finding_axis, interval_of, read_findings, read_ledger
+from covey.report.findings import axis_of, is_share, metric_of, name_of, place_of, read_findings, score, verdict_of
+from covey.report.format import counted, duration, percent, plain, size
+from covey.report.labels import label
+from covey.report.sections.privacy import read_ledger
 from covey.report.sections.setup import flat, written
 from covey.report.sections.summary import badges as run_badges
 from covey.report.sections.summary import seeds
 from covey.report.sections.training import KINDS, MAX_POINTS, phases_of
 from covey.results.contents import Run, evenly
+from covey.results.declared import declared
 
 
 def named(runs: Sequence[Run]) -> list[Run]:
     """Runs under names a reader can tell apart: the algorithm where that is enough, else the folder, else a number too."""
-    algorithms = [run.word("algorithm", "algorithm") for run in runs]
-    for names in ([pretty(a) if a else run.name for a, run in zip(algorithms, runs)], [run.name for run in runs]):
+    for names in ([declared(run).label or run.name for run in runs], [run.name for run in runs]):
         if len(set(names)) == len(runs):
             return [replace(run, name=name) for run, name in zip(runs, names)]
     return [replace(run, name=f"{run.name} ({i})") for i, run in enumerate(runs, 1)]
@@ -30,7 +35,7 @@ def named(runs: Sequence[Run]) -> list[Run]:
 
 def headline(runs: Sequence[Run]) -> str:
     names = [run.name for run in runs]
-    data = {pretty(name) for run in runs if (name := run.word("dataset"))}
+    data = {label("dataset", name) for run in runs if (name := run.word("dataset"))}
     on = f" on {data.pop()}" if len(data) == 1 else ""
     listed = ", ".join(names[:-1]) + f" and {names[-1]}" if len(names) <= 5 else counted(len(names), "run")
     return f"{listed}{on}, side by side"
@@ -48,7 +53,7 @@ def lede(runs: Sequence[Run]) -> list[str]:
 
 def badges(runs: Sequence[Run]) -> list[tuple[str, str]]:
     marks = [("warn", f"{run.name}: {words}") for run in runs for kind, words in run_badges(run) if kind == "warn"]
-    data = dict.fromkeys(pretty(run.word("dataset") or "unknown data") for run in runs)
+    data = dict.fromkeys(label("dataset", run.word("dataset") or "unknown data") for run in runs)
     if len(data) > 1:
         marks.insert(
             0, ("warn", f"the runs learned different data ({', '.join(data)}): their accuracies do not compare")
@@ -102,8 +107,8 @@ def _results(runs: Sequence[Run]) -> Section:
 
 
 def _excess(run: Run) -> float | None:
-    found = read_findings(run)
-    return found[0].excess if found and found[0].is_share else None
+    worst = next(iter(read_findings(run)), None)
+    return worst.excess if worst and is_share(worst) else None
 
 
 def _epsilon(run: Run) -> float | None:
@@ -136,30 +141,27 @@ def _overlay(runs: Sequence[Run], key: str, name: str) -> Html | None:
 
 
 def _attacks(runs: Sequence[Run]) -> Section | None:
-    found: dict[tuple[str, str], list[tuple[int, Finding]]] = {}
+    groups: dict[tuple[str, str], list[tuple[int, Finding]]] = {}
     for i, run in enumerate(runs):
         for finding in read_findings(run):
-            found.setdefault((finding.name, finding.vantage), []).append((i, finding))
-    if not found:
+            groups.setdefault((name_of(finding), place_of(finding)), []).append((i, finding))
+    if not groups:
         return None
     items = []
-    for (name, vantage), rows in found.items():
-        head = tag("h3", name, tag("span", f" from the view of the {vantage}" if vantage else "", class_="soft"))
-        lines = []
-        for i, one in rows:
-            drawn = track(finding_axis(one), one.value, interval_of(one), one.chance, one.controls, one.form, hue(i))
-            words = tag(
-                "p",
-                swatch(runs, i),
-                " ",
-                tag("b", one.form(one.value)),
-                f" {one.metric}: {one.verdict}",
-                class_="numbers",
-            )
-            lines.append(tag("div", words, drawn))
+    for (name, place), rows in groups.items():
+        head = tag("h3", name, tag("span", f" from the view of the {place}" if place else "", class_="soft"))
+        lines = [tag("div", *_row(runs, i, one)) for i, one in rows]
         items.append(tag("li", tag("div", head), tag("div", *lines)))
     lead = "Every attack against every run it watched. Upright line: chance. Diamonds: attackers that ignore what was observed."
     return Section("attacks", "Attacks", lead, tag("ol", *items, class_="findings"))
+
+
+def _row(runs: Sequence[Run], i: int, one: Finding) -> tuple[Html, Html]:
+    """A run's line under an attack: its words, and the score on an axis."""
+    value = tag("b", score(one, one.value))
+    words = tag("p", swatch(runs, i), " ", value, f" {metric_of(one)}: {verdict_of(one)}", class_="numbers")
+    controls = tuple(one.controls.items())
+    return words, track(axis_of(one), one.value, one.interval, one.chance, controls, partial(score, one), hue(i))
 
 
 def _cost(runs: Sequence[Run]) -> Section | None:

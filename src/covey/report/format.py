@@ -1,49 +1,19 @@
-"""Numbers as people read them, and names as their authors write them."""
+"""Numbers and words as people read them. Names of things are the registries' business: `report.labels`."""
 
 from __future__ import annotations
 
-from covey.files import number as number
+import math
 
 NBSP = "\u00a0"  # a number and its unit never part at the end of a line
 
-NAMES = {
-    "ifca": "IFCA",
-    "mingledpie": "MingledPie",
-    "fedcaprivacy": "FedCAPrivacy",
-    "afc_cfl": "AFC-CFL",
-    "afc": "AFC-CFL",
-    "pqfed": "PQFed",
-    "fedavg": "FedAvg",
-    "fedprox": "FedProx",
-    "scaffold": "SCAFFOLD",
-    "feddyn": "FedDyn",
-    "fedem": "FedEM",
-    "fedsoft": "FedSoft",
-    "sattler": "Sattler's bipartition",
-    "local": "Local training",
-    "mnist": "MNIST",
-    "fashion-mnist": "Fashion-MNIST",
-    "fashion_mnist": "Fashion-MNIST",
-    "emnist": "EMNIST",
-    "cifar10": "CIFAR-10",
-    "cifar-10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "cifar-100": "CIFAR-100",
-    "purchase100": "Purchase100",
-    "texas100": "Texas100",
-    "lfw": "LFW",
-    "ckks": "CKKS",
-    "bfv": "BFV",
-    "paillier": "Paillier",
-    "dp_sgd": "DP-SGD",
-    "ldp": "LDP",
-    "adp": "ADP",
-}
-
 
 def pretty(name: object) -> str:
-    """'mingledpie' -> 'MingledPie'; a name that nobody registered stays as it was written."""
-    return NAMES.get(str(name).lower(), str(name))
+    """A name of unknown kind, for the audit until it says the kind: the first registry that has it gives its label."""
+    from covey.report.labels import KINDS
+
+    text = str(name)
+    owners = (registry for registries in KINDS.values() for registry in registries)
+    return next((owner.label(text) for owner in owners if text.partition(":")[0] in owner), text)
 
 
 def sentence_case(name: object) -> str:
@@ -58,6 +28,8 @@ def percent(value: float) -> str:
 
 def plain(value: float) -> str:
     """Three significant digits or so, no exponent where people would not write one."""
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
     size = abs(value)
     if size >= 1e6 or 0 < size < 1e-3:
         mantissa, exponent = f"{value:.1e}".split("e")

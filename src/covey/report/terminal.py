@@ -6,7 +6,10 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from covey.report.format import duration, percent, size
+from covey.attacks.finding import Finding
+from covey.report.format import duration, percent, plain, size
+from covey.results.declared import read
+from covey.results.folder import RunFolder
 
 if TYPE_CHECKING:
     from covey.rounds.result import Result
@@ -32,26 +35,30 @@ def closing_lines(result: Result) -> list[str]:
         ]
     if result.clustering and "accuracy" in result.clustering:
         lines.append(f"clustering  {percent(result.clustering['accuracy'])} of the clients in their true cluster")
-    for name, found in result.attacks.items():
-        expected = found["details"].get("closed form")
-        references = {} if expected is None else {"closed form": expected}
-        references |= {"chance": found["chance"], **found["controls"]}
-        beside = ", ".join(f"{c} {v:.3f}" for c, v in references.items())
-        interval = f"{found['low']:.3f} to {found['high']:.3f}"
-        lines.append(
-            f"attack      {name} from {found['vantage']}: {found['verdict']}; {found['metric']} {found['value']:.3f}"
-        )
-        lines.append(f"            ({interval}; {beside})")
+    for name, entry in result.attacks.items():
+        lines += _attack(Finding.of(name, entry))
     lines += [f"privacy     {mechanism}: {_spent(entry)}" for mechanism, entry in result.privacy.items()]
-    lines += _rebuilding(result)
+    lines += _warnings(result)
     total = sum(result.seconds.values())
     up, down = size(result.bytes["up"]), size(result.bytes["down"])
     lines.append(
         f"cost        {up} up and {down} down per client and round; {duration(total)} in {result.rounds} rounds"
     )
     if result.folder:
-        lines.append(f"report      {result.folder / 'report.html'}")
+        lines.append(f"report      {RunFolder(result.folder).report}")
     return lines
+
+
+def _attack(finding: Finding | None) -> list[str]:
+    if finding is None:  # the score was undefined
+        return []
+    beside = {"chance": finding.chance, **finding.controls}
+    against = ", ".join(f"{name} {value:.3f}" for name, value in beside.items() if value is not None)
+    interval = f"{finding.interval[0]:.3f} to {finding.interval[1]:.3f}; " if finding.interval else ""
+    return [
+        f"attack      {finding.attack} from {finding.vantage}: {finding.verdict}; {finding.metric} {finding.value:.3f}",
+        f"            ({interval}{against})",
+    ]
 
 
 def _spent(entry: dict[str, Any]) -> str:
@@ -63,18 +70,17 @@ def _spent(entry: dict[str, Any]) -> str:
     return f"ε = {entry['epsilon']:.3g} at δ = {entry['delta']:.0e}"
 
 
-def _rebuilding(result: Result) -> list[str]:
-    """A warning where rebuilding magnified what it was given (MingledPie): few clients, or clusters that nearly coincide."""
-    worst, gain = (_largest(result, name) for name in ("condition", "noise_gain"))
-    if worst < 100 and gain < 10:
-        return []
-    return [
-        f"warning     rebuilding was ill-conditioned: cond(H) up to {worst:.0f}, noise magnified up to {gain:.1f} times; "
-        "more clients per cluster or fewer clusters would help"
-    ]
+def _warnings(result: Result) -> list[str]:
+    """What an algorithm declares to be too much, where a run has recorded as much."""
+    lines = []
+    for key, measure in read(result.declared).measures.items():
+        worst = _largest(result, key)
+        if measure.warning and worst >= measure.alarm:
+            lines.append(f"warning     {measure.warning.replace('{}', plain(worst))}")
+    return lines
 
 
 def _largest(result: Result, name: str) -> float:
     """Of what the rounds recorded; a resumed run reads an infinite one back as None."""
-    found = [r["extra"][name] for r in result.records if name in r["extra"]]
-    return max((math.inf if value is None else value for value in found), default=0.0)
+    noted = [r["extra"][name] for r in result.records if name in r["extra"]]
+    return max((math.inf if value is None else value for value in noted), default=-math.inf)

@@ -15,6 +15,7 @@ from covey import __version__
 from covey.attacks.contract import Finding
 from covey.experiment.experiment import Experiment
 from covey.files import finite
+from covey.results.declared import declare
 from covey.results.folder import RunFolder
 from covey.statistics import deviation
 
@@ -40,6 +41,7 @@ class Result:
     encryption: str
     defence: str
     command: str
+    declared: dict[str, Any] = field(default_factory=dict)  # what ran, in its own words: see `results.declared`
     seeds: dict[str, Any] | None = None
     records: list[dict[str, Any]] = field(default_factory=list, repr=False)  # one per round, as in metrics.jsonl
     state: Any = field(default=None, repr=False)
@@ -98,6 +100,7 @@ def summarise(
         encryption=experiment.encryption,
         defence=experiment.defence.name if experiment.defence else "none",
         command=command,
+        declared=declare(experiment, state),
         records=records,
         state=state,
         findings=findings,
@@ -166,7 +169,7 @@ def numbers(value: Any, path: str) -> dict[str, float]:
     """Every number of a tree, by its dotted path."""
     if isinstance(value, dict):
         inner = [
-            numbers(v, f"{path}.{k}" if path else str(k)) for k, v in value.items() if k not in ("versions", "details")
+            numbers(v, f"{path}.{k}" if path else str(k)) for k, v in value.items() if k not in ("versions", "details", "declared")
         ]
         return {k: v for part in inner for k, v in part.items()}
     return {path: float(value)} if isinstance(value, int | float) and not isinstance(value, bool) else {}

@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from covey.report.format import counted, duration, number, percent, pretty, sentence_case, size
-from covey.report.sections.privacy import WORDS, read_findings
+from covey.files import number
+from covey.report.findings import chip_of, name_of, read_findings
+from covey.report.format import counted, duration, percent, sentence_case, size
+from covey.report.labels import label
 from covey.results.contents import Run, dig, evenly, fields
+from covey.results.declared import declared
 from covey.results.folder import REPORT, RunFolder
 from covey.results.follow import KINDS, Tail, glance
 from covey.ui.scan import OF_A_RUN, Place, places
@@ -90,8 +93,8 @@ class Shelf:
             "title": _title(run),
             "facts": _facts(run),
             "total": int(rounds * (seeds if place.parts else 1)),
-            "verdict": f"{worst.name}: {worst.said or WORDS[worst.kind]}" if worst else "",
-            "verdict_kind": worst.kind if worst else "",
+            "verdict": f"{name_of(worst)}: {worst.verdict}" if worst else "",
+            "verdict_kind": chip_of(worst) if worst else "",
             "cost": _cost(run),
         }
         return self._finished(run, folder, common) if result else self._under_way(place, common)
@@ -142,11 +145,11 @@ class Shelf:
         audits = fields(self._parsed(place.folder / "audit.json", json.loads)).get("audits")
         if not isinstance(audits, list) or not audits or not isinstance(audits[0], dict):
             return None
-        names = list(dict.fromkeys(pretty(a.get("algorithm")) for a in audits if isinstance(a, dict)))
+        names = list(dict.fromkeys(label("algorithm", a.get("algorithm")) for a in audits if isinstance(a, dict)))
         what = names[0] if len(names) == 1 else counted(len(names), "algorithm")
         combinations = counted(len(audits), "combination")
         return self._document(
-            place, "audit.json", "audit", f"{what} on {pretty(audits[0].get('dataset'))}", combinations, "audit.html"
+            place, "audit.json", "audit", f"{what} on {label('dataset', audits[0].get('dataset'))}", combinations, "audit.html"
         )
 
     def _table(self, place: Place) -> Entry | None:
@@ -175,8 +178,8 @@ class Shelf:
             except (OSError, ValueError):  # being replaced, or damaged: the report says what is wrong
                 content = None
             self._read[path] = (stamp, content)
-        found: T | None = self._read[path][1]
-        return found
+        parsed: T | None = self._read[path][1]
+        return parsed
 
     def _tail(self, path: Path) -> Tail:
         tail = self._tails.setdefault(path, Tail(path))
@@ -212,7 +215,7 @@ def _address(path: str, page: str) -> str:
 
 def _title(run: Run) -> str:
     data = run.word("dataset")
-    return f"{pretty(run.word('algorithm') or 'Run')}" + (f" on {pretty(data)}" if data else "")
+    return (declared(run).label or "Run") + (f" on {label('dataset', data)}" if data else "")
 
 
 def _facts(run: Run) -> str:
@@ -221,7 +224,7 @@ def _facts(run: Run) -> str:
     said = [
         counted(int(clients), "client") if clients else "",
         counted(int(clusters), "cluster") if clusters else "",
-        *(pretty(word) for key in ("encryption", "defence") if (word := run.word(key))),
+        *(label(key, word) for key in ("encryption", "defence") if (word := run.word(key))),
         f"{int(seeds)} seeds" if seeds > 1 else f"seed {int(seed)}" if seed is not None else "",
         "stand-in data" if run.result.get("stand_in") else "",
     ]

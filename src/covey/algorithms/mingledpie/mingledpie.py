@@ -101,14 +101,14 @@ class MingledPie:
             "cond(H)",
             "How much rebuilding may amplify errors: 1 is the best there is, and a singular H has none.",
             alarm=100,
-            warning=f"rebuilding was ill-conditioned: cond(H) up to {{:.0f}}; {FEWER}",
+            warning=f"rebuilding was ill-conditioned: cond(H) up to {{}}; {FEWER}",
         ),
         "noise_gain": Measure(
             "Noise gain",
             "gain",
             "By how much rebuilding magnifies the noise that a plain average would have.",
             alarm=10,
-            warning=f"rebuilding magnified noise up to {{:.1f}} times; {FEWER}",
+            warning=f"rebuilding magnified noise up to {{}} times; {FEWER}",
         ),
         "mingled": Measure(
             "Mingled membership counts",

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from covey.files import number
 from covey.report.draw.layout import figure, figures, rows_table
 from covey.report.draw.markup import Html, join, percent_of, tag
 from covey.report.draw.svg import Series, chart, frame, hue, line_chart, linear, whole
-from covey.report.format import number, percent, plain, sentence_case
+from covey.report.format import percent, plain, sentence_case
 
 HEIGHT = 230
 

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from covey.attacks.finding import Finding
+from covey.files import number
 from covey.report.draw.layout import Tile
 from covey.report.draw.marks import covey, spark, stacked_bar, track
 from covey.report.draw.markup import Html, join, tag
-from covey.report.format import NBSP, counted, duration, number, percent, plain, pretty, sentence_case, size
+from covey.report.findings import axis_of, colour_of, name_of, place_of, read_findings, score, verdict_of
+from covey.report.format import NBSP, counted, duration, percent, plain, sentence_case, size
+from covey.report.labels import label
 from covey.report.sections.clusters import choices
-from covey.report.sections.privacy import Finding, finding_axis, interval_of, read_findings, read_ledger
+from covey.report.sections.privacy import read_ledger
 from covey.report.sections.training import phases_of
 from covey.results.contents import Run, dig, numbers
-
-ONE_MODEL = ("fedavg", "fedprox", "scaffold", "feddyn")
+from covey.results.declared import Declared, declared
 
 
 def headline(run: Run) -> str:
-    """'IFCA trained 5 models for 120 clients on MNIST'."""
-    algorithm = run.word("algorithm", "algorithm") or "This run"
+    """'IFCA trained 5 models for 120 clients on MNIST'; where nobody says how many models, no number."""
+    own = declared(run)
     data = run.word("dataset") or str(run.federation.get("dataset") or "")
-    per_cluster = numbers(run.final("accuracy", "per_cluster"))
-    clusters = number(run.config.get("clusters")) or (len(per_cluster) if per_cluster else None)
-    if algorithm == "local":
-        what = "gave every client a model of its own"
-    elif algorithm in ONE_MODEL:
-        what = "trained one model"
-    elif algorithm == "pqfed" and number(dig(run.config, "algorithm", "target")) == -1:
-        return f"PQFed trained a model for each of {run.clients} clients" + (f" on {pretty(data)}" if data else "")
-    else:
-        what = f"trained {counted(int(clusters), 'model')}" if clusters else "trained"
-    who = f" for {counted(run.clients, 'client')}" if run.clients and algorithm != "local" else ""
-    return f"{pretty(algorithm)} {what}{who}" + (f" on {pretty(data)}" if data else "")
+    what = "gave every client a model of its own" if own.trains == "own" else f"trained {_models(own)}".strip()
+    who = f" for {counted(run.clients, 'client')}" if run.clients and own.trains != "own" else ""
+    return f"{own.label or 'This run'} {what}{who}" + (f" on {label('dataset', data)}" if data else "")
+
+
+def _models(own: Declared) -> str:
+    if own.models is None:
+        return ""
+    return "one model" if own.models == 1 else counted(own.models, "model")
 
 
 def main_accuracy(run: Run) -> tuple[float, str] | None:
@@ -49,10 +51,10 @@ def lede(run: Run) -> list[str]:
     """Paragraphs under the headline: how well, then how private. Each sentence stands only where its facts are known."""
     said: list[str] = []
     guarded: list[str] = []
-    found = main_accuracy(run)
+    leading = main_accuracy(run)
     rounds = f"After {counted(run.done_rounds, 'round')}" if run.done_rounds else "So far"
-    if found:
-        said.append(f"{rounds} accuracy is {percent(found[0])}, {found[1]}.")
+    if leading:
+        said.append(f"{rounds} accuracy is {percent(leading[0])}, {leading[1]}.")
     target = number(run.result.get("rounds_to_target"))
     if target is not None:
         said.append(f"The target accuracy was reached in round {int(target)}.")
@@ -63,8 +65,8 @@ def lede(run: Run) -> list[str]:
             f"{percent(right)} of the clients ended in their true cluster{f' (ARI {ari:.2f})' if ari is not None else ''}."
         )
     shields = [
-        *([f"updates travelled encrypted ({pretty(scheme)})"] if (scheme := run.word("encryption")) else []),
-        *([f"the defence was {pretty(defence)}"] if (defence := run.word("defence")) else []),
+        *([f"updates travelled encrypted ({label('encryption', scheme)})"] if (scheme := run.word("encryption")) else []),
+        *([f"the defence was {label('defence', defence)}"] if (defence := run.word("defence")) else []),
     ]
     plain_text = "updates travelled in the clear" if "encryption" in run.result or "encryption" in run.config else ""
     if shields or plain_text:
@@ -76,12 +78,12 @@ def lede(run: Run) -> list[str]:
 
 
 def _worst_in_words(worst: Finding) -> str:
-    where = f", watching as the {worst.vantage}," if worst.vantage else ""
-    score = (
-        f"The strongest attack, “{worst.name.lower()}”,{where[1:] if where else ''} scores {worst.form(worst.value)}"
+    watching = f" watching as the {place}," if (place := place_of(worst)) else ""
+    against = f" where guessing gives {score(worst, worst.chance)}" if worst.chance is not None else ""
+    return (
+        f"The strongest attack, “{name_of(worst)}”,{watching} scores {score(worst, worst.value)}{against} "
+        f"({verdict_of(worst)})."
     )
-    against = f" where guessing gives {worst.form(worst.chance)}" if worst.chance is not None else ""
-    return f"{score}{against} ({worst.verdict})."
 
 
 def tiles(run: Run) -> list[Tile]:
@@ -89,20 +91,20 @@ def tiles(run: Run) -> list[Tile]:
 
 
 def _accuracy(run: Run) -> Tile:
-    found = main_accuracy(run)
-    if found is None:
+    leading = main_accuracy(run)
+    if leading is None:
         return Tile("Accuracy", "–", "Not evaluated.")
     words = []
     per_cluster = numbers(run.final("accuracy", "per_cluster"))
     if per_cluster and len(per_cluster) > 1:
         words.append(f"Clusters from {percent(min(per_cluster))} to {percent(max(per_cluster))}.")
     whole = number(run.final("accuracy", "global"))
-    if whole is not None and whole != found[0]:
+    if whole is not None and whole != leading[0]:
         words.append(f"Whole test set: {percent(whole)}.")
     if (spread := seeds(run)) is not None:
         words.insert(0, spread)
     key = next(k for k in ("average_cluster", "client_mean", "global") if number(run.final("accuracy", k)) is not None)
-    return Tile("Accuracy", percent(found[0]), " ".join(words), spark(run.series("accuracy", key)))
+    return Tile("Accuracy", percent(leading[0]), " ".join(words), spark(run.series("accuracy", key)))
 
 
 def seeds(run: Run) -> str | None:
@@ -118,31 +120,39 @@ def seeds(run: Run) -> str | None:
 
 
 def _privacy(run: Run) -> Tile:
-    found, ledger = read_findings(run), read_ledger(run)
+    findings, ledger = read_findings(run), read_ledger(run)
     spends = [
-        f"{pretty(name)}: ε = {plain(epsilon)}"
+        f"{label('defence', name)}: ε = {plain(epsilon)}"
         for name, entry in ledger
         if (epsilon := number(entry.get("epsilon"))) is not None
     ]
-    if found:
-        worst = found[0]
-        against = f" Guessing: {worst.form(worst.chance)}." if worst.chance is not None else ""
-        seen_from = f" ({worst.vantage})" if worst.vantage else ""
-        verdict = sentence_case(worst.verdict.split(":")[0])
-        among = f", by the strongest of {len(found)} attacks" if len(found) > 1 else ""
-        words = f"{verdict}{among}: {worst.name.lower()}{seen_from}.{against}"
-        colour = {"leak": "bad", "none": "good", "open": "ink"}[worst.kind]
+    if findings:
+        worst = findings[0]
+        against = f" Guessing: {score(worst, worst.chance)}." if worst.chance is not None else ""
+        seen_from = f" ({place})" if (place := place_of(worst)) else ""
+        among = f", by the strongest of {len(findings)} attacks" if len(findings) > 1 else ""
+        words = f"{sentence_case(worst.verdict)}{among}: {name_of(worst)}{seen_from}.{against}"
         picture = track(
-            finding_axis(worst), worst.value, interval_of(worst), worst.chance, (), worst.form, colour, ticks=False
+            axis_of(worst),
+            worst.value,
+            worst.interval,
+            worst.chance,
+            (),
+            partial(score, worst),
+            colour_of(worst),
+            ticks=False,
         )
         return Tile(
-            "Privacy: strongest attack", worst.form(worst.value), " ".join([words, *(f"{s}." for s in spends)]), picture
+            "Privacy: strongest attack",
+            score(worst, worst.value),
+            " ".join([words, *(f"{s}." for s in spends)]),
+            picture,
         )
     if spends:
         largest = max(n for _, e in ledger if (n := number(e.get("epsilon"))) is not None)
         return Tile("Privacy", f"ε = {plain(largest)}", " ".join(f"{s}." for s in spends) + " No attack was run.")
     if ledger:
-        names = ", ".join(pretty(name) for name, _ in ledger)
+        names = ", ".join(label("defence", name) for name, _ in ledger)
         return Tile("Privacy", "no guarantee", f"{names}: no finite ε. No attack was run.")
     words = "No attack was run and no noise was accounted for. `covey audit` runs every attack that applies."
     return Tile("Privacy", "not audited", words_with_code(words))
@@ -215,7 +225,7 @@ def badges(run: Run) -> list[tuple[str, str]]:
         ("defence", run.word("defence")),
         ("seed", None if seed is None else str(seed)),
     ]
-    return marks + [("fact", f"{name} {pretty(value)}") for name, value in facts if value]
+    return marks + [("fact", f"{name} {value if name == 'seed' else label(name, value)}") for name, value in facts if value]
 
 
 def words_with_code(sentence: str) -> Html:

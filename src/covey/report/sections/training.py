@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from covey.files import number
 from covey.report.draw.layout import Section, figure, figures
 from covey.report.draw.marks import bars, beyond_palette
 from covey.report.draw.markup import Html, join, tag
 from covey.report.draw.svg import Series, area_chart, axis_for, drawable, hue, line_chart
-from covey.report.format import counted, duration, number, percent, sentence_case, size
+from covey.report.format import counted, duration, percent, sentence_case, size
 from covey.results.contents import Run, evenly, fields
 
 KINDS = (

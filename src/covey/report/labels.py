@@ -1,0 +1,32 @@
+"""Names as their authors write them: asked of the registries. What nobody registered stays as it was written."""
+
+from __future__ import annotations
+
+from covey.algorithms import ALGORITHMS
+from covey.attacks import ATTACKS
+from covey.crypto import blinded, sealing
+from covey.data.sources import SOURCES
+from covey.defences import DEFENCES
+from covey.models import MODELS
+from covey.names import Registry
+from covey.report.format import sentence_case
+
+KINDS: dict[str, tuple[Registry, ...]] = {
+    "algorithm": (ALGORITHMS,),
+    "dataset": (SOURCES,),
+    "model": (MODELS,),
+    "defence": (DEFENCES,),
+    "encryption": (sealing.SCHEMES, blinded.SCHEMES),
+}
+
+
+def label(kind: str, name: object) -> str:
+    """'mingledpie' -> 'MingledPie'. A privacy ledger names its mechanisms as defences are named."""
+    text = str(name)
+    owner = next((one for one in KINDS[kind] if text in one), KINDS[kind][0])
+    return owner.label(text)
+
+
+def attack_label(name: str) -> str:
+    """What nobody registered is made readable, as a title: attacks are spoken of, not configured, where they are shown."""
+    return ATTACKS.label(name) if name in ATTACKS else sentence_case(name)
