@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from covey.report.findings import place_of, read_findings, remarks
 from covey.report.sections.pictures import pictures_of
-from covey.report.sections.privacy import attacks, read_findings
+from covey.report.sections.privacy import attacks
 from covey.results.contents import Run
 
 MAP = {"kind": "scatter", "title": "t-SNE of updates", "x": [0.0, 1.0, 4.0], "y": [2.0, 2.0, -2.0]}
@@ -62,8 +63,8 @@ def test_the_page_draws_pictures_and_does_not_print_their_numbers() -> None:
     details = {"rows scored": 90, "pictures": [MAP, BINS]}
     entry = {"vantage": "client:1", "metric": "AUC", "value": 0.8, "chance": 0.5, "low": 0.7, "high": 0.9}
     run = Run("one", {"attacks": {"property": {**entry, "controls": {}, "details": details}}}, (), {}, {}, "")
-    (found,) = read_findings(run)
-    assert [name for name, _ in found.details] == ["Rows scored"]
+    (finding,) = read_findings(run)
+    assert [name for name, _ in remarks(finding)] == ["Rows scored"]
     section = attacks(run)
     assert section is not None and section.body.count("<figure>") == 2
 
@@ -73,8 +74,8 @@ def test_a_table_and_the_words_of_a_finding_stand_on_the_page_and_records_do_not
     details = {"in_words": "No leak & no more.", "pairs": [{"round": 10}], "pictures": [rows]}
     entry = {"vantage": "client:1", "metric": "F1", "value": 0.8, "chance": 0.5, "low": 0.7, "high": 0.9}
     run = Run("one", {"attacks": {"category": {**entry, "controls": {}, "details": details}}}, (), {}, {}, "")
-    (found,) = read_findings(run)
-    assert found.details == () and found.words == "No leak & no more."
+    (finding,) = read_findings(run)
+    assert remarks(finding) == []
     section = attacks(run)
     assert section is not None
     assert "No leak &amp; no more." in section.body and "0, &lt;b&gt;" in section.body and "<b>0" not in section.body
@@ -96,5 +97,5 @@ def test_labels_are_escaped() -> None:
 )
 def test_a_large_coalition_is_not_named_one_by_one(vantage: str, place: str) -> None:
     entry = {"vantage": vantage, "metric": "share", "value": 1.0, "chance": 0.5, "controls": {}, "details": {}}
-    (found,) = read_findings(Run("one", {"attacks": {"acquisition": entry}}, (), {}, {}, ""))
-    assert found.vantage == place
+    (finding,) = read_findings(Run("one", {"attacks": {"acquisition": entry}}, (), {}, {}, ""))
+    assert place_of(finding) == place

@@ -47,7 +47,6 @@ def synthetic_run(
                 "condition": float(6 + 60 * math.exp(-t / 5) + rng.random()),
                 "noise_gain": (1.4 + 0.3 * rng.random(k)).tolist(),
                 "mingled": counts.tolist(),
-                "identity_sizes": rng.integers(2, k + 1, clients).tolist(),
             }
         if algorithm == "fedcaprivacy":
             extra = {
@@ -107,7 +106,7 @@ def synthetic_run(
         "dataset": dataset,
         "model": "fcnn",
         "encryption": "ckks",
-        "defence": None,
+        "defence": "ldp" if algorithm == "fedcaprivacy" else None,
         "stand_in": "",
         "accuracy": json.loads(lines[-1])["accuracy"],
         "rounds": rounds,

@@ -57,7 +57,7 @@ def _attack(finding: Finding | None) -> list[str]:
     interval = f"{finding.interval[0]:.3f} to {finding.interval[1]:.3f}; " if finding.interval else ""
     return [
         f"attack      {finding.attack} from {finding.vantage}: {finding.verdict}; {finding.metric} {finding.value:.3f}",
-        f"            ({interval}{against})",
+        f"            ({interval}{against}{f'; {finding.used}' if finding.used else ''})",
     ]
 
 

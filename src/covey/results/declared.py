@@ -7,7 +7,7 @@ registries; a class that only its path names (`package.module:Class`) is never i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from covey.algorithms import ALGORITHMS
@@ -18,8 +18,7 @@ from covey.experiment.experiment import Experiment
 from covey.files import number
 from covey.measures import Measure
 from covey.names import Registry
-from covey.results.contents import Json, Run, dig
-from covey.results.contents import fields as table
+from covey.results.contents import Json, Run, dig, fields
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def declare(experiment: Experiment, state: Any) -> Json:
 def read(content: Mapping[str, Any]) -> Declared:
     """Back from `declare`, with patience for what another version wrote."""
     models = number(content.get("models"))
-    measures = {str(key): one for key, entry in table(content.get("measures")).items() if (one := _measure(entry))}
+    measures = {str(key): one for key, entry in fields(content.get("measures")).items() if (one := _measure(entry))}
     return Declared(
         label=str(content.get("label") or ""),
         trains=str(content.get("trains") or ""),
@@ -60,7 +59,7 @@ def read(content: Mapping[str, Any]) -> Declared:
 
 def declared(run: Run) -> Declared:
     """What a run's folder says, else what the registries say about the names in it."""
-    if content := table(run.result.get("declared")):
+    if content := fields(run.result.get("declared")):
         return read(content)
     name, defence = run.word("algorithm"), run.word("defence")
     what = _registered(ALGORITHMS, name)
@@ -99,12 +98,14 @@ def _written(measure: Measure) -> Json:
 
 
 def _measure(entry: Any) -> Measure | None:
-    known = {f.name: table(entry)[f.name] for f in fields(Measure) if f.name in table(entry)}
-    alarm, axes = number(known.pop("alarm", None)), known.pop("axes", None)
-    texts = {key: value for key, value in known.items() if isinstance(value, str)}
-    if isinstance(axes, list) and len(axes) == 2:
-        texts["axes"] = (str(axes[0]), str(axes[1]))
+    told = fields(entry)
+    alarm, axes = number(told.get("alarm")), told.get("axes")
+    values: dict[str, Any] = {
+        k: str(told[k]) for k in ("title", "unit", "words", "shown", "beside", "warning") if k in told
+    }
+    values |= {} if alarm is None else {"alarm": alarm}
+    values |= {"axes": (str(axes[0]), str(axes[1]))} if isinstance(axes, list) and len(axes) == 2 else {}
     try:
-        return Measure(**({"title": ""} | texts | ({} if alarm is None else {"alarm": alarm})))
+        return Measure(**{"title": "", **values})
     except CoveyError:  # a way of showing that this version does not know
         return None

@@ -169,7 +169,9 @@ def numbers(value: Any, path: str) -> dict[str, float]:
     """Every number of a tree, by its dotted path."""
     if isinstance(value, dict):
         inner = [
-            numbers(v, f"{path}.{k}" if path else str(k)) for k, v in value.items() if k not in ("versions", "details", "declared")
+            numbers(v, f"{path}.{k}" if path else str(k))
+            for k, v in value.items()
+            if k not in ("versions", "details", "declared")
         ]
         return {k: v for part in inner for k, v in part.items()}
     return {path: float(value)} if isinstance(value, int | float) and not isinstance(value, bool) else {}

@@ -149,7 +149,12 @@ class Shelf:
         what = names[0] if len(names) == 1 else counted(len(names), "algorithm")
         combinations = counted(len(audits), "combination")
         return self._document(
-            place, "audit.json", "audit", f"{what} on {label('dataset', audits[0].get('dataset'))}", combinations, "audit.html"
+            place,
+            "audit.json",
+            "audit",
+            f"{what} on {label('dataset', audits[0].get('dataset'))}",
+            combinations,
+            "audit.html",
         )
 
     def _table(self, place: Place) -> Entry | None:

@@ -56,7 +56,9 @@ class PQFed:
             shown=DISTANCES,
             beside="They range over {distance_range}; sampling alone would give {range_by_chance}.",
         ),
-        "collaborators": Measure("Recommended groups", words="Whom each client learns with, the nearest first.", shown=GROUPS),
+        "collaborators": Measure(
+            "Recommended groups", words="Whom each client learns with, the nearest first.", shown=GROUPS
+        ),
         "distance_range": Measure("Range of the distances", shown=HIDDEN),
         "range_by_chance": Measure("Range that sampling alone would give", shown=HIDDEN),
         "group_size": Measure("Size of the groups", "clients", "Clients that learn together, mean over the groups."),

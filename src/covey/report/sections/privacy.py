@@ -50,9 +50,7 @@ def _finding(one: Finding) -> Html:
     head = tag("h3", name_of(one), tag("span", f" from the view of the {place}" if place else "", class_="soft"))
     chip = tag("p", verdict_of(one), class_=f"chip {chip_of(one)}")
     controls = tuple(one.controls.items())
-    picture = track(
-        axis_of(one), one.value, one.interval, one.chance, controls, partial(score, one), colour_of(one)
-    )
+    picture = track(axis_of(one), one.value, one.interval, one.chance, controls, partial(score, one), colour_of(one))
     words = tag("p", said, class_="caveat") if (said := one.details.get("in_words")) else Html("")
     more = ". ".join([*([sentence_case(one.means)] if one.means else []), *(f"{k}: {v}" for k, v in remarks(one))])
     foot = tag("p", more, class_="soft small-text") if more else Html("")
@@ -106,7 +104,7 @@ def privacy(run: Run) -> Section | None:
     head = ("Mechanism", "Total ε", "δ", "Per step", "Sensitivity", "Composition")
     table = rows_table(head, rows, "ledger") if rows else Html("")
     caveats = [
-        tag("p", tag("b", f"{label("defence", name)}: "), str(entry["caveat"]), class_="caveat")
+        tag("p", tag("b", f"{label('defence', name)}: "), str(entry["caveat"]), class_="caveat")
         for name, entry in entries
         if entry.get("caveat")
     ]

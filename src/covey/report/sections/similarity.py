@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from covey.files import number
+from covey.measures import DISTANCES, GROUPS, Measure
 from covey.report.draw.grids import MAX_ROWS, grid_picture, levels, scale_legend
 from covey.report.draw.layout import figure, rows_table
 from covey.report.draw.marks import bars
 from covey.report.draw.markup import Html, join
 from covey.report.format import plain
-from covey.files import number
-from covey.measures import DISTANCES, GROUPS, Measure
 from covey.results.contents import Run, evenly, fields, integers, numbers, table
 from covey.results.declared import Declared
 

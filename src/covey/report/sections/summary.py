@@ -65,7 +65,11 @@ def lede(run: Run) -> list[str]:
             f"{percent(right)} of the clients ended in their true cluster{f' (ARI {ari:.2f})' if ari is not None else ''}."
         )
     shields = [
-        *([f"updates travelled encrypted ({label('encryption', scheme)})"] if (scheme := run.word("encryption")) else []),
+        *(
+            [f"updates travelled encrypted ({label('encryption', scheme)})"]
+            if (scheme := run.word("encryption"))
+            else []
+        ),
         *([f"the defence was {label('defence', defence)}"] if (defence := run.word("defence")) else []),
     ]
     plain_text = "updates travelled in the clear" if "encryption" in run.result or "encryption" in run.config else ""
@@ -225,7 +229,9 @@ def badges(run: Run) -> list[tuple[str, str]]:
         ("defence", run.word("defence")),
         ("seed", None if seed is None else str(seed)),
     ]
-    return marks + [("fact", f"{name} {value if name == 'seed' else label(name, value)}") for name, value in facts if value]
+    return marks + [
+        ("fact", f"{name} {value if name == 'seed' else label(name, value)}") for name, value in facts if value
+    ]
 
 
 def words_with_code(sentence: str) -> Html:
