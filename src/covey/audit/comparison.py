@@ -10,14 +10,15 @@ from covey.audit.page import LEGEND, badges, findings, gaps, lede, origin, own_s
 from covey.audit.text import LETTERS, WHO, title
 from covey.report.draw.layout import Section
 from covey.report.draw.markup import Html, join, tag
-from covey.report.format import counted, percent, pretty, sentence_case
+from covey.report.format import counted, percent, sentence_case
+from covey.report.labels import label, protection_label
 from covey.report.page import Page
 
 LONG = 8  # combinations, beyond which cells are brief
 
 
 def several(audits: Sequence[Audit], command: str) -> Page:
-    data = " and ".join(dict.fromkeys(pretty(a.dataset) for a in audits))
+    data = " and ".join(dict.fromkeys(label("dataset", a.dataset) for a in audits))
     headline = f"What leaks: {counted(len(audits), 'combination')} of algorithm and defence on {data}"
     words = (
         "Each line is one combination, each column the worst that any party learns of it. Follow a cell to the scores."
@@ -52,7 +53,7 @@ def _worst(audits: Sequence[Audit]) -> Section:
 
 
 def _line(i: int, audit: Audit, rows: Sequence[str], brief: bool) -> Html:
-    name = join([pretty(audit.algorithm), tag("small", _protection(audit))])
+    name = join([label("algorithm", audit.algorithm), tag("small", _protection(audit))])
     whole = name if audit.problem else tag("a", name, href=f"#combination-{i}")
     accuracy = "–" if audit.accuracy is None else percent(audit.accuracy)
     cells = [tag("td", tag("span", accuracy, class_="scored"), class_="plain", data_label="Accuracy")]
@@ -80,7 +81,7 @@ def _letters(audit: Audit, row: str) -> str:
 
 
 def _protection(audit: Audit) -> str:
-    return "undefended" if audit.protection == "none" else " and ".join(map(pretty, audit.protection.split("+")))
+    return protection_label(audit.defence, audit.encryption) or "undefended"
 
 
 def _combination(i: int, audit: Audit) -> Html:

@@ -14,7 +14,7 @@ from covey.leaks import PARTIES
 from covey.report.draw.layout import Section, Tile, rows_table
 from covey.report.draw.marks import track
 from covey.report.draw.markup import Html, join, tag
-from covey.report.draw.svg import Axis, axis_for
+from covey.report.findings import axis_of
 from covey.report.format import counted, percent, plain, sentence_case
 from covey.report.page import Page, render
 
@@ -184,7 +184,7 @@ def _finding(cell: Cell, one: Finding, anchor: str) -> Html:
     )
     controls = () if one.best_control is None else (one.best_control,)
     colour = "bad" if kind == "leak" else "good"
-    picture = track(_axis(one), one.value, one.interval, one.chance, controls, plain, colour)
+    picture = track(axis_of(one), one.value, one.interval, one.chance, controls, plain, colour)
     references = [*([] if one.chance is None else [("chance", one.chance)]), *controls]
     beside = "".join(f"; {name} {value:.3f}" for name, value in references)
     interval = "" if one.interval is None else " ({:.3f} to {:.3f})".format(*one.interval)
@@ -195,13 +195,6 @@ def _finding(cell: Cell, one: Finding, anchor: str) -> Html:
     chip = tag("p", one.verdict, class_=f"chip {kind}")
     rest = tag("div", picture, numbers, tag("div", foot, class_="soft small-text"))
     return tag("li", tag("div", head, chip), rest, id=anchor)
-
-
-def _axis(finding: Finding) -> Axis:
-    if finding.is_share:
-        return Axis(0.0, 1.0, tuple((i / 4, f"{25 * i} %") for i in range(5)))
-    numbers = (finding.value, finding.chance, finding.low, finding.high, *finding.controls.values(), 0.0)
-    return axis_for([one for one in numbers if one is not None])
 
 
 def _report(path: str) -> Html:

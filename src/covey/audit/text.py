@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from covey.attacks.finding import NOT_MEASURED, Finding
 from covey.audit.matrix import Audit, Cell, rows_of
 from covey.leaks import CLIENT, COALITION, EAVESDROPPER, PARTIES, SECOND, SERVER
-from covey.report.format import percent, pretty
+from covey.report.format import percent
+from covey.report.labels import label, protection_label
 from covey.report.text_table import text_table
 
 WIDTH = 118
@@ -27,8 +28,9 @@ def lines(audits: Sequence[Audit]) -> list[str]:
 
 
 def title(audit: Audit) -> str:
-    protection = "" if audit.protection == "none" else f" with {' and '.join(map(pretty, audit.protection.split('+')))}"
-    return f"{pretty(audit.algorithm)}{protection} on {pretty(audit.dataset)}"
+    shield = protection_label(audit.defence, audit.encryption)
+    where = label("dataset", audit.dataset)
+    return f"{label('algorithm', audit.algorithm)}{shield and f' with {shield}'} on {where}"
 
 
 def score(finding: Finding) -> str:
@@ -102,7 +104,7 @@ def _comparison(audits: Sequence[Audit]) -> tuple[list[str], list[list[str]]]:
     for audit in audits:
         accuracy = "–" if audit.accuracy is None else percent(audit.accuracy)
         worst = ["refused" if audit.problem else _worst(audit, row) for row in rows]
-        body.append([f"{pretty(audit.algorithm)}, {audit.protection}", accuracy, *worst])
+        body.append([f"{label('algorithm', audit.algorithm)}, {audit.protection}", accuracy, *worst])
     return rows, body
 
 

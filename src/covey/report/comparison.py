@@ -13,7 +13,7 @@ from covey.report.draw.layout import Section, figure, figures, rows_table
 from covey.report.draw.marks import bars, track
 from covey.report.draw.markup import Html, join, tag
 from covey.report.draw.svg import Series, hue, line_chart
-from covey.report.findings import axis_of, is_share, metric_of, name_of, place_of, read_findings, score, verdict_of
+from covey.report.findings import axis_of, metric_of, name_of, place_of, read_findings, score, verdict_of
 from covey.report.format import counted, duration, percent, plain, size
 from covey.report.labels import label
 from covey.report.sections.privacy import read_ledger
@@ -108,7 +108,7 @@ def _results(runs: Sequence[Run]) -> Section:
 
 def _excess(run: Run) -> float | None:
     worst = next(iter(read_findings(run)), None)
-    return worst.excess if worst and is_share(worst) else None
+    return worst.excess if worst and worst.is_share else None
 
 
 def _epsilon(run: Run) -> float | None:

@@ -53,20 +53,16 @@ def place_of(finding: Finding) -> str:
     return finding.vantage.replace("+", " and ").replace(":", " ")
 
 
-def is_share(finding: Finding) -> bool:
-    """Whether all its numbers lie in [0, 1] and read as percentages."""
-    return all(0 <= number <= 1 for number in _numbers(finding))
-
-
 def score(finding: Finding, value: float) -> str:
     """One of its numbers, as people read it."""
-    return percent(value) if is_share(finding) else plain(value)
+    return percent(value) if finding.is_share else plain(value)
 
 
 def axis_of(finding: Finding) -> Axis:
-    if is_share(finding):
+    if finding.is_share:
         return Axis(0.0, 1.0, tuple((i / 4, f"{25 * i} %") for i in range(5)))
-    return axis_for([*_numbers(finding), 0.0])
+    numbers = (finding.value, finding.chance, finding.low, finding.high, *finding.controls.values(), 0.0)
+    return axis_for([number for number in numbers if number is not None])
 
 
 def remarks(finding: Finding) -> list[tuple[str, str]]:
@@ -93,8 +89,3 @@ def brief(value: Any) -> str:
 
 def _is_table(value: Any) -> bool:
     return isinstance(value, list) and any(isinstance(item, Mapping) for item in value)
-
-
-def _numbers(finding: Finding) -> list[float]:
-    known = (finding.value, finding.chance, finding.low, finding.high, *finding.controls.values())
-    return [number for number in known if number is not None]

@@ -7,15 +7,6 @@ import math
 NBSP = "\u00a0"  # a number and its unit never part at the end of a line
 
 
-def pretty(name: object) -> str:
-    """A name of unknown kind, for the audit until it says the kind: the first registry that has it gives its label."""
-    from covey.report.labels import KINDS
-
-    text = str(name)
-    owners = (registry for registries in KINDS.values() for registry in registries)
-    return next((owner.label(text) for owner in owners if text.partition(":")[0] in owner), text)
-
-
 def sentence_case(name: object) -> str:
     """'cluster_identity' -> 'Cluster identity'."""
     words = str(name).replace("_", " ").strip()

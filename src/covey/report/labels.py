@@ -30,3 +30,9 @@ def label(kind: str, name: object) -> str:
 def attack_label(name: str) -> str:
     """What nobody registered is made readable, as a title: attacks are spoken of, not configured, where they are shown."""
     return ATTACKS.label(name) if name in ATTACKS else sentence_case(name)
+
+
+def protection_label(defence: str, encryption: str) -> str:
+    """'LDP and CKKS'; "" where nothing protects."""
+    named = {"defence": defence, "encryption": encryption}
+    return " and ".join(label(kind, name) for kind, name in named.items() if name != "none")
