@@ -178,10 +178,15 @@ def declaration(algorithm: Any) -> Declaration:
     return Declaration(**{**known, "label": known.get("label") or known["name"]})
 
 
+def counts_models(algorithm: Any) -> bool:
+    """Whether it counts its models itself, in its final state."""
+    return hasattr(algorithm, "models")
+
+
 def models_of(algorithm: Any, state: Any, clients: int, clusters: int) -> int:
     """How many models a run has trained: as the algorithm counts them, else by what it declares."""
-    if own := getattr(algorithm, "models", None):
-        return int(own(state))
+    if counts_models(algorithm):
+        return int(algorithm.models(state))
     return {"one": 1, "own": clients}.get(declaration(algorithm).trains, clusters)
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from covey.algorithms import ALGORITHMS
-from covey.algorithms.contract import declaration, models_of
+from covey.algorithms.contract import counts_models, declaration, models_of
 from covey.defences import DEFENCES
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
@@ -72,7 +72,7 @@ def declared(run: Run) -> Declared:
 
 def _models(what: Any, run: Run) -> int | None:
     """As many as the configuration says, where the algorithm itself would not count them in its final state."""
-    if hasattr(what, "models"):
+    if counts_models(what):
         return None
     if (trains := declaration(what).trains) in ("one", "own"):
         return 1 if trains == "one" else run.clients
@@ -103,6 +103,7 @@ def _measure(entry: Any) -> Measure | None:
     values: dict[str, Any] = {
         k: str(told[k]) for k in ("title", "unit", "words", "shown", "beside", "warning") if k in told
     }
+    values |= {"secret": True} if told.get("secret") is True else {}
     values |= {} if alarm is None else {"alarm": alarm}
     values |= {"axes": (str(axes[0]), str(axes[1]))} if isinstance(axes, list) and len(axes) == 2 else {}
     try:
