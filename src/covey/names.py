@@ -96,6 +96,7 @@ class Registry(Mapping[str, Any]):
         """Forgets what was read: for a process in which a package was installed since."""
         for cached in ("entries", "broken", "_read", "_claims"):
             self.__dict__.pop(cached, None)
+        _all_entry_points.cache_clear()
         importlib.invalidate_caches()
 
     def entry(self, name: str) -> Entry:
@@ -350,9 +351,15 @@ def _assigned(target: ast.expr, value: ast.expr) -> dict[str, Any]:
 
 
 def _entry_points(group: str) -> list[Any]:
+    return sorted(_all_entry_points().select(group=group), key=lambda point: (point.name, point.value))
+
+
+@functools.cache
+def _all_entry_points() -> Any:
+    """Of all groups at once: each reading opens a file of every package that is installed."""
     from importlib import metadata  # some 20 ms, which no help text needs
 
-    return sorted(metadata.entry_points(group=group), key=lambda point: (point.name, point.value))
+    return metadata.entry_points()
 
 
 def _entry(point: Any) -> Entry | str:

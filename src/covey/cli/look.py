@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from covey.errors import CoveyError, nearest
-from covey.experiment.presets import ABOUT, PRESETS
 from covey.names import OURS, Entry, Registry
 from covey.report.text_table import terminal_width, text_table
 
@@ -94,6 +93,8 @@ def ui(
 def _rows(kind: str) -> list[list[str]]:
     """A line for each thing; of what another package brought, also which one that is."""
     if kind == "presets":
+        from covey.experiment.presets import ABOUT, PRESETS
+
         return [[name, ABOUT[name]] for name in PRESETS]
     entries = [(family, entry) for family, registry in _registries(kind) for entry in registry.entries]
     if kind == "models":  # the smallest first

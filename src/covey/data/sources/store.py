@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from covey.data.sources import SOURCES
-from covey.data.sources.download import Progress, fetch, verified
 from covey.data.sources.files import Form, Source, data_folder
 from covey.data.sources.load import chosen, load, missing
 from covey.errors import CoveyError
+
+if TYPE_CHECKING:
+    from covey.data.sources.download import Progress  # with all of HTTP, which an inventory does not need
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,8 @@ def size(path: Path) -> int:
 
 def check(name: str, folder: Path | None = None) -> Check:
     """Decodes the dataset and compares its files with the checksums that are known; damage is an error."""
+    from covey.data.sources.download import verified
+
     _, source, _ = chosen(name)
     form, paths = first_found(source, data_folder(folder))
     dataset = load(name, folder)
@@ -98,6 +103,8 @@ def check(name: str, folder: Path | None = None) -> Check:
 
 def get(name: str, progress: Progress | None = None, folder: Path | None = None) -> tuple[Path, ...]:
     """Fetches what is missing of a dataset's first mirrored form, and decodes it once; the files that it is made of."""
+    from covey.data.sources.download import fetch, verified
+
     base, source, _ = chosen(name)
     if source.make:
         return ()  # generated or embedded: always here
