@@ -16,13 +16,14 @@ def list_() -> None:
     from covey.report.format import size
     from covey.report.text_table import terminal_width, text_table
 
-    def row(entry: Entry) -> list[str]:
-        state = ("embedded or generated" if not entry.paths else size(entry.bytes)) if entry.present else "-"
-        how = "" if entry.present else ("covey data get" if entry.fetchable else "by hand")
-        return [entry.name, state, how, entry.title]
+    def state(entry: Entry) -> str:
+        if not entry.present:
+            return "missing: covey data get" if entry.fetchable else "missing: get by hand"
+        return size(entry.bytes) if entry.paths else "embedded or generated"
 
     entries = inventory()
-    print("\n".join(text_table([row(entry) for entry in entries], indent="  ", width=terminal_width())))
+    rows = [[entry.name, state(entry), entry.title] for entry in entries]
+    print("\n".join(text_table(rows, indent="  ", width=terminal_width())))
     print(f"looked in {entries[0].folder} (COVEY_DATA sets the folder)")
 
 
