@@ -17,21 +17,21 @@ def covey(line: str) -> Any:
     """Runs a command as the terminal would; the page that it wrote, if any, is shown below what it printed."""
     from covey.cli.main import run
 
-    said = io.StringIO()
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said):
+        with contextlib.redirect_stdout(output):
             run(shlex.split(line))
     except CoveyError as problem:
         print(f"covey: {problem}", file=sys.stderr)
         return None
     finally:
-        print(said.getvalue(), end="")
-    return _page(said.getvalue())
+        print(output.getvalue(), end="")
+    return _page(output.getvalue())
 
 
-def _page(said: str) -> Any:
+def _page(output: str) -> Any:
     """Commands that write a page end with its path."""
-    last = (said.strip().splitlines() or [""])[-1].split("  ")[-1].strip()
+    last = (output.strip().splitlines() or [""])[-1].split("  ")[-1].strip()
     if not last.endswith(".html") or not Path(last).is_file():
         return None
     return html_of(frame(Path(last).read_text("utf-8")))

@@ -114,8 +114,8 @@ def _option(option: click.Option) -> tuple[str, str]:
     """An option as it is typed and what it is for; a default that says something is shown, "nothing" is not."""
     names = ", ".join(sorted(option.opts, key=len)) + "".join(f" / {name}" for name in option.secondary_opts)
     value = "" if option.is_flag else f" {option.metavar or option.type.name.upper()}"
-    told = isinstance(option.default, str | Path) and str(option.default)
-    note = " [required]" if option.required else f" [default: {option.default}]" if told else ""
+    default = str(option.default) if isinstance(option.default, str | Path) else ""
+    note = " [required]" if option.required else f" [default: {default}]" if default else ""
     return names + value, (option.help or "") + note
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from covey.algorithms import ALGORITHMS
 from covey.algorithms.ifca import IFCA
 from covey.attacks import ATTACKS
 from covey.attacks.contract import Finding, Knowledge, Truth, View
+from covey.cli.interrupts import interruptible
 from covey.defences import DEFENCES
 from covey.engines.prepare import prepare
 from covey.engines.ray import host_state as parcel
@@ -272,6 +274,17 @@ def test_without_ray_or_without_its_cluster_there_is_one_sentence(monkeypatch: p
 
 
 @pytest.mark.slow
+def test_sigterm_stays_with_the_command_that_connects(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**settings: Any) -> None:  # as Ray documents of its own
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    with interruptible():
+        ours = signal.getsignal(signal.SIGTERM)
+        connect()
+        assert signal.getsignal(signal.SIGTERM) is ours
+
+
 def test_a_stranger_is_not_let_into_the_cluster_that_we_start() -> None:
     """Ray listens on all interfaces, and whoever gets in can run code."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}

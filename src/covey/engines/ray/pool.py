@@ -8,7 +8,9 @@ import contextlib
 import logging
 import os
 import secrets
+import signal
 import sys
+import threading
 import warnings
 from typing import Any
 
@@ -42,6 +44,7 @@ def connect(cpus: int = 0) -> Any:
         ) from e
     if ray.is_initialized():
         return ray
+    stop = signal.getsignal(signal.SIGTERM)
     here: dict[str, Any] = {} if address else {"num_cpus": cpus or cores(), "include_dashboard": False}
     try:
         ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
@@ -52,6 +55,10 @@ def connect(cpus: int = 0) -> Any:
             f"no Ray cluster lets us in at RAY_ADDRESS = {address!r}: start one with `ray start --head`, set its "
             "RAY_AUTH_TOKEN if it has one, or unset RAY_ADDRESS to compute on this machine"
         ) from e
+    if callable(stop) and threading.current_thread() is threading.main_thread():
+        signal.signal(
+            signal.SIGTERM, stop
+        )  # Ray puts its own there, and a command that is stopped would write no checkpoint
     return ray
 
 
