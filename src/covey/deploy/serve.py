@@ -38,7 +38,7 @@ def serve(folder: Path, address: str, out: Path, *, insecure: bool = False, quie
     if insecure:
         say("--insecure: no TLS, and Flower lets any node in; letters are still signed")
     say(f"starting Flower's SuperLink at {address}")
-    link = flower.Link(out / "flower", host, port, tls, node_keys(folder))
+    link = flower.Link(out / "flower", host, port, tls, node_keys(folder), say)
     try:
         return _serve(link, folder, party, agreed, out, say, quiet)
     finally:
@@ -152,5 +152,10 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _say(quiet: bool) -> Callable[[str], None]:
-    """Sentences for the party's owner: on stderr, where they stand above a live bar."""
-    return lambda text: None if quiet else print(text, file=sys.stderr, flush=True)
+    """Sentences for the party's owner: on stderr, where they stand above a live bar. Words of others may stand in them, so
+    what a terminal would obey is written out."""
+    return lambda text: None if quiet else print(_plain(text), file=sys.stderr, flush=True)
+
+
+def _plain(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

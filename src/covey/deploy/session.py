@@ -17,6 +17,8 @@ from covey.deploy.keys import Party
 from covey.deploy.letters import ANYONE, Hello, Mailbox
 from covey.errors import CoveyError
 
+HELLO_SECONDS = 30.0  # for the answer to a greeting
+GREET_SECONDS = 10.0  # between greetings of one node
 GONE_SECONDS = 10.0  # a party whose node Flower has not listed for so long is gone
 STRANGER = "a node"
 
@@ -64,7 +66,7 @@ class Session:
         self.refresh = refresh  # the party as its folder has it now, and its nodes' public keys: silos may be added
         self.run = ""  # which the coordinator sets when it begins one, or goes on
         self.at: dict[str, int] = {}  # role -> node that answered to it
-        self._greeted: dict[int, PendingLetter] = {}
+        self._greeted: dict[int, float] = {}  # node -> when
         self._hellos: dict[str, PendingLetter] = {}
         self._said: set[tuple[str, str]] = set()
 
@@ -78,17 +80,27 @@ class Session:
         present = self.mail.present()
         for role in [r for r, node in self.at.items() if node not in present]:
             self.say(f"{self.name(role)} is gone")
-            self._greeted.pop(self.at.pop(role), None)
-        for node in present - set(self._greeted):
-            data, number = self.mailbox.write(self.run, "hello", ANYONE, 0, None)
-            self._greeted[node] = PendingLetter(STRANGER, number, "hello", 0, node)
-            self._hellos[self.mail.send(node, data, 60.0)] = self._greeted[node]
+            del self.at[role]
+        self._greet(present - set(self.at.values()))
         for id, answer in self.mail.receive(list(self._hellos)):
             sent = self._hellos.pop(id)
             try:
                 self._welcome(sent, answer)
             except CoveyError as e:
                 self.refuse(sent.role, 0, str(e))
+
+    def _greet(self, nodes: set[int]) -> None:
+        """Once, and again where the greeting was lost or refused: its party may have been started anew since."""
+        self._hellos = {id: sent for id, sent in self._hellos.items() if sent.node in nodes}
+        self._greeted = {node: when for node, when in self._greeted.items() if node in nodes}
+        waiting = {sent.node for sent in self._hellos.values()}
+        for node in nodes - waiting:
+            if time.monotonic() - self._greeted.get(node, -GREET_SECONDS) >= GREET_SECONDS:
+                self._greeted[node] = time.monotonic()
+                data, number = self.mailbox.write(self.run, "hello", ANYONE, 0, None)
+                self._hellos[self.mail.send(node, data, HELLO_SECONDS)] = PendingLetter(
+                    STRANGER, number, "hello", 0, node
+                )
 
     def _welcome(self, sent: PendingLetter, data: bytes | None) -> None:
         sender, hello = self.open(sent, data)
@@ -99,7 +111,7 @@ class Session:
         if self.mail.authenticated and self.mail.nodes.get(self.name(sender)) != sent.node:
             raise CoveyError(f"{self.name(sender)} answers from a node that is not its own")
         if self.at.get(sender) != sent.node:
-            version = "" if hello.version == __version__ else f" (covey {hello.version}, here {__version__})"
+            version = "" if hello.version == __version__ else f" (covey {str(hello.version)[:40]}, here {__version__})"
             self.say(f"{self.name(sender)} is there{version}")
         self.at[sender] = sent.node
 
@@ -146,5 +158,5 @@ class Session:
             sent.missed = 0.0 if sent.node in present else sent.missed or time.monotonic()
             if sent.missed and time.monotonic() - sent.missed > GONE_SECONDS:
                 self.say(f"round {round}: {self.name(sent.role)} is gone")
-                self._greeted.pop(self.at.pop(sent.role, -1), None)
+                self.at.pop(sent.role, None)
                 del letters[id]

@@ -6,14 +6,13 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from covey import Experiment, run
+from covey import run
 from covey.cli.main import main
 from covey.deploy import keys
 from covey.messages import decode
@@ -21,19 +20,6 @@ from support.deployment import rehearsal, simulated
 from support.processes import Meter, Processes, command
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'covey[deploy]'")
-
-
-@pytest.fixture
-def deploy(tmp_path: Path) -> Iterator[Callable[..., Processes]]:
-    made: list[Processes] = []
-
-    def start(experiment: Experiment, silos: int = 3) -> Processes:
-        made.append(Processes(tmp_path, experiment, silos))
-        return made[-1]
-
-    yield start
-    for processes in made:
-        processes.close()
 
 
 def test_mingledpie_over_flower(deploy: Any, tmp_path: Path) -> None:

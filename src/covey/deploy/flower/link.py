@@ -1,174 +1,153 @@
-"""The coordinator's end of the line."""
+"""The coordinator's end of the line: a door to the network, a SuperLink behind it, and what to do when either fails.
+
+Nothing that arrives, and nothing that happens to Flower, ends the coordinator. A SuperLink that ended, hangs, has forgotten our
+run (after a pause of this machine) or one of our silos (Flower never takes a key back that was once struck off) is started
+again: silos find the same address, and letters that were on their way are written anew by whoever waits for their answers.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import shutil
+import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from covey.deploy.flower.payload import content, record
-from covey.deploy.flower.process import RETRY_SECONDS, Process, Tls, free_or_refuse, last_words, quiet
+from covey.deploy.flower.process import DoorProcess, Tls, listening, quiet
+from covey.deploy.flower.superlink import SuperLink
 from covey.errors import CoveyError
 
-BUNDLE = """\
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
+T = TypeVar("T")
+LOOK_SECONDS = 5.0  # between looks into Flower's books
+FAILURES = 5  # calls in succession that a SuperLink may fail
+STARTS = 5  # of a SuperLink in succession, before we give up
 
-[project]
-name = "covey-run"
-version = "1.0.0"
-description = "Holds no code: every party runs its own installed covey."
-license = "Apache-2.0"
-dependencies = []
 
-[tool.hatch.build.targets.wheel]
-packages = ["."]
-
-[tool.flwr.app]
-publisher = "covey"
-
-[tool.flwr.app.components]
-serverapp = "nothing:app"
-clientapp = "nothing:app"
-"""
+class GivenUp(CoveyError):
+    """Flower cannot be started on this machine any more."""
 
 
 class Link:
-    """The coordinator's end: a SuperLink of its own, its nodes, and the messages to and from them."""
+    """Nodes, and the messages to and from them. Only the constructor raises, and `CoveyError` where no start succeeds."""
 
-    def __init__(self, home: Path, host: str, port: int, tls: Tls | None, nodes: dict[str, bytes]) -> None:
+    def __init__(
+        self,
+        home: Path,
+        host: str,
+        port: int,
+        tls: Tls | None,
+        nodes: dict[str, bytes],
+        say: Callable[[str], None] = print,
+    ) -> None:
         quiet()
-        free_or_refuse(host, port)
-        command = ["flower-superlink", "--host", host, "--port", str(port), "--disable-runtime-dependency-installation"]
-        if tls is None:
-            command += ["--insecure"]
-        else:
-            command += ["--ssl-ca-certfile", str(tls.ca), "--ssl-certfile", str(tls.certificate)]
-            command += ["--ssl-keyfile", str(tls.key), "--enable-supernode-auth"]
-        self.process = Process.start(command, home, port, tls.ca if tls else None)
-        self.authenticated = tls is not None
-        self.home = home
+        self.home, self.say, self.authenticated = home, say, tls is not None
         self.nodes: dict[str, int] = {}  # name -> Flower's node id
-        self._heartbeat: Any = None
-        self._grid: Any = None
+        self._keys = dict(nodes) if self.authenticated else {}
+        self._posted: set[str] = set()  # messages that this SuperLink holds
+        self._looked, self._failures, self._tls = 0.0, 0, tls
+        self._listener = listening(host, port)
+        self._door: DoorProcess | None = None
+        self._superlink: SuperLink | None = None
         try:
-            self._control = self._connected()
-            for name, public in nodes.items():
-                self.admit(name, public)
-            self._begin_run()
+            self._begin()
+            self._open()
         except BaseException:
-            self.process.stop()
+            self.close()
             raise
 
     def admit(self, name: str, public: bytes) -> None:
-        """Registers a node's public key: from now on Flower lets it in, under a number that only this key gets."""
-        from flwr.proto.control_pb2 import RegisterNodeRequest
-
+        """From now on this key passes the door, under a node number that only it gets."""
         if self.authenticated and name not in self.nodes:
-            self.nodes[name] = self._control.RegisterNode(RegisterNodeRequest(public_key=public, name=name)).node_id
+            self._keys[name] = public
+            number = self._attempt(lambda superlink: superlink.register(name, public), None)
+            if number is not None:
+                self.nodes[name] = number
+                self._open()
 
     def present(self) -> set[int]:
-        """Node ids that Flower believes to be there; one that was killed stays for up to a minute."""
-        return {int(n) for n in self._grid.get_node_ids()}
+        """Nodes of ours that Flower believes to be there; one that was killed stays for up to a minute."""
+        if self.authenticated and time.monotonic() - self._looked > LOOK_SECONDS:
+            self._looked = time.monotonic()
+            registered = self._attempt(SuperLink.registered, None)
+            struck = [] if registered is None else [n for n, i in self.nodes.items() if i not in registered]
+            if struck:
+                self._renew(f"it has struck off {', '.join(sorted(struck))}")
+        nobody: set[int] = set()
+        online = self._attempt(SuperLink.online, nobody)
+        return online & set(self.nodes.values()) if self.authenticated else online
 
     def send(self, node: int, data: bytes, seconds: float) -> str:
-        """Posts bytes to a node; the id by which its reply is found."""
-        from flwr.app import Message
-
-        (sent,) = self._grid.push_messages([Message(record(data), node, "query", ttl=seconds)])
-        return str(sent)
+        """Posts bytes to a node; the id by which its reply is found. What could not be posted is never answered."""
+        id = self._attempt(lambda superlink: superlink.push(node, data, seconds), "")
+        if id:
+            self._posted.add(id)
+        return id or f"lost-{secrets.token_hex(8)}"
 
     def receive(self, ids: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
         """The replies that have come for these messages: (id of the message, bytes, or None where a node failed)."""
-        for message in self._grid.pull_messages(list(ids)):
-            yield message.metadata.reply_to_message_id, content(message)
+        wanted = [id for id in ids if id in self._posted]
+        if wanted:
+            nothing: list[tuple[str, bytes | None]] = []
+            for id, data in self._attempt(lambda superlink: list(superlink.replies(wanted)), nothing):
+                self._posted.discard(id)
+                yield id, data
 
     def close(self) -> None:
-        if self._heartbeat is not None:
-            self._heartbeat.stop()
-        if self._grid is not None:
-            self._finish()
-            self._grid.close()
-        self._control.close()
-        self.process.stop()
+        if self._door is not None:
+            self._door.stop()
+        self._listener.close()
+        if self._superlink is not None:
+            self._superlink.close()
 
-    def _connected(self) -> Any:
-        import httpx
-        from flwr.proto.control_pb2 import ListNodesRequest
-        from flwr.supercore.control import ControlHttpClient
-        from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+    def _attempt(self, call: Callable[[SuperLink], T], otherwise: T) -> T:
+        """What Flower answers; `otherwise` where it fails, which starts it again if it has to be."""
+        try:
+            if self._door is None or not self._door.alive():
+                self._open()
+            if self._superlink is None or self._superlink.lost.is_set():
+                self._renew("it has forgotten the run")
+            assert self._superlink is not None
+            self._superlink.process.alive()
+            answer = call(self._superlink)
+            self._failures = 0
+            return answer
+        except GivenUp:
+            raise
+        except CoveyError as e:
+            self._renew(str(e))
+        except Exception as e:  # whatever Flower's client raises: it is Flower's state that is wrong, not ours
+            self._failures += 1
+            status = getattr(getattr(e, "response", None), "status_code", None)
+            what = f"{type(e).__name__}{'' if status is None else f' {status}'}"
+            if status is None or status in (401, 403) or self._failures >= FAILURES:
+                self._renew(what)
+            else:
+                self.say(f"Flower's SuperLink failed a call: {what}")
+        return otherwise
 
-        client = ControlHttpClient.from_server_address(
-            server_address=self.process.address,
-            insecure=self.process.insecure,
-            root_certificates=self.process.ca,
-            interceptors=[RuntimeVersionHttpInterceptor(component_name="covey")],
-        )
-        until = time.monotonic() + 60
-        while True:
-            self.process.alive()
+    def _renew(self, why: str) -> None:
+        self.say(f"starting Flower's SuperLink again: {ascii(why)[1:-1]}")
+        if self._superlink is not None:
+            self._superlink.close()
+        for attempt in range(1, STARTS + 1):
             try:
-                client.ListNodes(ListNodesRequest())
-                return client
-            except httpx.HTTPError as e:
-                if time.monotonic() > until:
-                    raise CoveyError(f"the SuperLink does not answer ({e}): {last_words(self.process.log)}") from e
-                time.sleep(RETRY_SECONDS)
+                self._begin()
+                break
+            except Exception as e:
+                if attempt == STARTS:
+                    raise GivenUp(f"Flower's SuperLink failed to start {STARTS} times: {e}; start again") from e
+                time.sleep(attempt)
+        self._open()
 
-    def _begin_run(self) -> None:
-        """A run in Flower's books, and us as the one who executes its server side."""
-        from flwr.cli.build import build_fab_from_disk
-        from flwr.common.serde import fab_to_proto, run_from_proto
-        from flwr.proto.control_pb2 import StartRunRequest
-        from flwr.proto.runtime_pb2 import PullTaskInputRequest
-        from flwr.supercore.fab import Fab
-        from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
-        from flwr.supercore.task_identity import TaskIdentity
-        from flwr.superlink.grid import HttpGrid
+    def _begin(self) -> None:
+        self._superlink, self._posted, self._failures = None, set(), 0
+        self._looked = time.monotonic()
+        self._superlink = SuperLink(self.home)
+        self.nodes = {name: self._superlink.register(name, public) for name, public in self._keys.items()}
 
-        folder = self.home / "bundle"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        (folder / "pyproject.toml").write_text(BUNDLE)
-        (folder / "nothing.py").write_text('"""No code travels."""\n\napp = None\n')
-        packed = build_fab_from_disk(folder)
-        bundle = Fab(hashlib.sha256(packed).hexdigest(), packed, {})
-        self._control.StartRun(StartRunRequest(fab=fab_to_proto(bundle)))
-        token = _first(self.process.tasks("flwr-serverapp"), 60)
-        if token is None:
-            raise CoveyError(f"Flower gave its run to nobody: {last_words(self.process.log)}")
-        self._grid = HttpGrid(
-            runtime_api_address=self.process.address,
-            insecure=self.process.insecure,
-            root_certificates=self.process.ca,
-            token=token,
-        )
-        task = self._grid._runtime_client.PullTaskInput(PullTaskInputRequest())
-        TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
-        TaskIdentity.node_id = task.context.node_id
-        self._grid.set_run(run_from_proto(task.run))
-        self._heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(self._grid._runtime_client))
-        self._heartbeat.start()
-
-    def _finish(self) -> None:
-        import httpx
-        from flwr.common.constant import SubStatus
-        from flwr.proto.runtime_pb2 import PushTaskOutputRequest
-
-        self._grid._retry_invoker.max_tries = 1
-        with contextlib.suppress(httpx.HTTPError, Exception):
-            self._grid._runtime_client.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.COMPLETED, details=""))
-
-
-def _first(tokens: Iterator[str | None], seconds: float) -> str | None:
-    until = time.monotonic() + seconds
-    for token in tokens:
-        if token is not None or time.monotonic() > until:
-            return token
-        time.sleep(RETRY_SECONDS)
-    return None
+    def _open(self) -> None:
+        """The door, as open as it should be now."""
+        if self._door is None or not self._door.alive():
+            self._door = DoorProcess.start(self._listener, self._tls, self.home)
+        keys = sorted(self._keys.values()) if self.authenticated else None
+        self._door.tell(self._superlink.port if self._superlink else 0, keys)

@@ -28,7 +28,7 @@ def answer_calls(
     announced = False
     while not ended():
         try:
-            _answer_calls(home, superlink, tls, handle, ended)
+            _answer_calls(home, superlink, tls, handle, ended, say)
         except FlowerEnded as e:
             if not announced:
                 say(f"no connection to {superlink} yet, trying again: {e}")
@@ -37,7 +37,12 @@ def answer_calls(
 
 
 def _answer_calls(
-    home: Path, superlink: str, tls: Tls | None, handle: Callable[[bytes], bytes], ended: Callable[[], bool]
+    home: Path,
+    superlink: str,
+    tls: Tls | None,
+    handle: Callable[[bytes], bytes],
+    ended: Callable[[], bool],
+    say: Callable[[str], None],
 ) -> None:
     port = free_port()
     command = ["flower-supernode", "--superlink", superlink, "--host", "127.0.0.1", "--port", str(port)]
@@ -45,11 +50,14 @@ def _answer_calls(
         command += ["--insecure"]
     else:
         command += ["--root-certificates", str(tls.ca), "--auth-supernode-private-key", str(tls.node_key)]
-    process = Process.start(command, home, port, None)
+    process = Process.start(command, home, port)
     try:
         for token in process.tasks("flwr-clientapp"):
             if token is not None:
-                _answer(process, token, handle)
+                try:
+                    _answer(process, token, handle)
+                except Exception as e:  # Flower's, not `handle`'s: whoever asked will ask again
+                    say(f"an answer was lost on its way: {type(e).__name__}")
             elif ended():
                 return
             else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import re
 import secrets
@@ -19,6 +20,7 @@ from typing import Any
 from covey.errors import CoveyError
 
 RETRY_SECONDS = 0.2
+PATIENCE_SECONDS = 20.0
 
 
 class FlowerEnded(CoveyError):
@@ -69,13 +71,11 @@ class Process:
 
     popen: subprocess.Popen[bytes]
     log: Path
-    address: str  # of its Runtime API
-    insecure: bool
-    ca: bytes | None
+    address: str  # of its Runtime API, on loopback and without TLS
     secret: bytes = field(repr=False)
 
     @classmethod
-    def start(cls, command: list[str], home: Path, port: int, runtime_tls: Path | None) -> Process:
+    def start(cls, command: list[str], home: Path, port: int) -> Process:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         secret, file = secrets.token_bytes(32), home / "runtime.secret"
         with contextlib.suppress(FileNotFoundError):
@@ -94,20 +94,18 @@ class Process:
                 start_new_session=True,
                 preexec_fn=_die_with_parent if sys.platform == "linux" else None,
             )
-        ca = runtime_tls.read_bytes() if runtime_tls else None
-        return cls(popen, log, f"127.0.0.1:{port}", runtime_tls is None, ca, secret)
+        return cls(popen, log, f"127.0.0.1:{port}", secret)
 
     def client(self, interceptors: Iterable[Any], patient: bool = True) -> Any:
         from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-        from flwr.supercore.retry import make_simple_http_retry_invoker
         from flwr.supercore.runtime import RuntimeHttpClient
 
         return RuntimeHttpClient.from_server_address(
             server_address=self.address,
-            insecure=self.insecure,
-            root_certificates=self.ca,
+            insecure=True,
+            root_certificates=None,
             interceptors=[RuntimeVersionHttpInterceptor(component_name="covey"), *interceptors],
-            retry_invoker=make_simple_http_retry_invoker() if patient else None,
+            retry_invoker=self.patience() if patient else None,
         )
 
     def tasks(self, kind: str) -> Iterator[str | None]:
@@ -132,6 +130,21 @@ class Process:
         finally:
             client.close()
 
+    def patience(self) -> Any:
+        """How calls to it are tried again. Flower's own patience has no end where a connection is refused, and sends *us* SIGINT
+        where a token is not known any more.
+        """
+        import httpx
+        from flwr.supercore.retry import RetryInvoker, exponential
+
+        return RetryInvoker(
+            lambda: exponential(max_delay=2),
+            httpx.TransportError,
+            max_tries=None,
+            max_time=PATIENCE_SECONDS,
+            should_giveup=lambda error: self.popen.poll() is not None,
+        )
+
     def alive(self) -> None:
         if self.popen.poll() is not None:
             raise FlowerEnded(f"Flower's process ended (exit {self.popen.returncode}): {last_words(self.log)}")
@@ -148,6 +161,51 @@ class Process:
                 self.popen.wait(timeout=5)
 
 
+@dataclass
+class DoorProcess:
+    """`door.py`, which listens to the network for the SuperLink."""
+
+    popen: subprocess.Popen[bytes]
+
+    @classmethod
+    def start(cls, listener: socket.socket, tls: Tls | None, home: Path) -> DoorProcess:
+        command = [sys.executable, "-I", str(Path(__file__).with_name("door.py")), "--listener", str(listener.fileno())]
+        if tls is not None:
+            command += ["--certificate", str(tls.certificate), "--key", str(tls.key)]
+        with (home / "door.log").open("ab") as out:
+            return cls(
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=out,
+                    stderr=out,
+                    pass_fds=[listener.fileno()],
+                    start_new_session=True,
+                )
+            )
+
+    def alive(self) -> bool:
+        return self.popen.poll() is None
+
+    def tell(self, superlink: int, keys: list[bytes] | None) -> None:
+        """Where the SuperLink is, and who may pass; None: everybody."""
+        assert self.popen.stdin is not None
+        words = {"superlink": superlink, "keys": None if keys is None else [k.decode() for k in keys]}
+        with contextlib.suppress(BrokenPipeError):  # it has just ended; the next call starts another
+            self.popen.stdin.write(json.dumps(words).encode() + b"\n")
+            self.popen.stdin.flush()
+
+    def stop(self) -> None:
+        assert self.popen.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.popen.stdin.close()
+        try:
+            self.popen.wait(timeout=3)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait(timeout=3)
+
+
 def _die_with_parent() -> None:
     """Linux sends this process SIGTERM when the one that started it is gone, however that ended: an orphaned SuperNode would
     keep its silo's place at the SuperLink, where the silo, started again, is then refused.
@@ -161,11 +219,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def free_or_refuse(host: str, port: int) -> None:
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens there, IPv4 before IPv6 where a name has both; refuses with what is wrong."""
     try:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
+        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, place = min(places, key=lambda found: found[0] != socket.AF_INET)
+        return socket.create_server(place, family=family, backlog=512)
     except OSError as e:
         raise CoveyError(
             f"{host}:{port} cannot be used ({e.strerror}): stop what listens there or choose another --address"

@@ -1,0 +1,375 @@
+"""The coordinator's door: all that listens to the network. Nobody passes without a silo's key.
+
+Flower's SuperLink serves silos (Fleet), the federation's owner (Control) and the run (Runtime) on one port, and asks only silos
+for a signature. So it listens on loopback, and this program stands before it. It ends TLS and lets a request through if
+
+* it is one of the calls that a running SuperNode makes, written in the strictest HTTP/1.1, and not longer than Flower's chunks;
+* it is signed by a node key that the coordinator has admitted (Flower checks afterwards that the time that was signed is now, and
+  that the node's number is this key's).
+
+Everything else is answered with a status and a closed connection before any byte of it reaches Flower. Bodies are streamed.
+Memory is bounded: so many connections that have shown no key yet (the oldest of the busiest address makes room for the next),
+so many per key, so many bytes of each, and a time for every step. What a stranger can still do is to keep this process busy:
+a flood of handshakes from many addresses delays silos; it does not end the run.
+
+A program of its own, of the standard library and `cryptography`, so that no flood takes time from the coordinator's process or
+from Flower's. It is told over stdin, in lines of JSON, where the SuperLink is and who is admitted, and ends with its stdin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import contextlib
+import json
+import re
+import socket
+import ssl
+import sys
+import time
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+CALLS = frozenset(
+    f"/v1/fleet/{call}"
+    for call in (
+        "activate-node",
+        "deactivate-node",
+        "send-node-heartbeat",
+        "pull-messages",
+        "push-messages",
+        "get-run",
+        "get-fab",
+        "push-object",
+        "pull-object",
+        "confirm-message-received",
+    )
+)
+UNAUTHENTICATED_CALLS = frozenset({"/v1/fleet/register-node", "/v1/fleet/unregister-node"})  # of `--insecure` only
+
+BODY_BYTES = 16 << 20  # Flower cuts messages into objects of 5 MB
+HEAD_BYTES = 16 << 10
+CHUNK_BYTES = 256 << 10
+NAMELESS = 128  # connections that have shown no key; each costs up to half a megabyte
+PER_KEY = 8  # connections; a SuperNode needs three
+PER_SECOND, BURST = 100.0, 400.0  # requests of one key
+HEAD_SECONDS = 10.0  # for TLS and the first request's head
+IDLE_SECONDS = 75.0  # between requests of one silo
+STALL_SECONDS = 60.0  # without a byte
+AWAY_SECONDS = 25.0  # for Flower to be started again; a SuperNode waits 30 s for an answer
+ANSWER_SECONDS = 120.0  # for Flower to begin its answer
+
+REASONS = {
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    408: "Request Timeout",
+    411: "Length Required",
+    413: "Content Too Large",
+    429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+PASSED_ON = frozenset({b"content-type", b"content-length", b"accept", b"user-agent"})  # and all of Flower's own
+HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\x20-\x7e\t]*)")
+LENGTH = re.compile(rb"[0-9]{1,10}")
+
+
+class Refusal(Exception):
+    """A request that does not pass; its status says why."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Request:
+    path: str
+    headers: dict[bytes, bytes]
+    length: int
+
+    @classmethod
+    def read(cls, head: bytes) -> Request:
+        """One way to write a request and no other, so that Flower cannot understand another one than we did."""
+        first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+        words = first.split(b" ")
+        if len(words) != 3 or words[2] != b"HTTP/1.1" or not words[1].isascii():
+            raise Refusal(400)
+        if words[0] != b"POST":
+            raise Refusal(403)
+        headers: dict[bytes, bytes] = {}
+        for line in lines:
+            match = HEADER.fullmatch(line)
+            if match is None or match[1].lower() in headers:
+                raise Refusal(400)
+            headers[match[1].lower()] = match[2].strip()
+        if b"transfer-encoding" in headers or b"expect" in headers or b"upgrade" in headers:
+            raise Refusal(411)
+        if not LENGTH.fullmatch(headers.get(b"content-length", b"")):
+            raise Refusal(411)
+        return cls(words[1].decode(), headers, int(headers[b"content-length"]))
+
+    def rewritten(self) -> bytes:
+        """As Flower gets it: HTTP/1.0, so that one connection is one answer."""
+        kept = [b"%b: %b" % (n, v) for n, v in self.headers.items() if n in PASSED_ON or n.startswith(b"flwr-")]
+        return b"\r\n".join([b"POST %b HTTP/1.0" % self.path.encode(), *kept, b"", b""])
+
+
+@dataclass
+class Guests:
+    """Who is admitted, and what they have used up. `keys` is None where nobody is asked for one (`--insecure`)."""
+
+    keys: dict[bytes, ec.EllipticCurvePublicKey] | None = field(default_factory=dict)
+    superlink: int = 0  # its port on loopback
+    here: Counter[bytes] = field(default_factory=Counter)  # connections of each key
+    spent: dict[bytes, tuple[float, float]] = field(default_factory=dict)  # key -> (requests, when)
+
+    def learn(self, line: bytes) -> None:
+        word = json.loads(line)
+        self.superlink = int(word["superlink"])
+        if word["keys"] is None:
+            self.keys = None
+            return
+        self.keys = {}
+        for text in word["keys"]:
+            key = load_pem_public_key(text.encode())
+            if isinstance(key, ec.EllipticCurvePublicKey):
+                self.keys[text.encode()] = key
+
+    def authenticated(self, request: Request) -> bytes:
+        """The key that signed the request's time; without keys, what the request says."""
+        if request.path not in CALLS and not (self.keys is None and request.path in UNAUTHENTICATED_CALLS):
+            raise Refusal(403)
+        if request.length > BODY_BYTES:
+            raise Refusal(413)
+        try:
+            public = base64.b64decode(request.headers[b"flwr-public-key"], validate=True)
+            if self.keys is not None:
+                signature = base64.b64decode(request.headers[b"flwr-signature"], validate=True)
+                self.keys[public].verify(signature, request.headers[b"flwr-timestamp"], ec.ECDSA(hashes.SHA256()))
+        except (KeyError, ValueError, InvalidSignature):
+            raise Refusal(401) from None
+        return public
+
+    def delay(self, key: bytes) -> float:
+        """Seconds that a key's next request has to wait."""
+        now = time.monotonic()
+        requests, last = self.spent.get(key, (0.0, now))
+        requests = max(0.0, requests - PER_SECOND * (now - last)) + 1
+        if self.keys is not None:  # else keys are whatever anybody writes: nothing may be kept of them
+            self.spent[key] = (requests, now)
+        return max(0.0, (requests - BURST) / PER_SECOND)
+
+
+class Door:
+    """See the module's docstring."""
+
+    def __init__(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+        self.listener, self.tls, self.guests = listener, tls, Guests()
+        self.nameless: OrderedDict[asyncio.Task[None], str] = OrderedDict()  # by age; and their addresses
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._said = 0.0
+        self._unsaid = 0
+
+    async def stand(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(self.listener)
+            except OSError as e:  # out of handles, or a connection that was gone before we came
+                self.say(f"cannot accept: {e}")
+                await asyncio.sleep(0.05)
+                continue
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            task = loop.create_task(self._meet(connection, str(address[0])))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            self.nameless[task] = str(address[0])
+            if len(self.nameless) > NAMELESS:
+                self._make_room()
+
+    def _make_room(self) -> None:
+        busiest = Counter(self.nameless.values()).most_common(1)[0][0]
+        oldest = next(task for task, address in self.nameless.items() if address == busiest)
+        del self.nameless[oldest]
+        oldest.cancel()
+        self.say(f"full: dropped a connection of {busiest} that had shown no key")
+
+    async def _meet(self, connection: socket.socket, address: str) -> None:
+        """One connection, from its handshake to its end. Whatever goes wrong ends it, and nothing else."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        reader = asyncio.StreamReader(limit=HEAD_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport: asyncio.BaseTransport | None = None
+        key: bytes | None = None
+        try:
+            async with asyncio.timeout(HEAD_SECONDS):
+                seconds = HEAD_SECONDS if self.tls else None
+                transport, _ = await loop.connect_accepted_socket(
+                    lambda: protocol, connection, ssl=self.tls, ssl_handshake_timeout=seconds
+                )
+            writer = asyncio.StreamWriter(transport, protocol, reader, loop)  # type: ignore[arg-type]
+            try:
+                request = await _request(reader, HEAD_SECONDS)
+                while request is not None:
+                    name = self.guests.authenticated(request)
+                    if key is None:
+                        if self.guests.here[name] >= PER_KEY:
+                            raise Refusal(429)
+                        key = name
+                        self.guests.here[key] += 1
+                        self.nameless.pop(task, None)
+                    elif name != key:
+                        raise Refusal(401)
+                    await asyncio.sleep(self.guests.delay(key))
+                    if not await self._pass(request, reader, writer):
+                        break
+                    request = await _request(reader, IDLE_SECONDS)
+            except Refusal as e:
+                self.say(f"refused {address}: {e.status} {REASONS[e.status]}")
+                await _answer(writer, e.status)
+        except (OSError, TimeoutError, EOFError, ValueError, asyncio.CancelledError) as e:
+            if key is not None:
+                self.say(f"lost a silo's connection from {address}: {type(e).__name__}")
+        finally:
+            self.nameless.pop(task, None)
+            if key is not None:
+                self.guests.here -= Counter([key])  # drops what is zero
+            if transport is None:
+                connection.close()
+            else:
+                _end(transport)
+
+    async def _pass(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """The request to Flower and its answer back; whether the connection can take another."""
+        inner = await self._superlink()
+        try:
+            inner[1].write(request.rewritten())
+            await _stream(reader, inner[1], request.length)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                head = await inner[0].readuntil(b"\r\n\r\n")
+            lines = [n for n in head[:-4].split(b"\r\n") if not n.lower().startswith((b"connection:", b"keep-alive:"))]
+            lengths = [n.split(b":")[1].strip() for n in lines if n.lower().startswith(b"content-length:")]
+            lines.append(b"connection: keep-alive" if lengths else b"connection: close")
+            writer.write(b"\r\n".join([*lines, b"", b""]))
+            await _stream(inner[0], writer, int(lengths[0]) if lengths else None)
+            return bool(lengths)
+        finally:
+            inner[1].transport.abort()
+
+    async def _superlink(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection to Flower. While it is being started again, silos wait here: told that it is away, a SuperNode would
+        come back only after a third of a minute.
+        """
+        until = time.monotonic() + AWAY_SECONDS
+        while True:
+            try:
+                return await asyncio.open_connection("127.0.0.1", self.guests.superlink, limit=HEAD_BYTES)
+            except OSError:
+                if time.monotonic() > until:
+                    raise Refusal(503) from None
+            await asyncio.sleep(0.2)
+
+    def say(self, text: str) -> None:
+        """One line a second at most: a flood must not fill the disk."""
+        now = time.monotonic()
+        if now - self._said < 1.0:
+            self._unsaid += 1
+            return
+        more = f" (and {self._unsaid} more)" if self._unsaid else ""
+        print(f"{time.strftime('%F %T')} {ascii(text)[1:-1]}{more}", flush=True)
+        self._said, self._unsaid = now, 0
+
+
+async def _request(reader: asyncio.StreamReader, seconds: float) -> Request | None:
+    """The next request's head, or None where the other side has hung up."""
+    try:
+        async with asyncio.timeout(seconds):
+            return Request.read(await reader.readuntil(b"\r\n\r\n"))
+    except asyncio.LimitOverrunError:
+        raise Refusal(431) from None
+    except asyncio.IncompleteReadError as e:
+        if e.partial:
+            raise Refusal(400) from None
+        return None
+    except TimeoutError:
+        raise Refusal(408) from None
+
+
+async def _stream(source: asyncio.StreamReader, sink: asyncio.StreamWriter, length: int | None) -> None:
+    """So many bytes, or all until the end, never more than a few chunks of them in memory."""
+    while length is None or length > 0:
+        async with asyncio.timeout(STALL_SECONDS):
+            data = await source.read(CHUNK_BYTES if length is None else min(length, CHUNK_BYTES))
+        if not data:
+            if length is None:
+                break
+            raise EOFError
+        length = None if length is None else length - len(data)
+        sink.write(data)
+        async with asyncio.timeout(STALL_SECONDS):
+            await sink.drain()
+    async with asyncio.timeout(STALL_SECONDS):
+        await sink.drain()
+
+
+async def _answer(writer: asyncio.StreamWriter, status: int) -> None:
+    head = f"HTTP/1.1 {status} {REASONS[status]}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    writer.write(head.encode())
+    async with asyncio.timeout(HEAD_SECONDS):
+        await writer.drain()
+    with contextlib.suppress(OSError, NotImplementedError):  # what is still being sent to us must not eat the answer
+        if writer.can_write_eof():
+            writer.write_eof()
+
+
+def _end(transport: asyncio.BaseTransport) -> None:
+    """Closes politely, and for good after a moment: a peer that does not read must not hold us."""
+    transport.close()
+    if isinstance(transport, asyncio.WriteTransport):
+        asyncio.get_running_loop().call_later(5.0, transport.abort)
+
+
+async def _listen_to_the_coordinator(guests: Guests) -> None:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=64 << 20)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        guests.learn(line)
+
+
+async def _main(listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+    door = Door(listener, tls)
+    standing = asyncio.create_task(door.stand())
+    await _listen_to_the_coordinator(door.guests)
+    standing.cancel()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="covey's door before Flower's SuperLink")
+    parser.add_argument("--listener", type=int, required=True, help="a listening socket's file descriptor")
+    parser.add_argument("--certificate", default="", help="without one there is no TLS")
+    parser.add_argument("--key", default="")
+    words = parser.parse_args()
+    tls: Any = None
+    if words.certificate:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.minimum_version = ssl.TLSVersion.TLSv1_2
+        tls.load_cert_chain(words.certificate, words.key)
+    listener = socket.socket(fileno=words.listener)
+    listener.setblocking(False)
+    asyncio.run(_main(listener, tls))
+
+
+if __name__ == "__main__":
+    main()

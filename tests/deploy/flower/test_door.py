@@ -1,0 +1,189 @@
+"""What somebody without a key can do at the coordinator's port."""
+
+from __future__ import annotations
+
+import random
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey.deploy.keys import node_keys
+from support.deployment import rehearsal
+from support.doors import Silo, StandingDoor, standing_door, status_of
+
+PULL = "/v1/fleet/pull-messages"
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandingDoor]:
+    with standing_door(tmp_path_factory.mktemp("door")) as standing:
+        yield standing
+
+
+@pytest.fixture(autouse=True)
+def nothing_passed(request: pytest.FixtureRequest) -> None:
+    if "door" in request.fixturenames:
+        request.getfixturevalue("door").inner.calls.clear()
+
+
+def test_a_silo_passes(door: StandingDoor) -> None:
+    """Several requests of one connection; large bodies are streamed; only known headers go on."""
+    body = random.Random(0).randbytes(16 << 20)
+    with door.dial() as line:
+        for content in (b"", b"some bytes", body):
+            line.sendall(door.silo.request(body=content, **{"x-other": "1", "connection": "keep-alive"}))
+            answer = bytearray()
+            while not answer.endswith(content) or b"\r\n\r\n" not in answer:
+                answer += line.recv(1 << 20)
+            assert answer.startswith((b"HTTP/1.1 200", b"HTTP/1.0 200"))
+            assert answer.partition(b"\r\n\r\n")[2] == content
+    assert [(path, size) for path, _, size in door.inner.calls] == [(PULL, 0), (PULL, 10), (PULL, 16 << 20)]
+    names = {name.lower() for _, headers, _ in door.inner.calls for name in headers}
+    assert names == {"content-length", "flwr-public-key", "flwr-timestamp", "flwr-signature"}
+
+
+def refused() -> dict[str, tuple[int, Any]]:
+    """What is wrong -> (status, the request of a silo)."""
+    return {
+        "control": (403, lambda silo: silo.request("/v1/control/list-nodes")),
+        "runtime": (403, lambda silo: silo.request("/v1/runtime/get-nodes")),
+        "registering": (403, lambda silo: silo.request("/v1/fleet/register-node")),
+        "unregistering": (403, lambda silo: silo.request("/v1/fleet/unregister-node")),
+        "another path's dots": (403, lambda silo: silo.request("/v1/fleet/../control/list-nodes")),
+        "a query": (403, lambda silo: silo.request(f"{PULL}?x=/v1/control")),
+        "a host in the path": (403, lambda silo: silo.request(f"http://localhost{PULL}")),
+        "an escaped path": (403, lambda silo: silo.request("/v1/fleet/pull%2Dmessages")),
+        "GET": (403, lambda silo: silo.request().replace(b"POST", b"GET", 1)),
+        "an older HTTP": (400, lambda silo: silo.request().replace(b"HTTP/1.1", b"HTTP/1.0", 1)),
+        "HTTP/2": (400, lambda silo: b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+        "no key": (401, lambda silo: b"POST %b HTTP/1.1\r\ncontent-length: 0\r\n\r\n" % PULL.encode()),
+        "another's key": (401, lambda silo: Silo().request()),
+        "another's signature": (
+            401,
+            lambda silo: silo.request(**{"flwr-signature": Silo().headers()["flwr-signature"]}),
+        ),
+        "another's time": (401, lambda silo: silo.request(**{"flwr-timestamp": "2027-01-01T00:00:00+00:00"})),
+        "a key that is no key": (401, lambda silo: silo.request(**{"flwr-public-key": "AAAA"})),
+        "no base64": (401, lambda silo: silo.request(**{"flwr-public-key": "%%%"})),
+        "no length": (411, lambda silo: silo.request().replace(b"content-length", b"content-weight", 1)),
+        "a negative length": (411, lambda silo: silo.request().replace(b"length: 0", b"length: -1", 1)),
+        "a signed length": (411, lambda silo: silo.request().replace(b"length: 0", b"length: +5", 1)),
+        "two lengths": (400, lambda silo: silo.request().replace(b"\r\n", b"\r\ncontent-length: 5\r\n", 1)),
+        "chunks": (411, lambda silo: silo.request(**{"transfer-encoding": "chunked"})),
+        "an upgrade": (411, lambda silo: silo.request(upgrade="websocket")),
+        "a folded header": (400, lambda silo: silo.request(**{"x-a": "b\r\n c"})),
+        "a lone line feed": (400, lambda silo: silo.request(**{"x-a": "b\nx-c: d"})),
+        "a space before the colon": (400, lambda silo: silo.request(**{"x-a ": "b"})),
+        "a zero byte": (400, lambda silo: silo.request(**{"x-a": "b\0"})),
+        "a long body": (413, lambda silo: silo.request().replace(b"length: 0", b"length: 9999999999", 1)),
+        "long headers": (431, lambda silo: silo.request(**{"x-a": "b" * 40_000})),
+    }
+
+
+@pytest.mark.parametrize("what", refused())
+def test_what_does_not_pass(door: StandingDoor, what: str) -> None:
+    status, request = refused()[what]
+    assert door.status(request(door.silo)) == status
+    assert door.inner.calls == []
+    assert door.status(door.silo.request()) == 200
+
+
+def test_garbage(door: StandingDoor) -> None:
+    """Inside TLS and instead of it: an answer or a closed line, and nothing reaches Flower."""
+    draw = random.Random(1)
+    for n in range(200):
+        noise = draw.randbytes(draw.randrange(1, 3000)) + b"\r\n\r\n" * (n % 2)
+        if n % 4 == 0:
+            with socket.create_connection(("127.0.0.1", door.port), timeout=20) as plain:
+                plain.sendall(noise)
+        elif n % 4 == 1:  # a request that decays
+            request = bytearray(door.silo.request())
+            request[draw.randrange(len(request) - 4)] = draw.choice(b"\r\n\0 :\x1b\xff")
+            assert door.status(bytes(request)) in (200, 400, 401, 403, 411)
+        else:
+            assert door.status(noise + b"\r\n\r\n") in (0, 400, 431)
+    assert all(path == PULL and size == 0 for path, _, size in door.inner.calls)
+    assert door.status(door.silo.request()) == 200 and door.process.alive()
+    assert "\x1b" not in (door.folder / "door.log").read_text()
+
+
+def test_a_key_that_is_taken_back(door: StandingDoor) -> None:
+    door.process.tell(door.inner.server_port, [])
+    time.sleep(0.5)
+    assert door.status(door.silo.request()) == 401
+    door.process.tell(door.inner.server_port, [door.silo.public])
+    time.sleep(0.5)
+    assert door.status(door.silo.request()) == 200
+
+
+def test_one_silo_has_so_many_lines(door: StandingDoor) -> None:
+    with ExitStack() as stack:
+        lines = [stack.enter_context(door.dial()) for _ in range(9)]
+        for line in lines:
+            line.sendall(door.silo.request())
+        assert [status_of(line) for line in lines] == [200] * 8 + [429]
+
+
+def test_floods(door: StandingDoor) -> None:
+    """Slow heads, lines that say nothing and 10,000 connections from another address: silos are served all the while, memory
+    and handles stay bounded, and all of it is gone 15 s later."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 12_000), hard))
+    resting = door.handles()
+    slowest, most = 0.0, 0.0
+    with ExitStack() as stack:
+        slow = [stack.enter_context(door.dial("127.0.0.3")) for _ in range(30)]
+        for line in slow:
+            line.sendall(b"POST /v1/fleet/pull-me")
+        kept = min(hard, 12_000) - 500
+        lines: list[socket.socket] = []
+        for n in range(10_000):
+            line = socket.create_connection(("127.0.0.1", door.port), timeout=20, source_address=("127.0.0.2", 0))
+            lines.append(line)
+            stack.callback(line.close)
+            if len(lines) > kept:
+                lines.pop(0).close()
+            if n % 1000 == 999:
+                begin = time.monotonic()
+                assert door.status(door.silo.request()) == 200
+                slowest = max(slowest, time.monotonic() - begin)
+                most = max(most, door.megabytes())
+        assert door.handles() < 128 + resting + 20
+        for line in slow[:3]:  # one more byte does not help
+            time.sleep(2)
+            with suppress(OSError):
+                line.sendall(b"s")
+        assert {status_of(line) for line in slow} <= {0, 408}
+    print(f"slowest answer {slowest:.2f} s, at most {most:.0f} MB")
+    assert most < 200 and slowest < 5
+    until = time.monotonic() + 15
+    while door.handles() > resting + 2:
+        assert time.monotonic() < until, door.handles()
+        time.sleep(0.5)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (door.folder / "door.log").stat().st_size < 20_000
+
+
+def test_a_stranger_gets_nothing(deploy: Any) -> None:
+    """TLS and node authentication are on; the stranger has no key. The run goes on as if nobody had called."""
+    pytest.importorskip("flwr", reason="Flower is not installed: pip install 'covey[deploy]'")
+    from support.stranger import Stranger
+
+    parties = deploy(rehearsal("ifca", clients=3, training={"rounds": 4}))
+    parties.serve()
+    for name in parties.names:
+        parties.join(name)
+    parties.until(lambda: len(parties.records()) >= 1)
+    silo = node_keys(Path(parties.at("keys/server")))["north"]
+    answers = Stranger(parties.port).everything(silo)
+    assert {name: status for name, status in answers.items() if status < 400} == {}
+    for name in ("server", *parties.names):
+        parties.wait(name)
+    assert [r["participants"] for r in parties.records()] == [3, 3, 3, 3]
+    assert not any("refused" in event for event in parties.events())

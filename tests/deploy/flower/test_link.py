@@ -1,0 +1,132 @@
+"""The coordinator's end of the line, with a real SuperLink, SuperNodes whose owner is this test, and silos that misbehave."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey.deploy import certificates
+from covey.deploy.flower.link import Link
+from covey.deploy.flower.node import answer_calls
+from covey.deploy.flower.process import Tls, free_port
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'covey[deploy]'")
+
+
+class Line:
+    """A link, and a node that answers with what it is asked, in capitals."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = certificates.make_authority()
+        server, node = certificates.issue_server(authority, ["localhost"]), certificates.make_node()
+        paths = {"ca.crt": authority.public, "server.crt": server.public, "server.key": server.private}
+        for name, text in {**paths, "node.key": node.private}.items():
+            (folder / name).write_bytes(text)
+            (folder / name).chmod(0o600)
+        self.folder, self.port, self.ended = folder, free_port(), False
+        self.said: list[str] = []
+        tls = Tls(folder / "ca.crt", folder / "server.crt", folder / "server.key")
+        keys = {"north": certificates.registered(node.public)}
+        self.link = Link(folder / "link", "127.0.0.1", self.port, tls, keys, self.said.append)
+
+    def join(self) -> None:
+        tls = Tls(self.folder / "ca.crt", node_key=self.folder / "node.key")
+        words: tuple[Any, ...] = (self.folder / "node", f"localhost:{self.port}", tls, bytes.upper, lambda: self.ended)
+        threading.Thread(target=answer_calls, args=(*words, lambda text: None), daemon=True).start()
+
+    def until(self, condition: Callable[[], bool], seconds: float) -> float:
+        begin = time.monotonic()
+        while not condition():
+            assert time.monotonic() - begin < seconds, self.said
+            time.sleep(0.2)
+        return time.monotonic() - begin
+
+    def asked(self, seconds: float = 30) -> bytes | None:
+        """What the node answers to a question."""
+        answers: dict[str, bytes | None] = {}
+        id = self.link.send(self.link.nodes["north"], b"who is there", 60)
+        self.until(lambda: bool(answers.update(self.link.receive([id])) or answers), seconds)
+        return answers[id]
+
+    def here(self) -> bool:
+        return self.link.present() == {self.link.nodes.get("north")}
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Iterator[Line]:
+    line = Line(tmp_path)
+    yield line
+    line.ended = True
+    line.link.close()
+
+
+def test_a_node_that_was_struck_off_comes_back(line: Line) -> None:
+    """Flower never takes such a key again; nobody has to do anything."""
+    from flwr.proto.control_pb2 import UnregisterNodeRequest
+
+    line.join()
+    line.until(line.here, 40)
+    assert line.asked() == b"WHO IS THERE"
+    superlink = line.link._superlink
+    assert superlink is not None
+    superlink._control.UnregisterNode(UnregisterNodeRequest(node_id=line.link.nodes["north"]))
+    time.sleep(0.5)
+    assert not line.here()
+    print(f"back after {line.until(line.here, 60):.1f} s")
+    assert line.asked() == b"WHO IS THERE"
+    assert any("struck off north" in text for text in line.said)
+
+
+def test_the_superlink_and_the_door_are_killed(line: Line) -> None:
+    line.join()
+    line.until(line.here, 40)
+    superlink, door = line.link._superlink, line.link._door
+    assert superlink is not None and door is not None
+    lost = line.link.send(line.link.nodes["north"], b"a letter that is lost", 60)
+    os.killpg(superlink.process.popen.pid, signal.SIGKILL)
+    door.popen.kill()
+    time.sleep(0.5)
+    assert not line.here()
+    print(f"back after {line.until(line.here, 60):.1f} s")
+    assert line.asked() == b"WHO IS THERE"
+    assert list(line.link.receive([lost])) == []  # never answered, and no error either
+
+
+def test_a_run_that_was_stopped(line: Line) -> None:
+    """As after a pause of this machine, when Flower has given up on us."""
+    from flwr.proto.control_pb2 import StopRunRequest
+
+    line.join()
+    line.until(line.here, 40)
+    superlink = line.link._superlink
+    assert superlink is not None
+    superlink._control.StopRun(StopRunRequest(run_id=superlink._grid.run.run_id))
+    print(f"back after {line.until(lambda: line.here() and line.link._superlink is not superlink, 60):.1f} s")
+    assert line.asked() == b"WHO IS THERE"
+
+
+def test_replies_that_nobody_can_read(line: Line) -> None:
+    """A node with a good key that speaks Fleet itself: replies of nonsense and of nothing, and one that is announced and never
+    sent. None of them ends anything or holds up an honest one."""
+    from support.fleet import Node
+
+    node = Node(line.port, line.folder / "ca.crt", line.folder / "node.key")
+    link, number = line.link, line.link.nodes["north"]
+    line.until(line.here, 20)
+    ids = [link.send(number, f"question {n}".encode(), 60) for n in range(4)]
+    questions = {question.metadata.message_id: question for question in [node.pull() for _ in ids]}
+    node.reply(questions[ids[0]], b"31 bytes of nonsense, and more.")
+    node.reply(questions[ids[1]], b"")
+    node.reply(questions[ids[2]], b"announced", announce_only=True)
+    node.answer(questions[ids[3]], b"an honest answer")
+    answers: dict[str, bytes | None] = {}
+    seconds = line.until(lambda: bool(answers.update(link.receive(ids)) or len(answers) == 3), 20)
+    assert answers == {ids[0]: None, ids[1]: None, ids[3]: b"an honest answer"} and seconds < 5
+    node.close()
