@@ -17,6 +17,7 @@ from covey.cli.main import main
 from covey.deploy import keys
 from covey.messages import decode
 from support.deployment import rehearsal, simulated
+from support.patience import PATIENCE
 from support.processes import Meter, Processes, command
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'covey[deploy]'")
@@ -169,6 +170,31 @@ def test_the_coordinator_is_killed_and_started_again(deploy: Any, tmp_path: Path
     for name in parties.names:
         assert torch.equal(parties.model(name).models[0], expected)
     assert "going on after round" in parties.log("server")
+
+
+OWN_PACKAGE = Path(__file__).parents[3] / "examples" / "own_package"
+
+
+def test_two_silos_run_a_package_of_ones_own(deploy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each party imports its own copy and says so first; one that has none says which package is missing."""
+    monkeypatch.syspath_prepend(str(OWN_PACKAGE))
+    own = {"algorithm": "own_methods.algorithm:StickyClusters", "defence": "own_methods.defence:Rounding"}
+    experiment = rehearsal(own["algorithm"], defence=own["defence"], clients=2, training={"rounds": 2})
+    parties = deploy(experiment, silos=2)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(sys, "path", [folder for folder in sys.path if folder != str(OWN_PACKAGE)])
+        assert parties.join("south").wait(PATIENCE) == 2
+    assert "there is no module 'own_methods' here" in parties.log("south")
+    parties.serve()
+    for name in parties.names:
+        parties.join(name)
+    for name in ("server", *parties.names):
+        parties.wait(name)
+        assert all(f"own code, as it is installed here: {path}" in parties.log(name) for path in own.values())
+        assert "Traceback" not in parties.log(name)
+    _, uses = simulated(experiment)
+    for i, name in enumerate(parties.names):
+        assert torch.allclose(parties.model(name).models, uses[i].models, atol=1e-5), name
 
 
 @pytest.mark.parametrize("words", [["serve", "--keys", "."], ["join", ".", "--data", "."], ["csp", "."]])
