@@ -149,7 +149,7 @@ def test_an_entry_point_must_be_called_as_its_thing(package: Path) -> None:
         ("exits:X", "failed with SystemExit: bye"),
         ("needs:X", "its module needs 'not_installed_anywhere'"),
         ("../evil:X", "cannot be read"),
-        ("__main__:X", "notebook or a script"),
+        ("__main__:X", "inside a function, a notebook or a script"),
     ],
 )
 def test_what_cannot_be_resolved_is_one_sentence(package: Path, text: str, says: str) -> None:

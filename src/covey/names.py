@@ -190,9 +190,15 @@ def import_path(path: str, kind: str) -> Any:
     """What stands at `package.module:Class`, or one sentence. The current folder is searched, last."""
     module, colon, attributes = path.partition(":")
     what = f"{kind} '{path}'"
+    main = sys.modules[MAIN]
+    if "<" in path or (module == MAIN and not hasattr(main, attributes.partition(".")[0])):
+        raise CoveyError(
+            f"{what} was defined inside a function, a notebook or a script that cannot be imported: "
+            "put it in a module, and write package.module:Class"
+        )
     if colon and not all(part.isidentifier() for part in [*module.split("."), *attributes.split(".")]):
         raise CoveyError(f"{what} cannot be read: expected a name, or package.module:Class")
-    thing: Any = sys.modules[MAIN] if module == _script() else _import(module, what)
+    thing: Any = main if module in (MAIN, _script()) else _import(module, what)
     for part in attributes.split(".") if colon else ():
         if not hasattr(thing, part):
             known = [name for name in vars(thing) if not name.startswith("_")]
@@ -211,11 +217,6 @@ def path_of(kind: type) -> str:
 
 
 def _import(module: str, what: str) -> ModuleType:
-    if module == MAIN:
-        raise CoveyError(
-            f"{what} was defined in a notebook or a script that cannot be imported: "
-            "put it in a module, and write package.module:Class"
-        )
     current = os.getcwd()
     if not {"", current} & set(sys.path):
         sys.path.append(current)  # last: nothing that is installed gives way to it
