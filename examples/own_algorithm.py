@@ -13,7 +13,7 @@ from torch import Tensor
 
 from covey import Experiment, roles, run
 from covey.algorithms.averaging import Averages
-from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
+from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.learn.work import Train
 from covey.messages import message
 
@@ -60,7 +60,7 @@ class ClippedAverage:
         return Model(state.model + average.means(state.model.new_zeros(1, len(state.model)))[0])
 
     def use(self, me: Client, message: Model) -> Coroutine:
-        return Use(message.model[None])
+        return Predictor(message.model[None])
         yield
 
 

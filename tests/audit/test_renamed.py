@@ -12,7 +12,7 @@ import torch
 
 from covey import roles
 from covey.algorithms import ALGORITHMS
-from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
+from covey.algorithms.contract import Client, Coroutine, Predictor, Server, Setting
 from covey.attacks.contract import Finding, Knowledge, Truth, View
 from covey.attacks.declaration import GOT, Reads
 from covey.audit.matrix import Audit, Cell, fill
@@ -97,7 +97,7 @@ class Undeclared:
         return Whole(torch.stack([reply.weights for _, reply in replies]).mean(0))
 
     def use(self, me: Client, message: Whole) -> Coroutine:
-        return Use(message.weights[None])
+        return Predictor(message.weights[None])
         yield
 
 

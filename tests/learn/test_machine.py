@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from covey import randomness
-from covey.algorithms.contract import Use
+from covey.algorithms.contract import Predictor
 from covey.engines.evaluation import Examiner
 from covey.errors import CoveyError
 from covey.learn.flat import Network
@@ -121,7 +121,7 @@ def test_an_examiner_tells_the_groups_apart() -> None:
     x, y = torch.eye(3)[[0, 1, 2, 0, 1]], torch.tensor([0, 1, 0, 0, 2])
     good = torch.cat([torch.eye(3).reshape(-1), torch.zeros(3)])
     to_all = torch.cat([torch.zeros(9), torch.tensor([0.0, 0.0, 5.0])])  # the second says class 2 to everything
-    use = Use(torch.stack([good, to_all]))
+    use = Predictor(torch.stack([good, to_all]))
     examiner = Examiner(Machine(net, x, y), np.arange(5), np.array([0, 0, 0, 1, 1]), 3)
     assert examiner.tested.tolist() == [3, 2, 0]
     assert examiner.by_group(use, {}).tolist() == [[2 / 3, 1 / 2, 0], [0, 1 / 2, 0]]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from covey import CoveyError, roles
 from covey.algorithms.averaging import Averages
-from covey.algorithms.contract import Client, Coroutine, Server, Setting, Use
+from covey.algorithms.contract import Client, Coroutine, Predictor, Server, Setting
 from covey.learn.work import Losses, Train
 from covey.measures import Measure
 from covey.messages import message
@@ -72,4 +72,4 @@ class StickyClusters:
 
     def use(self, me: Client, message: Centres) -> Coroutine:
         losses = yield Losses(message.models)
-        return Use(message.models, index=int(losses.argmin()))
+        return Predictor(message.models, index=int(losses.argmin()))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from covey import roles
-from covey.algorithms.contract import Client, Coroutine, Use
+from covey.algorithms.contract import Client, Coroutine, Predictor
 from covey.errors import CoveyError
 from covey.messages import message
 
@@ -73,5 +73,5 @@ def mean_model(state: GlobalModel, replies: Iterator[tuple[int, LocalModel]], we
 
 def use_model(me: Client, message: Any) -> Coroutine:
     """What a client of a method with one model predicts with: the model that it was sent."""
-    return Use(message.model[None])
+    return Predictor(message.model[None])
     yield  # a coroutine that asks for no work

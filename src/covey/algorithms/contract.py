@@ -119,12 +119,15 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Use:
+class Predictor:
     """The model(s) a client predicts with: row `index` of `models`, or the mixture of all rows by `weights`."""
 
     models: Tensor  # [m, d]
     index: int | None = 0
     weights: Tensor | None = None  # [m], of the mixture of predicted probabilities
+
+
+Use = Predictor  # its name before, in algorithms of users' own
 
 
 class Algorithm(Protocol):

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from covey import roles
 from covey.algorithms.averaging import Averages
-from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
+from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.algorithms.refusals import refuse_equal_starts, refuse_shared_layers
 from covey.learn.work import SampleLosses, Train
 from covey.messages import message
@@ -87,4 +87,4 @@ class FedEM:
         if mixture is None:
             losses = yield SampleLosses(message.models)
             mixture = responsibilities(losses, None).mean(1)
-        return Use(message.models, index=None, weights=mixture)
+        return Predictor(message.models, index=None, weights=mixture)

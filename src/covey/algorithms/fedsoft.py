@@ -25,7 +25,7 @@ from torch import Tensor
 
 from covey import roles
 from covey.algorithms.averaging import Averages
-from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
+from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.algorithms.refusals import refuse_equal_starts, refuse_shared_layers
 from covey.errors import CoveyError
 from covey.leaks import EAVESDROPPER, IDENTITY, SERVER, Given
@@ -127,4 +127,4 @@ class FedSoft:
         if model is None:
             losses = yield SampleLosses(message.models)
             model = self.importance(losses) @ message.models
-        return Use(model[None], index=None)
+        return Predictor(model[None], index=None)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from covey import roles
 from covey.algorithms.averaging import Averages, check_weighting, weight_of
-from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
+from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.learn.work import Losses, Train
 from covey.messages import message
 
@@ -73,4 +73,4 @@ class IFCA:
 
     def use(self, me: Client, message: ClusterModels) -> Coroutine:
         losses = yield Losses(message.models)
-        return Use(message.models, index=int(losses.argmin()))
+        return Predictor(message.models, index=int(losses.argmin()))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
+from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.learn.work import Train
 from covey.messages import message
 
@@ -50,7 +50,7 @@ class LocalOnly:
         return state
 
     def use(self, me: Client, message: Begin) -> Coroutine:
-        return Use(self._model(me)[None], index=None)
+        return Predictor(self._model(me)[None], index=None)
         yield
 
     def _model(self, me: Client) -> Tensor:

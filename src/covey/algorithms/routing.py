@@ -17,7 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from covey import roles
-from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
+from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.algorithms.rebuild import Rebuilt, mingled_means, rebuild_models, recall
 from covey.crypto.key_kinds import Describe
 from covey.crypto.sealing import sealing
@@ -85,7 +85,7 @@ class Routing:
     def use(self, me: Client, message: RoutedSums) -> Coroutine:
         models = yield from self._models(me, message)
         losses = yield Losses(models)
-        return Use(models, index=int(losses.argmin()))
+        return Predictor(models, index=int(losses.argmin()))
 
     def _models(self, me: Client, message: RoutedSums) -> Generator[Work, Any, Tensor]:
         if not message.sums:

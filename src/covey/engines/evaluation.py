@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covey.algorithms.contract import Use
+from covey.algorithms.contract import Predictor
 from covey.clustering.agreement import accuracy, adjusted_rand_index
 from covey.learn.machine import Machine
 from covey.learn.work import Job, Logits
@@ -45,7 +45,9 @@ class Examiner:
         self.groups = groups[rows]
         self.tested = np.bincount(self.groups, minlength=count).astype(np.float64)
 
-    def scores(self, clients: Sequence[int], uses: Sequence[Use], distributions: NDArray[np.float64]) -> list[Score]:
+    def scores(
+        self, clients: Sequence[int], uses: Sequence[Predictor], distributions: NDArray[np.float64]
+    ) -> list[Score]:
         """Of what each client predicts with. Models that many clients choose from are tested once."""
         known: dict[int, NDArray[np.float64]] = {}  # place of the models in memory -> accuracy by group
         outputs: dict[int, Tensor] = {}
@@ -59,7 +61,7 @@ class Examiner:
             scores.append(self._score(client, use, known[at], distributions[client]))
         return scores
 
-    def by_group(self, use: Use, outputs: dict[int, Tensor]) -> NDArray[np.float64]:
+    def by_group(self, use: Predictor, outputs: dict[int, Tensor]) -> NDArray[np.float64]:
         """Accuracy per group, [m, groups], of each model to choose from, or [1, groups] of the mixture of all.
 
         `outputs` keeps those of models that many clients share.
@@ -75,7 +77,9 @@ class Examiner:
         correct = np.stack([np.bincount(self.groups, weights=r, minlength=len(self.tested)) for r in right])
         return np.asarray(correct / np.maximum(self.tested, 1))
 
-    def _score(self, client: int, use: Use, by_group: NDArray[np.float64], distribution: NDArray[np.float64]) -> Score:
+    def _score(
+        self, client: int, use: Predictor, by_group: NDArray[np.float64], distribution: NDArray[np.float64]
+    ) -> Score:
         # Groups without test samples carry no weight: nothing is known about them.
         share = distribution * (self.tested > 0)
         fits = by_group @ share / max(share.sum(), 1e-12)  # [m]

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covey.algorithms.contract import Algorithm, Client, Coroutine, Setting, Use, own_keys
+from covey.algorithms.contract import Algorithm, Client, Coroutine, Predictor, Setting, own_keys
 from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Federation
 from covey.defences.contract import Defence, defend
@@ -91,7 +91,7 @@ class Host:
         """The memories of these clients that the round under way has changed."""
         return {i: self._staged[i] for i in clients if i in self._staged}
 
-    def uses(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Use]:
+    def uses(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Predictor]:
         """The model that each of these clients would predict with."""
         clients = [self._client(i, round, plan) for i, _, plan in calls]
         turns = [self.algorithm.use(me, m) for me, (_, m, _) in zip(clients, calls)]

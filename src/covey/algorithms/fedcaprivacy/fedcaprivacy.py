@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
+from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.algorithms.fedcaprivacy.envelopes import (
     BS,
     CSP,
@@ -199,7 +199,7 @@ class FedCAPrivacy:
 
     def use(self, me: Client, message: Package) -> Coroutine:
         models = yield from self._model(me, message)
-        return Use(models)
+        return Predictor(models)
 
     def clusters_in(self, round: int, random: np.random.Generator) -> bool:
         """Whether rows are clustered anew in this round."""

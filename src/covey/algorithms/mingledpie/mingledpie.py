@@ -35,7 +35,7 @@ from torch import Tensor
 
 from covey import roles
 from covey.algorithms import rebuild
-from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use
+from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.algorithms.rebuild import Matrix, Rebuilt
 from covey.crypto import fmd
 from covey.crypto.identity_math import Reading, effective_rate
@@ -202,7 +202,7 @@ class MingledPie:
     def use(self, me: Client, message: MingledSums) -> Coroutine:
         models = yield from self._models(me, message)
         losses = yield Losses(models)
-        return Use(models, index=int(losses.argmin()))
+        return Predictor(models, index=int(losses.argmin()))
 
     def _models(self, me: Client, message: MingledSums) -> Generator[Work, Any, Tensor]:
         """Decrypting and rebuilding is the same for all clients of a host; what they remember is their own."""

@@ -29,7 +29,7 @@ import numpy as np
 from torch import Tensor
 
 from covey import config, roles
-from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, Use, declaration
+from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting, declaration
 from covey.algorithms.coroutines import in_step
 from covey.algorithms.pqfed import incremental
 from covey.algorithms.pqfed.features import Features, NoisyFeatures, describe, public_features
@@ -282,10 +282,10 @@ class PQFed:
         if isinstance(message, Renewal):
             return (yield from self.under.use(me, message.part))
         if isinstance(message, incremental.Check):
-            return Use(message.model[None])
+            return Predictor(message.model[None])
         if isinstance(message, Features | Idle):
             kept = me.memory.get("kept")  # the incremental search has ended: the model before the drop
-            return Use((me.setting.one_start() if kept is None else kept)[None])
+            return Predictor((me.setting.one_start() if kept is None else kept)[None])
         return (yield from self.under.use(me, message))
 
     def _check_budget(self, spent: float, what: str) -> None:
