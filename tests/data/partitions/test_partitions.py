@@ -442,3 +442,12 @@ def test_ten_thousand_clients_are_quick(cut):
     fed = cut.make(data, 10_000, 5, 0)
     assert time.process_time() - started < 5  # about a second; the rest is for a busy machine
     assert_sound(fed, 10_000)
+
+
+@pytest.mark.parametrize("cls", [LabelSets, Dirichlet, Iid, Shards])
+def test_a_renamed_partition_cuts_as_before_and_kinds_cut_independently(cls):
+    renamed = type("Own", (cls,), {"name": "own"})
+    data = labelled([60] * 4)
+    assert same(renamed().make(data, 6, 2, 3), cls().make(data, 6, 2, 3))
+    streams = [PARTITIONS[name].stream for name in PARTITIONS]
+    assert len(set(streams)) == len(streams)

@@ -12,14 +12,12 @@ from covey.errors import CoveyError
 
 Rows = NDArray[np.int64]
 
-# One stream of random numbers per partition: the same seed cuts independently under another name.
-PURPOSES = {"label_sets": 1, "dirichlet": 2, "shards": 3, "iid": 4, "property": 5, "feature_clusters": 6}
 
-
-def generator(seed: int, partition: str) -> np.random.Generator:
+def generator(seed: int, stream: int) -> np.random.Generator:
+    """Every kind of partition has a stream of its own: the same seed cuts independently under another."""
     if seed < 0:
         raise CoveyError(f"seed is {seed}; it must be 0 or more.")
-    return np.random.default_rng([seed, 0xDA7A, PURPOSES[partition]])
+    return np.random.default_rng([seed, 0xDA7A, stream])
 
 
 def check_clients(clients: int) -> None:

@@ -30,6 +30,7 @@ class Dirichlet:
     name: ClassVar[str] = "dirichlet"
     label: ClassVar[str] = "Dirichlet"
     title: ClassVar[str] = "label skew: proportions of labels drawn from a Dirichlet distribution for each client"
+    stream: ClassVar[int] = 2
 
     beta: float = 0.5
     prior: str = "symmetric"  # or "label"
@@ -52,7 +53,7 @@ class Dirichlet:
             )
 
     def make(self, dataset: Dataset, clients: int, clusters: int, seed: int) -> Federation:
-        rng = generator(seed, self.name)
+        rng = generator(seed, self.stream)
         public, rows = set_aside(np.arange(len(dataset.y_train)), self.public, rng)
         rows, owner = self.share(rows, dataset.y_train[rows], clients, rng)
         held = hand_out(rows, owner, clients, rng)

@@ -31,6 +31,7 @@ class FeatureClusters:
     name: ClassVar[str] = "feature_clusters"
     label: ClassVar[str] = "Feature clusters"
     title: ClassVar[str] = "clients that differ from a target by chosen rates, in the space of image features (PQFed)"
+    stream: ClassVar[int] = 6
 
     k: int = 4  # feature clusters
     components: int = 50
@@ -62,7 +63,7 @@ class FeatureClusters:
                 f"so give {clients - 1}."
             )
         rates = np.array([0.0, *(self.rates or np.linspace(0.0, 1.0, clients - 1).round(6))])
-        rng = generator(seed, self.name)
+        rng = generator(seed, self.stream)
         public, rows = set_aside(np.arange(len(dataset.y_train)), self.public, rng)
 
         scale = 1 / 255 if dataset.kind == "image" else 1.0

@@ -29,6 +29,7 @@ class LabelSets:
     name: ClassVar[str] = "label_sets"
     label: ClassVar[str] = "Label sets"
     title: ClassVar[str] = "true clusters: the labels are cut into k sets, a client draws from one of them"
+    stream: ClassVar[int] = 1
     from_label_sets: ClassVar[bool] = True
 
     homogeneous: bool = True
@@ -56,7 +57,7 @@ class LabelSets:
         labels = len(dataset.classes)
         if not 1 <= clusters <= labels:
             raise CoveyError(f"clusters is {clusters}, but {dataset.name} has {labels} labels: at most {labels} sets.")
-        rng = generator(seed, self.name)
+        rng = generator(seed, self.stream)
 
         widths = self._widths(labels, clusters, rng)
         order = rng.permutation(labels) if self.shuffled else np.arange(labels)

@@ -17,6 +17,10 @@ from covey.errors import CoveyError
 
 
 class Partition(Protocol):
+    """Beside these it may declare `label` (how people write it), `from_label_sets = True` where every client draws from one of
+    k sets of labels, and `plants_property = True` where some samples have a property that the task is not about.
+    """
+
     name: ClassVar[str]
     title: ClassVar[str]  # one line for lists
 
@@ -30,13 +34,14 @@ class Iid:
     name: ClassVar[str] = "iid"
     label: ClassVar[str] = "IID"
     title: ClassVar[str] = "every client a uniform sample, sizes equal up to one"
+    stream: ClassVar[int] = 4
 
     samples: int = 0  # per client; 0: all there is
     public: int = 0  # rows that no client holds
 
     def make(self, dataset: Dataset, clients: int, clusters: int, seed: int) -> Federation:
         check_clients(clients)
-        rng = generator(seed, self.name)
+        rng = generator(seed, self.stream)
         public, rows = set_aside(np.arange(len(dataset.y_train)), self.public, rng)
         if self.samples < 0 or clients * max(self.samples, 1) > len(rows):
             raise CoveyError(
@@ -57,6 +62,7 @@ class Shards:
     name: ClassVar[str] = "shards"
     label: ClassVar[str] = "Shards"
     title: ClassVar[str] = "rows sorted by label, cut into equal shards, s random ones for each client"
+    stream: ClassVar[int] = 3
 
     s: int = 2
     public: int = 0  # rows that no client holds
@@ -67,7 +73,7 @@ class Shards:
 
     def make(self, dataset: Dataset, clients: int, clusters: int, seed: int) -> Federation:
         check_clients(clients)
-        rng = generator(seed, self.name)
+        rng = generator(seed, self.stream)
         public, rows = set_aside(np.arange(len(dataset.y_train)), self.public, rng)
         shards = clients * self.s
         if shards > len(rows):

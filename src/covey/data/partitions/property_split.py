@@ -32,6 +32,7 @@ class PropertySplit:
     name: ClassVar[str] = "property"
     label: ClassVar[str] = "Property split"
     title: ClassVar[str] = "one victim and one attacker hold all rows that have a property"
+    stream: ClassVar[int] = 5
     plants_property: ClassVar[bool] = True
 
     attribute: str = "glasses"
@@ -53,7 +54,7 @@ class PropertySplit:
         outside = [i for i in (self.victim, self.attacker) if not 0 <= i < clients]
         if outside:
             raise CoveyError(f"client {outside[0]} is to be victim or attacker, but clients are 0 to {clients - 1}.")
-        rng = generator(seed, self.name)
+        rng = generator(seed, self.stream)
         marked, others, excluded = self._rows(dataset, rng)
 
         half = (len(marked) + 1) // 2
