@@ -1,17 +1,22 @@
-"""An attack of your own: IFCA's server ranks clients by wealth, reading sample counts off their replies.
+"""An attack of your own: a server ranks clients by wealth, reading sample counts off their replies.
 
 python examples/own_attack.py
+
+What it declares (row, seen_from, reads, means, controls) lets `covey audit` run it beside covey's own, under every algorithm
+whose replies carry a count; the attack itself runs without.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from covey import Experiment, run
+from covey import Experiment, roles, run
 from covey.attacks.contract import Finding, Knowledge, Truth, View
+from covey.attacks.declaration import Reads
+from covey.leaks import WIRE, Leak
 from covey.statistics import wilson
 
 
@@ -19,7 +24,14 @@ from covey.statistics import wilson
 class WhoIsRich:
     """Guesses for pairs of clients which one holds more samples. Chance is one half."""
 
-    name: str = "who_is_rich"
+    name: ClassVar[str] = "who_is_rich"
+    title: ClassVar[str] = "which of two clients holds more samples?"
+    row: ClassVar[Leak] = Leak("wealth", "who holds many samples")
+    seen_from: ClassVar[tuple[str, ...]] = WIRE  # the server, and who listens on the line
+    reads: ClassVar[tuple[Reads, ...]] = (Reads((roles.Count,)),)  # in what clients return
+    means: ClassVar[str] = "share of pairs of clients ordered rightly; 1 is all"
+    controls: ClassVar[tuple[str, ...]] = ("another client's count",)
+
     vantage: str = "server"
     memory: dict[str, Any] = field(default_factory=dict)
 
@@ -27,7 +39,7 @@ class WhoIsRich:
         self.clients = knowledge.setting.clients
 
     def observe(self, view: View) -> None:
-        samples = getattr(view.message, "samples", None)
+        samples = roles.first(view.message, roles.Count)
         if samples is not None:
             self.memory[view.sender] = samples
 
@@ -35,12 +47,17 @@ class WhoIsRich:
         return None
 
     def finding(self, truth: Truth) -> Finding:
-        sizes = [len(rows) for rows in truth.federation.clients]
-        guess = [self.memory.get(f"client:{i}", 0) for i in range(self.clients)]
+        sizes = np.array([len(rows) for rows in truth.federation.clients])
+        counts = np.array([self.memory.get(f"client:{i}", 0) for i in range(self.clients)])
         pairs = [(i, j) for i in range(self.clients) for j in range(i) if sizes[i] != sizes[j]]
-        right = float(np.mean([(guess[i] > guess[j]) == (sizes[i] > sizes[j]) for i, j in pairs]))
-        low, high = wilson(right, len(pairs))
-        return Finding(self.name, self.vantage, "pairs ordered", right, 0.5, low, high, used="sample counts in replies")
+
+        def ordered(guess: Any) -> float:
+            return float(np.mean([(guess[i] > guess[j]) == (sizes[i] > sizes[j]) for i, j in pairs]))
+
+        value, placebo = ordered(counts), ordered(np.roll(counts, 1))
+        low, high = wilson(value, self.clients)  # pairs share clients: they are no independent trials
+        controls = {self.controls[0]: placebo}
+        return Finding(self.name, self.vantage, "pairs ordered", value, 0.5, low, high, controls, "counts in replies")
 
 
 if __name__ == "__main__":
