@@ -54,7 +54,8 @@ class WhoIsRich:
         def ordered(guess: Any) -> float:
             return float(np.mean([(guess[i] > guess[j]) == (sizes[i] > sizes[j]) for i, j in pairs]))
 
-        value, placebo = ordered(counts), ordered(np.roll(counts, 1))
+        value = ordered(counts)
+        placebo = float(np.mean([ordered(np.roll(counts, n)) for n in range(1, self.clients)]))
         low, high = wilson(value, self.clients)  # pairs share clients: they are no independent trials
         controls = {self.controls[0]: placebo}
         return Finding(self.name, self.vantage, "pairs ordered", value, 0.5, low, high, controls, "counts in replies")
