@@ -162,28 +162,28 @@ class Finding:
     @classmethod
     def of(cls, name: str, entry: Any) -> Finding | None:
         """Back from `json`, with patience for what older versions did not write; None where there is no score to read."""
-        told = _mapping(entry)
-        value, perfect = number(told.get("value")), number(told.get("perfect"))
+        content = _mapping(entry)
+        value, perfect = number(content.get("value")), number(content.get("perfect"))
         if value is None:
             return None
-        listed = told.get("variants")
+        listed = content.get("variants")
         variants = [
             cls.of(str(_mapping(one).get("attack")), one) for one in (listed if isinstance(listed, list) else ())
         ]
-        controls = {str(k): number(v) for k, v in _mapping(told.get("controls")).items()}
+        controls = {str(k): number(v) for k, v in _mapping(content.get("controls")).items()}
         return cls(
             attack=name,
-            vantage=_text(told.get("vantage")),
-            metric=_text(told.get("metric")) or "score",
+            vantage=_text(content.get("vantage")),
+            metric=_text(content.get("metric")) or "score",
             value=value,
-            chance=number(told.get("chance")),
-            low=number(told.get("low")),
-            high=number(told.get("high")),
+            chance=number(content.get("chance")),
+            low=number(content.get("low")),
+            high=number(content.get("high")),
             controls={k: v for k, v in controls.items() if v is not None},
-            used=_text(told.get("used")),
-            details=dict(_mapping(told.get("details"))),
+            used=_text(content.get("used")),
+            details=dict(_mapping(content.get("details"))),
             perfect=1.0 if perfect is None else perfect,
-            means=_text(told.get("means")),
+            means=_text(content.get("means")),
             variants=[variant for variant in variants if variant is not None],
         )
 

@@ -226,7 +226,7 @@ def runs(audit: Audit) -> Section | None:
         for n, run in enumerate(audit.runs, start=1)
     ]
     lead = "The same experiment each time: an attack looks from one place per run, and an active one changes its run."
-    return Section("runs", "Runs", lead, rows_table(["Report", "Attacks that watched"], rows, "sittings"))
+    return Section("runs", "Runs", lead, rows_table(["Report", "Attacks that watched"], rows, "batches"))
 
 
 def origin(command: str) -> Section:

@@ -144,13 +144,13 @@ class CategoryInference:
         plan = Plan(lr=known.setting.plan.lr, epochs=0, steps=1, batch_size=0)
         said: dict[str, list[NDArray[np.bool_]]] = {}
         for j in range(len(before)):
-            mine = np.flatnonzero(filed == j)
-            if len(mine) == 0:  # nothing to learn from: this cluster is given up
+            own = np.flatnonzero(filed == j)
+            if len(own) == 0:  # nothing to learn from: this cluster is given up
                 answers = dict.fromkeys(("attack", *CONTROLS, "noise-aware", "noise-aware null"), self._nothing())
             else:
                 simulated = yield from simulate(before[j], aux, plan, self._features(), known.defence is not None)
                 together = self.group_size or max(1, known.setting.clients // known.setting.clusters)
-                rows = group(simulated, subsets, mine, self.rows, together, random)
+                rows = group(simulated, subsets, own, self.rows, together, random)
                 update = after[j].to(rows.x.device) - before[j].to(rows.x.device)
                 stream = key(known.setting.seed, round, j, "category model")
                 answers = self._answers(rows, simulated, update, stream)
@@ -203,7 +203,7 @@ class CategoryInference:
         own, aware = score(said("attack"), present, draws), score(said("noise-aware"), present, draws)
         above = leak(said("attack"), controls, present, draws)
         above_aware = leak(said("noise-aware"), controls | {OWN_NULL: said("noise-aware null")}, present, draws)
-        told = describe(pairs, said("attack"), present)
+        scored = describe(pairs, said("attack"), present)
         used = (
             f"cluster models of successive rounds ({self.features} features of the update) and {len(self._aux)} "
             "auxiliary samples"
@@ -243,8 +243,8 @@ class CategoryInference:
                 "noise_aware_leak": above_aware.value,
                 "noise_aware_leak_low": above_aware.low,
                 "noise_aware_leak_high": above_aware.high,
-                "pairs": told,
-                "pictures": [by_round_and_cluster(told)],
+                "pairs": scored,
+                "pictures": [by_round_and_cluster(scored)],
             },
             variants=[stronger] if self._known.defence is not None and aware.f1 != own.f1 else [],
         )

@@ -107,21 +107,21 @@ def describe(pairs: Sequence[tuple[int, int]], said: Sets, present: Sets) -> lis
     ]
 
 
-def by_round_and_cluster(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def by_round_and_cluster(scored: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The same as a table for the report."""
     head = ("round", "cluster", "precision", "recall", "f1", "said", "present")
-    rows = [[", ".join(map(str, pair[k])) if isinstance(pair[k], list) else pair[k] for k in head] for pair in told]
+    rows = [[", ".join(map(str, pair[k])) if isinstance(pair[k], list) else pair[k] for k in head] for pair in scored]
     return {"kind": "table", "title": "categories by round and cluster", "head": list(head), "rows": rows}
 
 
-def in_words(found: Leak, value: float, aware: tuple[float, Leak] | None = None) -> str:
+def in_words(added: Leak, value: float, aware: tuple[float, Leak] | None = None) -> str:
     """What a reader of the score must know first; `aware`: F1 and leak of the noise-aware attacker of a defended run."""
-    bar = f"the control “{found.control}”, which never reads the update, reaches {found.reached:.3f}"
+    bar = f"the control “{added.control}”, which never reads the update, reaches {added.reached:.3f}"
     origin = "What the attacker learns comes from the published cluster models, by filing auxiliary subsets by loss."
-    change = _change(found)
-    if found.low > 0:
+    change = _change(added)
+    if added.low > 0:
         words = f"The update leaks categories: F1 {value:.3f}, {bar}; reading the update adds {change}."
-    elif found.high < 0:
+    elif added.high < 0:
         words = (
             f"Reading the update makes the inference worse: F1 {value:.3f}, {bar}; it changes F1 by {change}. {origin}"
         )
@@ -135,5 +135,5 @@ def in_words(found: Leak, value: float, aware: tuple[float, Leak] | None = None)
     )
 
 
-def _change(found: Leak) -> str:
-    return f"{found.value:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
+def _change(added: Leak) -> str:
+    return f"{added.value:+.3f} ({added.low:+.3f} to {added.high:+.3f})"

@@ -109,7 +109,7 @@ class Naming(_Cloud):
 
     def finding(self, truth: Truth) -> Finding:
         seen = self.orders(truth)
-        right = [np.mean([i == j for i, j in zip(order, self.names(found, order, truth))]) for found, order in seen]
+        right = [np.mean([i == j for i, j in zip(order, self.names(kept, order, truth))]) for kept, order in seen]
         sizes = [len(order) for _, order in seen]
         placebo = [np.mean([i == j for i, j in zip(order, np.roll(sorted(order), 1))]) for _, order in seen]
         value = float(np.mean(right))
@@ -129,7 +129,7 @@ class Naming(_Cloud):
 
     used: ClassVar[str] = "the order of the rows; it is told who took part"
 
-    def names(self, found: Any, order: list[int], truth: Truth) -> list[int]:
+    def names(self, kept: Any, order: list[int], truth: Truth) -> list[int]:
         return sorted(order)
 
 
@@ -146,11 +146,11 @@ class NamingByHistogram(Naming):
         last = rows[:, -self._classes :]
         return np.pad(last, ((0, 0), (self._classes - last.shape[1], 0)))  # a sketch may be shorter
 
-    def names(self, found: Any, order: list[int], truth: Truth) -> list[int]:
+    def names(self, kept: Any, order: list[int], truth: Truth) -> list[int]:
         names = sorted(order)
         counts = truth.federation.histogram()[names].astype(np.float64)
         shares = _standard(counts / counts.sum(1, keepdims=True))
-        matched = assignment(-shares @ _standard(found).T)  # [participants, rows]
+        matched = assignment(-shares @ _standard(kept).T)  # [participants, rows]
         return [names[j] for j in matched]
 
 
@@ -188,8 +188,8 @@ class Linkage(_Cloud):
         seen = self.orders(truth)
         right, guessed, placebo, chance = (list[float]() for _ in range(4))
         both = list[int]()
-        for (_, before), (found, now) in pairwise(seen):
-            matched = found["matched"]
+        for (_, before), (kept, now) in pairwise(seen):
+            matched = kept["matched"]
             there = [j for j, i in enumerate(now) if i in before]  # only these could be linked
             if not there:
                 continue
@@ -264,8 +264,8 @@ class GraphLinkage(ProfileLinkage):
             true = np.array([before.index(i) if i in before else -1 for i in now], np.int64)
             there = np.flatnonzero(true >= 0)
             if len(there) > 2:
-                told = assignment(disagreement(in_medians(a["apart"]), in_medians(b["apart"]), true))
-                right.append(float(np.mean((told == true)[there])))
+                matched = assignment(disagreement(in_medians(a["apart"]), in_medians(b["apart"]), true))
+                right.append(float(np.mean((matched == true)[there])))
         return {"told of all others": float(np.mean(right))} if right else {}
 
 

@@ -79,7 +79,7 @@ class FeatureMembership:
             )
         outside = unused(federation)
         crowd = None if self.public is None else project(self.memory["features"], self.public.cpu())
-        found: dict[int, tuple[float, float]] = {}
+        powers: dict[int, tuple[float, float]] = {}
         for i, noisy in sorted(seen.items()):
             rng = generator(self.seed, i, "membership")
             others = matched(federation, federation.clients[i], outside, rng)
@@ -87,11 +87,11 @@ class FeatureMembership:
                 continue
             cases, aside = self._exact(federation, federation.clients[i]), self._exact(federation, others)
             scale = unit_of_noise(self._width(torch.cat([cases, aside])), self.epsilon)
-            mine, controls, placebo = scored(self.score, [cases, aside[::2], aside[1::2]], noisy, scale, crowd)
-            found[i] = (power(mine, controls, self.rate), power(placebo, controls, self.rate))
-        if not found:
+            members, controls, placebo = scored(self.score, [cases, aside[::2], aside[1::2]], noisy, scale, crowd)
+            powers[i] = (power(members, controls, self.rate), power(placebo, controls, self.rate))
+        if not powers:
             raise CoveyError(f"attack '{self.name}' needs samples that no client holds to calibrate on: leave some out")
-        return self._summary(found, {i: len(federation.clients[i]) for i in found})
+        return self._summary(powers, {i: len(federation.clients[i]) for i in powers})
 
     def _exact(self, federation: Federation, rows: Rows) -> Tensor:
         samples = Samples(self.network, *samples_at(federation, rows), torch.device("cpu"))
@@ -104,14 +104,14 @@ class FeatureMembership:
             return known.amax(0) - known.amin(0)
         return features.high - features.low
 
-    def _summary(self, found: dict[int, tuple[float, float]], sizes: dict[int, int]) -> Finding:
-        values = np.array([p for p, _ in found.values()])
+    def _summary(self, powers: dict[int, tuple[float, float]], sizes: dict[int, int]) -> Finding:
+        values = np.array([p for p, _ in powers.values()])
         mean = float(values.mean())
         if len(values) > 1:
             low, high = normal_interval(mean, standard_error(values.tolist()))
         else:
             low, high = wilson(mean, sum(sizes.values()))
-        placebo = float(np.mean([p for _, p in found.values()]))
+        placebo = float(np.mean([p for _, p in powers.values()]))
         return Finding(
             attack=self.name,
             vantage=self.vantage,
@@ -121,8 +121,8 @@ class FeatureMembership:
             low=low,
             high=high,
             controls={self.controls[0]: placebo},
-            used=f"noisy features of {len(found)} clients, {self.score.replace('_', ' ')} score, exact features of candidates",
-            details={"per client": {str(i): p for i, (p, _) in found.items()}},
+            used=f"noisy features of {len(powers)} clients, {self.score.replace('_', ' ')} score, exact features of candidates",
+            details={"per client": {str(i): p for i, (p, _) in powers.items()}},
         )
 
 

@@ -59,13 +59,13 @@ class LossMembership:
     def observe(self, view: View) -> None:
         if not view.receiver.startswith("client:"):
             return
-        found = plain_models(view.message, self.network.d)
-        if not found and view.receiver in self.keys:
-            found = [self._opened(view)]
-        if found and self.memory.get("round") != view.round:
+        models = plain_models(view.message, self.network.d)
+        if not models and view.receiver in self.keys:
+            models = [self._opened(view)]
+        if models and self.memory.get("round") != view.round:
             self.memory.update(round=view.round, models=[], receivers=[])
             self.shown.clear()
-        for model in found:
+        for model in models:
             place = next((i for i, known in enumerate(self.shown) if known is model), len(self.shown))
             if place == len(self.shown):
                 self.shown.append(model)
@@ -132,17 +132,17 @@ class LossMembership:
         if "round" not in self.memory:
             return []
         notes = truth.notes[self.memory["round"] - 1]
-        found: list[tuple[Tensor, list[int]]] = []
+        groups: list[tuple[Tensor, list[int]]] = []
         for models, receivers in zip(self.memory["models"], self.memory["receivers"]):
             if len(models) > 1:
                 chosen = {i: int(facts.get("cluster", 0)) for i, facts in notes.items()}
-                found += [(model, [i for i, c in chosen.items() if c == j]) for j, model in enumerate(models)]
+                groups += [(model, [i for i, c in chosen.items() if c == j]) for j, model in enumerate(models)]
             elif not all(party.startswith("client:") for party in parties(self.vantage)):  # it saw everybody's model
-                found.append((models[0], list(receivers)))
+                groups.append((models[0], list(receivers)))
             else:
-                mine = notes.get(receivers[0], {}).get("cluster")
-                found.append((models[0], [i for i, facts in notes.items() if facts.get("cluster") == mine]))
-        return [(model, users) for model, users in found if users]
+                own = notes.get(receivers[0], {}).get("cluster")
+                groups.append((models[0], [i for i, facts in notes.items() if facts.get("cluster") == own]))
+        return [(model, users) for model, users in groups if users]
 
     def _scores(self, federation: Federation, groups: list[tuple[Tensor, list[int]]]) -> tuple[Floats, Floats]:
         """Ranks of the losses of (members, strangers) under each model, pooled."""

@@ -27,12 +27,12 @@ def nearest(points: Tensor, noisy: Tensor, scale: Tensor | None = None, handicap
     `handicap` [n].
     """
     if scale is None:
-        found = torch.cdist(points, noisy)
+        distance = torch.cdist(points, noisy)
     else:
-        found = torch.cdist(points / scale, noisy / scale, p=1)
+        distance = torch.cdist(points / scale, noisy / scale, p=1)
     if handicap is not None:
-        found = found + handicap
-    return np.asarray(found.amin(1).cpu().numpy(), np.float64)
+        distance = distance + handicap
+    return np.asarray(distance.amin(1).cpu().numpy(), np.float64)
 
 
 def crowding(noisy: Tensor, public: Tensor, scale: Tensor) -> Tensor:

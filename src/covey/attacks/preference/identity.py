@@ -79,7 +79,7 @@ class A1:
         rounds = sorted({r for by_round in shown.values() for r in by_round})
         if not rounds:
             raise CoveyError(f"{self.name} saw no reply of any client: at least one round with participants is needed")
-        curve = {r: self._score(shown, truth, r)[0] for r in _some(rounds)}
+        curve = {r: self._score(shown, truth, r)[0] for r in _every_tenth(rounds)}
         value, controls = self._score(shown, truth, rounds[-1])
         low, high = wilson(value, len(shown))
         details: dict[str, Any] = {"by round": {str(r): round(v, 4) for r, v in curve.items()}, "target": self.target}
@@ -173,6 +173,6 @@ def _parameters(public: dict[str, Any]) -> tuple[float, int, Any]:
     return public["rate"], public["threshold"], public["reading"]
 
 
-def _some(rounds: list[int]) -> list[int]:
+def _every_tenth(rounds: list[int]) -> list[int]:
     """The first ten rounds, then every tenth, and the last."""
     return [r for n, r in enumerate(rounds, start=1) if n <= 10 or n % 10 == 0 or r == rounds[-1]]

@@ -126,8 +126,8 @@ class Coalition:
 
     def begin(self, knowledge: Knowledge) -> None:
         self.setting = knowledge.setting
-        found = [k["sealing"] for party, k in knowledge.keys.items() if party.startswith("client:") and "sealing" in k]
-        self.sealer = sealing.sealer(found[0]) if found else None
+        keys = [k["sealing"] for party, k in knowledge.keys.items() if party.startswith("client:") and "sealing" in k]
+        self.sealer = sealing.sealer(keys[0]) if keys else None
         self.memory |= {"guess": {}, "seen": {}} if "guess" not in self.memory else {}
 
     def observe(self, view: View) -> None:

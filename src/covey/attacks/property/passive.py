@@ -138,10 +138,10 @@ class PropertyInference:
             return
         before = before.to(models.device)
         update = models - before  # [k, d]
-        own, mine = self.memory.get("own", (None, 0))
+        own, cluster = self.memory.get("own", (None, 0))
         less = update.clone()
         if own is not None:
-            less[mine] -= (own.to(models.device) - before[mine]) / self._group(len(models))
+            less[cluster] -= (own.to(models.device) - before[cluster]) / self._group(len(models))
         features = update_features(self.knowledge.network, torch.cat([update, less])).half().cpu().numpy()
         previous = self.memory.get("update")
         unknown = torch.full((len(models),), float("nan"))
