@@ -18,6 +18,7 @@ from covey.attacks.declaration import GOT, Reads
 from covey.audit.matrix import Audit, Cell, fill
 from covey.audit.questions import Questions, Watch
 from covey.audit.runs import audit
+from covey.experiment import encryptions
 from covey.experiment.experiment import Experiment
 from covey.leaks import CLIENT, EAVESDROPPER, IDENTITY, MEMBERSHIP, OWN, PARTIES, SERVER, Leak
 from covey.learn.work import Train
@@ -37,7 +38,7 @@ def renamed(experiment: Experiment) -> Experiment:
 def experiments(name: str) -> Iterator[Experiment]:
     """Under every encryption that it knows, with and without clients that join later."""
     join = {"initial": 6, "join": 2, "join_every": 1}
-    for encryption in ALGORITHMS[name].encryptions:
+    for encryption in encryptions.able(ALGORITHMS[name]):
         yield small(algorithm=name, encryption=encryption, clients=12, clusters=4, attacks=[])
         yield small(algorithm=name, encryption=encryption, clients=12, clusters=4, attacks=[], participation=join)
 
