@@ -103,14 +103,14 @@ class FedSoft:
 
     def aggregate(self, server: Server, state: Centres, replies: Iterator[tuple[int, Any]]) -> Centres:
         if self.selection:
-            return Centres(self._drawn(server.random("selection"), state.models, replies))
+            return Centres(self._draw_means(server.random("selection"), state.models, replies))
         average = Averages(len(state.models), like=state.models)
         for _, reply in replies:
             for s, u in enumerate(reply.importance.tolist()):
                 average.add(s, reply.model, u * reply.samples)
         return Centres(average.means(state.models))
 
-    def _drawn(self, random: np.random.Generator, centres: Tensor, replies: Iterator[tuple[int, Any]]) -> Tensor:
+    def _draw_means(self, random: np.random.Generator, centres: Tensor, replies: Iterator[tuple[int, Any]]) -> Tensor:
         """The means of K models per centre, each slot drawn on its own while the replies pass by: S·K models are held."""
         chosen: list[list[Tensor]] = [[centre] * self.selection for centre in centres]
         total = np.zeros(len(centres))

@@ -114,9 +114,9 @@ def recall(me: Client, rebuilt: Rebuilt) -> Generator[Work, Any, Tensor]:
     if all(rebuilt.known):
         return rebuilt.models
     # Most clients remember the same rows: those share one stack, which the machine then evaluates in one go.
-    common, stack = yield Compute("keep", _stacked, (rows,), shared=True)
+    common, stack = yield Compute("keep", _stack, (rows,), shared=True)
     return stack if all(a is b for a, b in zip(common, rows)) else torch.stack(rows)
 
 
-def _stacked(rows: list[Tensor]) -> tuple[list[Tensor], Tensor]:
+def _stack(rows: list[Tensor]) -> tuple[list[Tensor], Tensor]:
     return rows, torch.stack(rows)

@@ -100,7 +100,7 @@ def make(experiment: Experiment, silos: Sequence[str], hosts: Sequence[str], out
                 folder, folder / name, (name, name, -1), material.get(name, {}), issued, agreed, authority.public
             )
         for name in silos:
-            issued = _numbered(issued, name)
+            issued = _number_silo(issued, name)
             _write_silo(folder, name, issued, agreed, authority.public)
         _write(folder / "authority" / "issued.bin", encode(issued), 0o600)
 
@@ -117,7 +117,7 @@ def add(out: Path, name: str) -> None:
     _check_names([*issued.taken, name], experiment.clients, (SERVER, *declaration(experiment.algorithm).further))
     if (out / "silos" / name).exists():
         raise CoveyError(f"{out / 'silos' / name} is there already and keys are never overwritten: move it away first")
-    issued = _numbered(issued, name)
+    issued = _number_silo(issued, name)
     _write(authority / "issued.bin", encode(issued), 0o600)  # first: whatever happens now, the number is taken
     _write_silo(out, name, issued, agreed, _bytes(authority / "ca.crt"))
 
@@ -198,7 +198,7 @@ def deployed(experiment: Experiment) -> Experiment:
 # ---------------------------------------------------------------- writing
 
 
-def _numbered(issued: Issued, name: str) -> Issued:
+def _number_silo(issued: Issued, name: str) -> Issued:
     """With the next client number for this silo."""
     return replace(issued, taken={**issued.taken, name: max(issued.taken.values(), default=-1) + 1})
 

@@ -53,7 +53,7 @@ def test_encrypted_and_clear_give_the_same_models(
     """With partial participation, drop-outs and unequal devices. All schemes compute on the same whole numbers."""
     models: dict[str, list[torch.Tensor]] = {}
     results = {}
-    opened = fedcaprivacy._opened
+    opened = fedcaprivacy._open_package
 
     def issue(*arguments: Any) -> dict[str, dict[str, Any]]:
         """Moves and sketches go by block, and the clear scheme's would be of another size than the ciphertexts."""
@@ -69,7 +69,7 @@ def test_encrypted_and_clear_give_the_same_models(
             models[how].append(opened(*arguments))
             return models[how][-1]
 
-        monkeypatch.setattr(fedcaprivacy, "_opened", keep)
+        monkeypatch.setattr(fedcaprivacy, "_open_package", keep)
         people = {"share": 0.7, "dropout": 0.2, "slowest": 0.2}
         algorithm = {"mitigation": mitigation, "alpha": 1.0, "min_size": 2}
         training = {"rounds": 3, "epochs": 2}

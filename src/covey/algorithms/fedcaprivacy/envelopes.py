@@ -91,7 +91,7 @@ def open_package(keys: Mapping[str, Any], package: Package, round: int) -> NDArr
     opened = []
     for cluster, envelope, size in zip(package.clusters, package.models, package.sizes, strict=True):
         payload = accept(verifier, envelope, purpose_of(cluster, size), round)
-        opened.append(_opened(keys["opening"], payload) / size)
+        opened.append(_open_model(keys["opening"], payload) / size)
     mean: NDArray[np.float64] = np.mean(opened, axis=0)
     return mean
 
@@ -121,6 +121,6 @@ def verifier_of(known: Mapping[str, bytes], max_age: float) -> Verifier | None:
 
 
 @lru_cache(maxsize=64)
-def _opened(opening: bytes, sealed: bytes) -> NDArray[np.float64]:
+def _open_model(opening: bytes, sealed: bytes) -> NDArray[np.float64]:
     """Participants of one host open the same model once; in a deployment each opens it itself."""
     return blinded.opener(opening).open(sealed)

@@ -173,7 +173,7 @@ class FedCAPrivacy:
             server.note("clustered", 0)
             return bs.forward(state, {}, server.round, accepted)
         names = sorted(rows)
-        order = [names[j] for j in self._shuffled(server, len(names))]
+        order = [names[j] for j in self._shuffle(server, len(names))]
         labels = bs.labels(state, order)
         clustered = self.clusters_in(server.round, server.random("coin")) or not labels.any()
         if self.alignment == "scrambled":
@@ -214,7 +214,7 @@ class FedCAPrivacy:
             return me.setting.one_start()[None]
         me.note("cluster", package.group)
         me.note("membership", [float(k in package.clusters) for k in range(me.setting.clusters)])
-        models: Tensor = yield Compute("decrypt", _opened, (me.keys, package, me.round - 1, start), shared=True)
+        models: Tensor = yield Compute("decrypt", _open_package, (me.keys, package, me.round - 1, start), shared=True)
         return models
 
     def _business_server(self, setting: Setting, keys: dict[str, Any]) -> BusinessServer:
@@ -223,7 +223,7 @@ class FedCAPrivacy:
             length += -length % sealer(keys["csp"]).block  # participants fill up the last block
         return BusinessServer(keys, setting.clusters, length, self.max_age)
 
-    def _shuffled(self, server: Server, n: int) -> list[int]:
+    def _shuffle(self, server: Server, n: int) -> list[int]:
         if not self.shuffle:
             return list(range(n))
         return [int(j) for j in permutation(n, self._random(server, "shuffle"))]
@@ -232,6 +232,6 @@ class FedCAPrivacy:
         return server.random(purpose) if self.draw == "keyed" else None
 
 
-def _opened(keys: dict[str, Any], package: Package, round: int, like: Tensor) -> Tensor:
+def _open_package(keys: dict[str, Any], package: Package, round: int, like: Tensor) -> Tensor:
     mean = open_package(keys, package, round)[: like.shape[1]]
     return torch.from_numpy(mean.astype(np.float32))[None].to(like.device)

@@ -90,10 +90,10 @@ def without_held_back(me: Client, share: float, work: Callable[..., Coroutine], 
     """The target's usual turn on the samples that it did not hold back."""
     training, _ = held_back(me, share)
     turn = work(replace(me, samples=len(training)), *arguments)
-    return with_work(turn, lambda one: _limited(one, training))
+    return with_work(turn, lambda one: _limit(one, training))
 
 
-def _limited(work: Work, on: Tensor) -> Work:
+def _limit(work: Work, on: Tensor) -> Work:
     if isinstance(work, Compute):
         return work
     return replace(work, on=on if work.on is None else on[torch.as_tensor(work.on)])
