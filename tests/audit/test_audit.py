@@ -383,3 +383,19 @@ def test_the_usual_place_of_an_attack_is_no_mistake_where_an_algorithm_lacks_it(
     """FedCAPrivacy's servers have other names; A1 looks from "server" unless told otherwise."""
     quick = small(algorithm="fedcaprivacy", attacks=["a1"], training={"rounds": 2})
     assert audit(quick, tmp_path, quiet=True).problem == ""
+
+
+def test_stored_audits_of_before_still_open(tmp_path: Path) -> None:
+    """They name the best control only, have no questions of their own, and their verdicts on scores are judged anew."""
+    stored = Path(__file__).parents[2] / "docs/results/audit-matrix-digits/audit.json"
+    content = json.loads(stored.read_text(encoding="utf-8"))["audits"]
+    audits = [Audit.of(entry) for entry in content]
+    assert len(audits) == 49 and all(list(audit.rows) == ROWS for audit in audits if not audit.problem)
+    scored = [(c, e) for a, one in zip(audits, content) for c, e in zip(a.cells, one["cells"]) if c.tried]
+    for cell, entry in scored:
+        assert cell.verdict == entry["verdict"] and [f.verdict for f in cell.tried] == [
+            t["verdict"] for t in entry["tried"]
+        ]
+        assert [f.value for f in cell.tried] == [t["value"] for t in entry["tried"]]
+    assert len(scored) == 233 and [Audit.of(json.loads(json.dumps(audit.json()))) for audit in audits] == audits
+    assert write(audits, tmp_path)[1].stat().st_size > 1e5 and lines(audits)
