@@ -36,6 +36,7 @@ from covey.results.contents import Run
 from covey.rounds import completion
 from covey.rounds.loop import run as run_once
 from support.audits import SMALL, finding, matrix, small
+from support.patience import PATIENCE
 
 IDENTITY, PREFERENCE, PROPERTY, CATEGORY, MEMBERSHIP, MODELS, LINKAGE = ROWS = [row.name for row in leaks.LEAKS]
 
@@ -249,7 +250,7 @@ def test_a_survey_says_what_cannot_be_run(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path) -> None:
     def covey(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "covey", "audit", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
 
     (tmp_path / "config.toml").write_text(small(algorithm="fedavg").toml())  # the folder of a run
     done = covey(str(tmp_path), "--set", "training.rounds=2", "--out", str(tmp_path / "a"), "--json")

@@ -11,7 +11,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 
 from covey import files
 from covey.cli.main import main
+from support.patience import PATIENCE, until
 
 
 @dataclass(frozen=True)
@@ -170,12 +170,9 @@ def test_a_background_job_that_ignores_sigint_stops_at_sigterm_and_keeps_its_rou
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
     )
-    deadline = time.monotonic() + 120
-    while len(files.read_lines(out / "metrics.jsonl")) < 3:
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.05)
+    until(lambda: process.poll() is not None or len(files.read_lines(out / "metrics.jsonl")) >= 3)
     os.kill(process.pid, signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + signal.SIGTERM
     assert f"continue with `covey resume {out}`" in said and "Traceback" not in said
     content, _ = files.load(out / "checkpoint")

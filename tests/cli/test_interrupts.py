@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 import pytest
 
 from covey.cli.interrupts import Interrupted, interruptible, kept
+from support.patience import PATIENCE
 
 
 def test_sigterm_is_an_interruption_with_the_exit_code_of_shells() -> None:
@@ -23,14 +24,14 @@ def test_sigterm_is_an_interruption_with_the_exit_code_of_shells() -> None:
     ):
         assert interrupts.exit_code == 130
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(10)
+        time.sleep(PATIENCE)
     assert interrupts.exit_code == 143
     assert signal.getsignal(signal.SIGTERM) == before
 
 
 def _work(pipe: Connection) -> None:
     pipe.send("begun")
-    time.sleep(60)
+    time.sleep(PATIENCE)
 
 
 def test_a_forked_worker_ends_at_once_and_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
@@ -41,7 +42,7 @@ def test_a_forked_worker_ends_at_once_and_without_a_word(capfd: pytest.CaptureFi
         worker.start()
         assert ours.recv() == "begun"  # Python forgets a signal that arrives while it forks
         worker.terminate()
-        worker.join(30)
+        worker.join(PATIENCE)
     assert worker.exitcode == -signal.SIGTERM and capfd.readouterr().err == ""
 
 

@@ -19,6 +19,7 @@ from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.messages import decode, encode
 from covey.rounds.loop import run
+from support.patience import PATIENCE
 
 
 def small(algorithm: dict[str, Any] | None = None, **more: Any) -> Experiment:
@@ -281,7 +282,7 @@ def test_nothing_but_torch_and_numpy_is_needed_in_the_clear() -> None:
         "seal_model(issue_keys('none', 3, 2048)['clients'], 0, 1, np.zeros(9))\n"
         "soft_spectral(np.random.default_rng(0).normal(size=(9, 4)), 2, 0.5, np.random.default_rng(0))\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)
 
 
 def test_the_start_is_the_common_model_until_one_has_clusters() -> None:

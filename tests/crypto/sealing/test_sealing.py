@@ -14,6 +14,7 @@ from covey.crypto.sealing.lattice import write_words
 from covey.crypto.sealing.residues import as_words
 from covey.crypto.sealing.sealing import LABEL_BYTES, Label, mix, mixer, sealer, whole_counts
 from covey.errors import CoveyError
+from support.patience import PATIENCE
 
 KEYS = {name: sealing.generate_keys(name, bound=8.0, terms=64) for name in SCHEMES}
 SEALERS = {name: sealer(keys) for name, keys in KEYS.items()}
@@ -231,10 +232,10 @@ def test_sealers_made_before_a_fork_work_in_the_children_with_fresh_randomness(n
         here, there = fork.Pipe()
         child = fork.Process(target=_work, args=(name, there))
         child.start()
-        assert here.poll(20)
+        assert here.poll(PATIENCE)
         blobs.append(here.recv_bytes())
         assert np.allclose(np.frombuffer(here.recv_bytes()), 1)
-        child.join(20)
+        child.join(PATIENCE)
         assert child.exitcode == 0
     if name != "none":
         halves = [blob[LABEL_BYTES + part : LABEL_BYTES + part + 32768] for blob in blobs for part in (0, 32768)]
