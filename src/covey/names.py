@@ -294,8 +294,8 @@ def _imported_entries(top: ModuleType) -> Iterator[Entry]:
             yield Entry(module.name, info.name, OURS, vars(module))
         for place, thing in vars(module).items():
             facts = vars(thing) if hasattr(thing, "__dict__") else {}
-            here = getattr(thing, "__module__", info.name) == info.name or not isinstance(thing, type)
-            if here and isinstance(facts.get("name"), str) and isinstance(facts.get("title"), str):
+            defined = getattr(thing, "__module__", info.name) == info.name or not isinstance(thing, type)
+            if defined and isinstance(facts.get("name"), str) and isinstance(facts.get("title"), str):
                 yield Entry(facts["name"], f"{info.name}:{place}", OURS, facts)
 
 

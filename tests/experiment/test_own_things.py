@@ -12,7 +12,7 @@ import pytest
 from covey import CoveyError, Experiment, run
 from covey.algorithms import ALGORITHMS
 from covey.crypto.sealing import sealing
-from covey.data.sources.load import chosen, load
+from covey.data.sources.load import load, source_of
 from covey.experiment.own_code import own_code
 
 MODULE = '''
@@ -75,7 +75,7 @@ def accuracy(**more: Any) -> dict[str, Any]:
 
 def test_a_dataset_is_a_source_or_a_function(module: str) -> None:
     assert len(load("own_things:half").y_train) == (len(load("digits").y_train) + 1) // 2
-    assert chosen("own_things:half")[1].title == "Half of the digits."
+    assert source_of("own_things:half")[1].title == "Half of the digits."
     assert accuracy(dataset="own_things:SOURCE") == accuracy(dataset="digits")
     for text, says in {
         "own_things:nothing": "gave a int: expected a Dataset",

@@ -14,7 +14,7 @@ from covey.defences import DEFENCES
 from covey.errors import CoveyError, nearest
 from covey.experiment import encryptions
 from covey.experiment.experiment import Experiment
-from covey.names import Registry
+from covey.names import Registry, import_path
 from covey.report.progress import Progress
 from covey.results.folder import RunFolder
 from covey.rounds.loop import Callback
@@ -99,7 +99,7 @@ def combinations(experiment: Experiment, algorithms: Sequence[str], protections:
         algorithm = base["algorithm"] if base["algorithm"]["name"] == name else {"name": name}
         for protection in protections:
             defence, encryption = _protection(protection)
-            if encryption not in encryptions.able(kind):
+            if not encryptions.fits(kind, encryption):
                 continue
             wall = own if defence and own.get("name") == defence else {"name": defence or "none"}
             chosen.append(Experiment.of({**base, "algorithm": algorithm, "defence": wall, "encryption": encryption}))
@@ -109,10 +109,10 @@ def combinations(experiment: Experiment, algorithms: Sequence[str], protections:
 
 
 def _protection(words: str) -> tuple[str, str]:
-    """(defence, encryption) of "none", "ldp", "ckks", "ldp+ckks", or "package.module:Defence+ckks"."""
+    """(defence, encryption) of "none", "ldp", "ckks", "ldp+ckks", or with `package.module:Thing` for either."""
     defence, encryption = "", encryptions.PLAIN
     for word in words.split("+"):
-        if word in encryptions.known():
+        if word in encryptions.known() or (":" in word and not hasattr(import_path(word, "defence"), "train")):
             encryption = word
         elif word in DEFENCES or ":" in word:
             defence = word

@@ -23,18 +23,20 @@ def able(algorithm: Any) -> tuple[str, ...]:
     return tuple(getattr(algorithm, "encryptions", (PLAIN,)))
 
 
+def fits(algorithm: Any, encryption: str) -> bool:
+    """Whether an algorithm (or its class) can run under a name, or under something of its family that is named by a path."""
+    return encryption in able(algorithm) or (":" in encryption and bool(getattr(algorithm, "sealing", "")))
+
+
 def check(algorithm: Any, encryption: str) -> None:
     """Refuses an encryption that is not there, or that the algorithm cannot use; imports one that is named by its path."""
-    names = able(algorithm)
-    if encryption in names:
-        return
-    family = getattr(algorithm, "sealing", "")
-    if ":" in encryption and family:
-        _family(algorithm, family).resolve(encryption)
-        return
-    if ":" not in encryption and encryption not in known():
-        raise CoveyError(f"unknown encryption '{encryption}'{nearest(encryption, known())}")
-    raise CoveyError(f"{algorithm.name} cannot run with encryption = '{encryption}'; it can with: {', '.join(names)}")
+    if not fits(algorithm, encryption):
+        if ":" not in encryption and encryption not in known():
+            raise CoveyError(f"unknown encryption '{encryption}'{nearest(encryption, known())}")
+        names = ", ".join(able(algorithm))
+        raise CoveyError(f"{algorithm.name} cannot run with encryption = '{encryption}'; it can with: {names}")
+    if ":" in encryption:
+        _family(algorithm, algorithm.sealing).resolve(encryption)
 
 
 def _family(algorithm: Any, family: str) -> Any:

@@ -63,17 +63,17 @@ class BfvRows:
         return self._seal(to_integers(vector))
 
     def check(self, sealed: bytes, length: int) -> None:
-        found, _ = read_words(sealed, self._label, self._ring, length)
-        if found.terms != 1:
-            raise CoveyError(f"a sealed row is a sum of {found.terms} vectors, expected one")
+        claimed, _ = read_words(sealed, self._label, self._ring, length)
+        if claimed.terms != 1:
+            raise CoveyError(f"a sealed row is a sum of {claimed.terms} vectors, expected one")
 
     def sums(self, members: ArrayLike, sealed: Sequence[bytes]) -> list[bytes]:
-        found = [read_words(row, self._label, self._ring) for row in sealed]
+        rows = [read_words(row, self._label, self._ring) for row in sealed]
         totals = []
         for chosen in np.asarray(members):
-            some = [found[i] for i in np.flatnonzero(chosen)]
-            words = self._total([words for _, words in some])
-            totals.append(write_words(words, self._label, some[0][0].length, sum(label.terms for label, _ in some)))
+            group = [rows[i] for i in np.flatnonzero(chosen)]
+            words = self._total([words for _, words in group])
+            totals.append(write_words(words, self._label, group[0][0].length, sum(label.terms for label, _ in group)))
         return totals
 
     def sketch(self, sealed: bytes, plan: Sketch, noise: NDArray[np.float64]) -> bytes:
@@ -96,12 +96,12 @@ class BfvRows:
         return self._seal(mean)
 
     def uncover(self, sealed: bytes, cover: Cover, length: int) -> bytes:
-        found, words = read_words(self._add(sealed, -cover.blind), self._label, self._ring)
+        claimed, words = read_words(self._add(sealed, -cover.blind), self._label, self._ring)
         if cover.order is not None and cover.signs is not None:
             back = np.argsort(cover.order)
             words = self._turned(words, back, cover.signs[back])
-            return write_words(words, self._label, length, found.terms)
-        return write_words(words, self._label, found.length, found.terms)
+            return write_words(words, self._label, length, claimed.terms)
+        return write_words(words, self._label, claimed.length, claimed.terms)
 
     def open(self, sealed: bytes) -> NDArray[np.float64]:
         return to_floats(self._open(sealed))
@@ -122,27 +122,29 @@ class BfvRows:
         return self._box.seal_plaintexts(plaintexts, integers.size)
 
     def _open(self, sealed: bytes) -> Integers:
-        found, plaintexts = self._box.open_plaintexts(sealed, self._encoder.encode(np.zeros(1, np.int64)))
-        return np.concatenate([self._encoder.decode(p) for p in plaintexts]).astype(np.int64)[: found.length]
+        claimed, plaintexts = self._box.open_plaintexts(sealed, self._encoder.encode(np.zeros(1, np.int64)))
+        return np.concatenate([self._encoder.decode(p) for p in plaintexts]).astype(np.int64)[: claimed.length]
 
     def _add(self, sealed: bytes, integers: Integers) -> bytes:
         """A fresh encryption for every row: unlike Paillier's it costs little."""
-        found, words = read_words(sealed, self._label, self._ring)
-        _, more = read_words(self._seal(integers), self._label, self._ring, found.length)
-        return write_words((words + more) % np.uint64(self._ring.modulus), self._label, found.length, found.terms + 1)
+        claimed, words = read_words(sealed, self._label, self._ring)
+        _, more = read_words(self._seal(integers), self._label, self._ring, claimed.length)
+        return write_words(
+            (words + more) % np.uint64(self._ring.modulus), self._label, claimed.length, claimed.terms + 1
+        )
 
-    def _total(self, some: list[Any]) -> Any:
-        total = some[0]
-        for words in some[1:]:
+    def _total(self, rows: list[Any]) -> Any:
+        total = rows[0]
+        for words in rows[1:]:
             total = (total + words) % np.uint64(self._ring.modulus)
         return total
 
     def _move(self, sealed: bytes, cover: Cover) -> bytes:
         if cover.order is None or cover.signs is None:
             return sealed
-        found, words = read_words(sealed, self._label, self._ring)
+        claimed, words = read_words(sealed, self._label, self._ring)
         length = len(cover.order) * self.block
-        return write_words(self._turned(words, cover.order, cover.signs), self._label, length, found.terms)
+        return write_words(self._turned(words, cover.order, cover.signs), self._label, length, claimed.terms)
 
     def _turned(self, words: Any, order: Integers, signs: Integers) -> Any:
         q = np.uint64(self._ring.modulus)

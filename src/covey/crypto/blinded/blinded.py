@@ -106,14 +106,14 @@ def issue(scheme: str, bits: int, terms: int = 1, fast: bool = False) -> tuple[b
 @lru_cache(maxsize=8)
 def sealer(sealing: bytes) -> RowSealer:
     """Keys are large objects with tables in them: built once per process."""
-    made: RowSealer = _module(_name(sealing)).sealer(_rest(sealing))
-    return made
+    party: RowSealer = _module(_name(sealing)).sealer(_rest(sealing))
+    return party
 
 
 @lru_cache(maxsize=8)
 def opener(opening: bytes, workers: int = 1) -> RowOpener:
-    made: RowOpener = _module(_name(opening)).opener(_rest(opening), workers)
-    return made
+    party: RowOpener = _module(_name(opening)).opener(_rest(opening), workers)
+    return party
 
 
 def draw_cover(sealer: RowSealer, length: int, rearranged: bool, random: np.random.Generator | None) -> Cover:

@@ -60,9 +60,9 @@ class PaillierRows:
         return self.vectors.seal(to_floats(to_integers(vector)))  # refuses what every scheme refuses
 
     def check(self, sealed: bytes, length: int) -> None:
-        found = self.vectors.read(sealed)
-        if (found.dimension, found.terms, found.blinds) != (length, 1, 0):
-            raise CoveyError(f"a sealed row of {found.dimension} weights, {found.terms} terms: expected {length}, 1")
+        vector = self.vectors.read(sealed)
+        if (vector.dimension, vector.terms, vector.blinds) != (length, 1, 0):
+            raise CoveyError(f"a sealed row of {vector.dimension} weights, {vector.terms} terms: expected {length}, 1")
 
     def sums(self, members: ArrayLike, sealed: Sequence[bytes]) -> list[bytes]:
         totals = [self.vectors.read(total) for total in self.vectors.mix(members, sealed)]

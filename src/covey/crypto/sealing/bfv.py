@@ -78,11 +78,11 @@ class BfvSealer:
         return self._box.seal_plaintexts(plaintexts, values.size)
 
     def open(self, sealed: bytes) -> NDArray[np.float64]:
-        found, plaintexts = self._box.open_plaintexts(sealed, self._encoder.encode(np.zeros(1, np.int64)))
+        label, plaintexts = self._box.open_plaintexts(sealed, self._encoder.encode(np.zeros(1, np.int64)))
         if not plaintexts:
-            return np.zeros(found.length)
-        whole = np.concatenate([self._encoder.decode(p) for p in plaintexts])[: found.length]
-        return checked_opening(whole / self._unit, found, self._ring)
+            return np.zeros(label.length)
+        whole = np.concatenate([self._encoder.decode(p) for p in plaintexts])[: label.length]
+        return checked_opening(whole / self._unit, label, self._ring)
 
     def public(self) -> bytes:
         return self._box.keys.public()

@@ -61,11 +61,11 @@ class CkksSealer:
         return self._box.seal_plaintexts([self._encode(row) for row in slots], values.size)
 
     def open(self, sealed: bytes) -> NDArray[np.float64]:
-        found, plaintexts = self._box.open_plaintexts(sealed, self._encode(np.zeros(1, np.complex128)))
+        label, plaintexts = self._box.open_plaintexts(sealed, self._encode(np.zeros(1, np.complex128)))
         if not plaintexts:
-            return np.zeros(found.length)
+            return np.zeros(label.length)
         slots = np.concatenate([self._encoder.decode_complex(p) for p in plaintexts])
-        return checked_opening(slots.view(np.float64)[: found.length], found, self._ring)
+        return checked_opening(slots.view(np.float64)[: label.length], label, self._ring)
 
     def public(self) -> bytes:
         return self._box.keys.public()

@@ -83,11 +83,11 @@ class Keys:
 
     @classmethod
     def from_bytes(cls, text: bytes, scheme: str) -> "Keys":
-        found = read_description(text)
+        description = read_description(text)
         ring, name = read_public(text, scheme)
         try:
-            encryption = base64.b64decode(found["encryption"], validate=True)
-            secret = base64.b64decode(found["secret"], validate=True) if "secret" in found else None
+            encryption = base64.b64decode(description["encryption"], validate=True)
+            secret = base64.b64decode(description["secret"], validate=True) if "secret" in description else None
         except (KeyError, TypeError, binascii.Error) as error:
             raise CoveyError("These are not a client's keys: expected what generate_keys gave.") from error
         return cls(ring, name, secret, encryption)
@@ -95,12 +95,12 @@ class Keys:
 
 def read_public(public: bytes, scheme: str) -> tuple[Ring, bytes]:
     """Ring and key name from public parameters (or from keys); checks them like freshly chosen ones."""
-    found = read_description(public)
-    if found["scheme"] != scheme:
-        raise CoveyError(f"Found parameters of '{found['scheme']}', expected '{scheme}'.")
+    description = read_description(public)
+    if description["scheme"] != scheme:
+        raise CoveyError(f"Found parameters of '{description['scheme']}', expected '{scheme}'.")
     try:
-        ring = Ring(**{name: found[name] for name in Ring.__dataclass_fields__})
-        return ring, bytes.fromhex(found["key"])
+        ring = Ring(**{name: description[name] for name in Ring.__dataclass_fields__})
+        return ring, bytes.fromhex(description["key"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CoveyError(f"Public parameters of {scheme} are incomplete: expected what public() gave.") from error
 
@@ -111,21 +111,21 @@ def label(ring: Ring, key: bytes) -> Label:
 
 def read_words(sealed: bytes, own: Label, ring: Ring, length: int | None = None) -> tuple[Label, Words]:
     """Label and residues of a sealed vector, after every check that needs no key."""
-    found = Label.read(sealed)
-    found.expect(own, length)
+    claimed = Label.read(sealed)
+    claimed.expect(own, length)
     payload = memoryview(sealed)[LABEL_BYTES:]
-    if len(payload) != ring.payload_bytes(found.length):
+    if len(payload) != ring.payload_bytes(claimed.length):
         raise CoveyError(
-            f"A sealed vector of {found.length} floats has {ring.payload_bytes(found.length)} bytes, "
+            f"A sealed vector of {claimed.length} floats has {ring.payload_bytes(claimed.length)} bytes, "
             f"found {len(payload)}: it was cut or extended on the way."
         )
     words = as_words(payload)
     largest, total, weighted = survey(words)
-    if largest >= ring.modulus or found != found.over(_digest(total, weighted)):
+    if largest >= ring.modulus or claimed != claimed.over(_digest(total, weighted)):
         raise CoveyError("A sealed vector was altered on the way: its residues do not fit its label.")
-    if found.terms > ring.terms:
-        raise CoveyError(f"A sum of {found.terms} vectors, these parameters carry {ring.terms}: raise terms.")
-    return found, words
+    if claimed.terms > ring.terms:
+        raise CoveyError(f"A sum of {claimed.terms} vectors, these parameters carry {ring.terms}: raise terms.")
+    return claimed, words
 
 
 def write_words(words: Words, own: Label, length: int, terms: int) -> bytes:
@@ -170,9 +170,9 @@ class LatticeBox:
         """Label and decrypted plaintexts; `blank` is any encoded plaintext, for the library's header."""
         if self._decrypt is None:
             raise CoveyError("These keys seal but do not open: only holders of the secret key can open sums.")
-        found, words = read_words(sealed, self._label, self.ring)
-        if found.terms == 0:  # nobody joined: all residues are 0, and there is nothing to decrypt
-            return found, []
+        claimed, words = read_words(sealed, self._label, self.ring)
+        if claimed.terms == 0:  # nobody joined: all residues are 0, and there is nothing to decrypt
+            return claimed, []
         if self._header is None:
             self._check_header(self._encrypt(blank).to_string()[: -self.ring.ciphertext_bytes])
         assert self._header is not None
@@ -184,7 +184,7 @@ class LatticeBox:
                 plaintexts.append(self._decrypt(ciphertext))
             except Exception as error:
                 raise CoveyError(f"The library refuses a ciphertext of the sum: {error}.") from error
-        return found, plaintexts
+        return claimed, plaintexts
 
     def _check_header(self, header: bytes) -> None:
         """All ciphertexts of one ring carry the same header: else raw residues would not be the whole truth."""
@@ -218,11 +218,11 @@ class ResidueMixer:
     def add(self, sealed: bytes, members: Sequence[int]) -> None:
         """Checks everything before anything is added, so that a refused blob leaves the sums as they were."""
         chosen = checked_members(members, len(self._terms))
-        found, words = read_words(sealed, self._label, self._ring, self._length)
-        if any(self._terms[j] + found.terms > self._ring.terms for j in chosen):
+        claimed, words = read_words(sealed, self._label, self._ring, self._length)
+        if any(self._terms[j] + claimed.terms > self._ring.terms for j in chosen):
             raise CoveyError(f"More than {self._ring.terms} vectors in one sum: make keys with more terms.")
         for j in chosen:
-            self._terms[j] += found.terms
+            self._terms[j] += claimed.terms
         self._waiting.append((words, chosen))
         if len(self._waiting) == self._room:
             self._flush()

@@ -62,8 +62,8 @@ def generate_keys(scheme: str, bound: float = 16.0, terms: int = 1024) -> bytes:
 
 def sealer(keys: bytes) -> Sealer:
     """The client's side, from what `generate_keys` gave."""
-    made: Sealer = _module(read_description(keys)["scheme"]).sealer(keys)
-    return made
+    client: Sealer = _module(read_description(keys)["scheme"]).sealer(keys)
+    return client
 
 
 @lru_cache(maxsize=4)
@@ -83,11 +83,11 @@ def mixer(public: bytes, clusters: int, length: int) -> Mixer:
     """The server's side: `clusters` accumulators for vectors of `length` floats."""
     if clusters < 1 or length < 1:
         raise CoveyError(f"A mixer of {clusters} sums of {length} floats: expected at least 1 of each.")
-    found = read_description(public)
-    if "secret" in found:
+    description = read_description(public)
+    if "secret" in description:
         raise CoveyError("A server must not hold a client's keys: give it the bytes of public().")
-    made: Mixer = _module(found["scheme"]).mixer(public, clusters, length)
-    return made
+    server: Mixer = _module(description["scheme"]).mixer(public, clusters, length)
+    return server
 
 
 def mix(public: bytes, membership: ArrayLike, sealed: Iterable[bytes]) -> list[bytes]:
@@ -121,12 +121,12 @@ def key_kind(keys: bytes, role: str) -> KeyKind:
 
 def whole_counts(values: ArrayLike, tolerance: float = 0.1) -> NDArray[np.int64]:
     """Decrypted counts as integers; one that is not within `tolerance` of an integer is an error, not rounded."""
-    found = np.asarray(values, dtype=np.float64)
-    rounded = np.rint(np.nan_to_num(found))
-    bad = ~(np.abs(found - rounded) <= tolerance) | (rounded < 0)  # the first half is also true for NaN
+    counts = np.asarray(values, dtype=np.float64)
+    rounded = np.rint(np.nan_to_num(counts))
+    bad = ~(np.abs(counts - rounded) <= tolerance) | (rounded < 0)  # the first half is also true for NaN
     if bad.any():
         raise CoveyError(
-            f"A decrypted count is {found[bad].flat[0]:.6g}, expected a whole number within {tolerance}: the sum is damaged or "
+            f"A decrypted count is {counts[bad].flat[0]:.6g}, expected a whole number within {tolerance}: the sum is damaged or "
             "was opened with the wrong key or parameters."
         )
     return rounded.astype(np.int64)
@@ -192,12 +192,12 @@ def describe(parameters: dict[str, Any], key: bytes) -> bytes:
 def read_description(text: bytes) -> dict[str, Any]:
     """The JSON object in public parameters or keys; refuses anything else."""
     try:
-        found = json.loads(bytes(text))
+        description = json.loads(bytes(text))
     except ValueError as error:
         raise CoveyError("Keys or public parameters are not readable: expected covey's JSON.") from error
-    if not isinstance(found, dict) or not isinstance(found.get("scheme"), str):
+    if not isinstance(description, dict) or not isinstance(description.get("scheme"), str):
         raise CoveyError("Keys or public parameters name no scheme: expected what generate_keys or public() gave.")
-    return found
+    return description
 
 
 def fingerprint(parameters: dict[str, Any]) -> bytes:
@@ -221,10 +221,10 @@ def checked_vector(vector: ArrayLike, bound: float) -> NDArray[np.float64]:
 
 def checked_members(members: Sequence[int], clusters: int) -> list[int]:
     """The identity set as a list of distinct cluster numbers."""
-    found = [int(j) for j in members]
-    if len(set(found)) != len(found) or any(not 0 <= j < clusters for j in found):
-        raise CoveyError(f"Identity set {found}: expected distinct cluster numbers from 0 to {clusters - 1}.")
-    return found
+    identities = [int(j) for j in members]
+    if len(set(identities)) != len(identities) or any(not 0 <= j < clusters for j in identities):
+        raise CoveyError(f"Identity set {identities}: expected distinct cluster numbers from 0 to {clusters - 1}.")
+    return identities
 
 
 def _module(scheme: str) -> Any:

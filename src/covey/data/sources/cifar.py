@@ -98,10 +98,10 @@ def assemble(train: Part, test: Part, name: str) -> Dataset:
 
 def forms(name: str, stem: str, folders: tuple[str, str], md5: tuple[str, str]) -> tuple[Form, ...]:
     """(binary archive, binary folder, python archive, python folder)"""
-    made = []
+    datasets = []
     for kind, folder, digest, read in zip(("binary", "python"), folders, md5, (read_binary, read_python)):
         archive = f"{stem}-{kind}.tar.gz"
         wanted = WantedFile(archive, (f"https://www.cs.toronto.edu/~kriz/{archive}",), md5=digest)
         for file in (wanted, WantedFile(folder)):
-            made.append(Form((file,), partial(read, name=name), (name, ""), (50_000, 10_000)))
-    return tuple(made)
+            datasets.append(Form((file,), partial(read, name=name), (name, ""), (50_000, 10_000)))
+    return tuple(datasets)

@@ -76,8 +76,8 @@ def read_lfw(paths: tuple[Path, ...], label: str) -> Dataset:
         "glasses": only_known(eyewear, eyewear > 127),
         "identity": part(content, "identity", path),
     }
-    told = "race, black and glasses are what a classifier thought"
-    return labelled("lfw", content["x"], columns, part(content, "is_test", path), label, RACES, told)
+    note = "race, black and glasses are what a classifier thought"
+    return labelled("lfw", content["x"], columns, part(content, "is_test", path), label, RACES, note)
 
 
 def only_known(source: Column, values: Column) -> NDArray[np.uint8]:
@@ -115,8 +115,8 @@ def read_lfw_published(paths: tuple[Path, ...], label: str) -> Dataset:
     columns = {key: values[keep].astype(np.uint8) for key, values in columns.items()}
     columns["identity"] = people.astype(np.int32)
     test = held_out(columns[label].astype(np.int64), key=4)
-    told = "all attributes are scores of classifiers (Kumar et al.)"
-    return labelled("lfw", x, columns, test, label, RACES[:4], told)
+    note = "all attributes are scores of classifiers (Kumar et al.)"
+    return labelled("lfw", x, columns, test, label, RACES[:4], note)
 
 
 def picture(body: bytes, path: Path, size: tuple[int, int], crop: tuple[slice, slice] | None = None) -> Column:
@@ -134,8 +134,8 @@ def read_utk(paths: tuple[Path, ...], label: str) -> Dataset:
     content = unpacked(path, path.stat().st_mtime_ns)
     columns = {key: part(content, key, path) for key in ("gender", "race", "age")}
     columns["black"] = (columns["race"] == UTK_RACES.index("black")).astype(np.uint8)
-    told = f"a subset: {len(content['x']):,} of 23,705 faces, with a split of its own"
-    return labelled("utkface", content["x"], columns, part(content, "is_test", path), label, UTK_RACES, told)
+    note = f"a subset: {len(content['x']):,} of 23,705 faces, with a split of its own"
+    return labelled("utkface", content["x"], columns, part(content, "is_test", path), label, UTK_RACES, note)
 
 
 def read_utk_published(paths: tuple[Path, ...], label: str) -> Dataset:

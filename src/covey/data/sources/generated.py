@@ -27,8 +27,8 @@ def table_like(name: str, rows: int, features: int, classes: int, rate: float, s
         x[start : start + 1_000] = rng.random((len(block), features), np.float32) < chance[block]
     test = held_out(y, key)
     real = name.removesuffix("-like")
-    told = f"generated stand-in for {real}: independent 0/1 features with class-dependent probabilities"
-    return Dataset(name, x[~test], y[~test], x[test], y[test], numbered(classes), kind="binary", stand_in=told)
+    note = f"generated stand-in for {real}: independent 0/1 features with class-dependent probabilities"
+    return Dataset(name, x[~test], y[~test], x[test], y[test], numbered(classes), kind="binary", stand_in=note)
 
 
 def purchase100_like() -> Dataset:
@@ -84,5 +84,5 @@ def yelp_like() -> Dataset:
                 sentence = f"{HABITS[author][int(rng.integers(2))]}, {sentence}"
             sentences.append(sentence + ("!" if author % 3 == 0 and rng.random() < 0.5 else "."))
         reviews.append(Review(" ".join(sentences), stars, f"author-{author}"))
-    told = "generated stand-in for yelp: templates with planted author habits"
-    return review_dataset("yelp-like", reviews, stand_in=told)
+    note = "generated stand-in for yelp: templates with planted author habits"
+    return review_dataset("yelp-like", reviews, stand_in=note)

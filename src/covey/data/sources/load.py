@@ -13,7 +13,7 @@ from covey.data.sources.files import Form, Source, damaged, data_folder
 from covey.errors import CoveyError, nearest
 
 
-def chosen(name: str) -> tuple[str, Source, str]:
+def source_of(name: str) -> tuple[str, Source, str]:
     """(name without its label, source, label): `lfw:smile` is lfw, labelled by smile; a path may have a label after it too."""
     base, _, label = name.partition(":")
     if base not in SOURCES and label:
@@ -42,14 +42,14 @@ def load(name: str, folder: Path | None = None) -> Dataset:
 
     Looks in `folder`, else in COVEY_DATA, else in the user's cache folder, for each accepted form in turn.
     """
-    base, source, label = chosen(name)
+    base, source, label = source_of(name)
     if source.make:
-        return made(source)
+        return generate(source)
     root = data_folder(folder)
     for number, form in enumerate(source.forms):
         paths = form.found(root)
         if paths:
-            return decoded(source, label, number, paths, tuple(path.stat().st_mtime_ns for path in paths))
+            return decode(source, label, number, paths, tuple(path.stat().st_mtime_ns for path in paths))
     raise CoveyError(missing(base, source, root))
 
 
@@ -65,21 +65,21 @@ def missing(name: str, source: Source, root: Path) -> str:
 
 
 @lru_cache(maxsize=4)
-def made(source: Source) -> Dataset:
+def generate(source: Source) -> Dataset:
     assert source.make is not None
     dataset = source.make()
     if not isinstance(dataset, Dataset):
         raise CoveyError(f"dataset '{source.name}' gave a {type(dataset).__name__}: expected a Dataset")
-    return frozen(dataset)
+    return freeze(dataset)
 
 
 @lru_cache(maxsize=4)
-def decoded(source: Source, label: str, number: int, paths: tuple[Path, ...], stamps: tuple[int, ...]) -> Dataset:
+def decode(source: Source, label: str, number: int, paths: tuple[Path, ...], stamps: tuple[int, ...]) -> Dataset:
     """`stamps`, the times of last change, only tell versions of a file apart in the cache."""
     form = source.forms[number]
     dataset = form.read(paths, label)
     validate(dataset, source, form, paths[0])
-    return frozen(dataset)
+    return freeze(dataset)
 
 
 def validate(dataset: Dataset, source: Source, form: Form, path: Path) -> None:
@@ -99,7 +99,7 @@ def validate(dataset: Dataset, source: Source, form: Form, path: Path) -> None:
         raise damaged(path, f"has labels {labels.min()} to {labels.max()} for {len(dataset.classes)} classes")
 
 
-def frozen(dataset: Dataset) -> Dataset:
+def freeze(dataset: Dataset) -> Dataset:
     """Read-only arrays: every caller is handed the same ones."""
     held = (dataset.x_train, dataset.y_train, dataset.x_test, dataset.y_test, *dataset.attributes.values())
     for array in held:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from covey.data.sources import SOURCES
 from covey.data.sources.files import Form, Source, data_folder
-from covey.data.sources.load import chosen, load, missing
+from covey.data.sources.load import load, missing, source_of
 from covey.errors import CoveyError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def check(name: str, folder: Path | None = None) -> Check:
     """Decodes the dataset and compares its files with the checksums that are known; damage is an error."""
     from covey.data.sources.download import verified
 
-    _, source, _ = chosen(name)
+    _, source, _ = source_of(name)
     form, paths = first_found(source, data_folder(folder))
     dataset = load(name, folder)
     words = {True: "published", False: "other", None: "unknown"}
@@ -105,7 +105,7 @@ def get(name: str, progress: Progress | None = None, folder: Path | None = None)
     """Fetches what is missing of a dataset's first mirrored form, and decodes it once; the files that it is made of."""
     from covey.data.sources.download import fetch, verified
 
-    base, source, _ = chosen(name)
+    base, source, _ = source_of(name)
     if source.make:
         return ()  # generated or embedded: always here
     root = data_folder(folder)

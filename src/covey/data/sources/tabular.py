@@ -76,10 +76,10 @@ def read_text(paths: tuple[Path, ...], label: str, table: Table) -> Dataset:
 def texas_members(path: Path) -> list[bytes]:
     """`feats` and `labels` of the 100-class folder: the archive has other class counts beside it."""
     inside = members(path, lambda name: name.endswith(("100/feats", "100/labels")))
-    found = {name.rsplit("/", 1)[1]: body for name, body in inside.items()}
-    if len(found) != 2:
+    bodies = {name.rsplit("/", 1)[1]: body for name, body in inside.items()}
+    if len(bodies) != 2:
         raise damaged(path, "has no texas/100/feats and texas/100/labels inside")
-    return [found["feats"], found["labels"]]
+    return [bodies["feats"], bodies["labels"]]
 
 
 def read_npz(paths: tuple[Path, ...], label: str, table: Table) -> Dataset:
