@@ -6,8 +6,11 @@
     finding(truth)     the score, against a truth that the attack sees only here
 
 `observe` and `end_round` may be coroutines that yield work (on the auxiliary data), like a client's. What an attack keeps
-between rounds goes in `self.memory` (codec types), so that an interrupted run resumes with it. A vantage is 'server', 'csp',
-'client:3', 'eavesdropper' or a coalition such as 'server+client:0'.
+between rounds goes in `self.memory` (codec types), so that an interrupted run resumes with it. A vantage is a server as the
+protocol names it, 'client:3', 'eavesdropper' or a coalition such as 'server+client:0'.
+
+What it is to others, it declares in class variables: see `attacks.declaration`. It reads messages by what their fields carry
+(`roles.first(view.message, roles.Identity)`), so that it works under every algorithm whose messages carry that.
 """
 
 from __future__ import annotations
