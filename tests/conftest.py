@@ -20,11 +20,13 @@ torch.set_num_threads(1)
 settings.register_profile("covey", deadline=None)  # a busy machine is no mistake
 settings.load_profile("covey")
 
-WAITING = 2  # workers beyond the cores: the parties of a deployment mostly wait for each other
-PARTIES = "deploy/flower/"
+WAITING = 3  # workers beyond the cores: the parties of a deployment mostly wait for each other
+PARTIES = "deploy/flower/test_processes.py"
 LONG_FIRST = (  # what takes longest begins first, so that nothing long is left at the end
     PARTIES,
+    "deploy/flower/test_link.py",
     "docs/test_tutorial.py",
+    "deploy/flower/",
     "engines/ray/",
     "attacks/property/",
     "learn/test_training.py",
@@ -54,7 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         file = item.nodeid.partition("::")[0]
         if PARTIES in file:
-            item.add_marker(pytest.mark.xdist_group(f"{PARTIES}{deployments % 2}"))
+            item.add_marker(pytest.mark.xdist_group(f"{PARTIES} {deployments % 2}"))
             deployments += 1
         elif "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("browser"))
