@@ -174,7 +174,7 @@ MUTANTS = (
         "        except json.JSONDecodeError:\n            continue",
         "rounds/test_loop.py report/test_page.py",
     ),
-    Mutant("deploy/silo.py", "if opened.sender != self.server:", "if False:", "deploy/test_session.py"),
+    Mutant("deploy/silo.py", "if verified.sender != self.server:", "if False:", "deploy/test_session.py"),
     Mutant("deploy/silo.py", "round < self.state.round or (", "(", "deploy/test_session.py"),
     Mutant(
         "deploy/silo.py",
