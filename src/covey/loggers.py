@@ -28,29 +28,29 @@ from covey.rounds.result import Result
 
 def scalars(record: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a round by name: `accuracy/average_cluster`, `bytes/up`, `seconds/train`, `extra/condition`."""
-    found = dict(_numbers("", {k: record.get(k) for k in ("participants", "dropped")}))
+    values = dict(_numbers("", {k: record.get(k) for k in ("participants", "dropped")}))
     for part in ("accuracy", "clustering", "bytes", "seconds", "extra"):
-        found |= dict(_numbers(f"{part}/", record.get(part) or {}))
+        values |= dict(_numbers(f"{part}/", record.get(part) or {}))
     for cluster, accuracy in enumerate((record.get("accuracy") or {}).get("per_cluster") or ()):
-        found |= dict(_numbers("accuracy/", {f"cluster_{cluster}": accuracy}))
-    return found
+        values |= dict(_numbers("accuracy/", {f"cluster_{cluster}": accuracy}))
+    return values
 
 
 def verdicts(result: Result) -> dict[str, float]:
     """What only the end knows: every attack's score beside chance and controls, and what the ledger adds up to."""
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for name, attack in result.attacks.items():
-        found |= dict(_numbers(f"attacks/{name}/", {k: attack.get(k) for k in ("value", "chance", "low", "high")}))
-        found |= dict(_numbers(f"attacks/{name}/control_", attack.get("controls") or {}))
+        values |= dict(_numbers(f"attacks/{name}/", {k: attack.get(k) for k in ("value", "chance", "low", "high")}))
+        values |= dict(_numbers(f"attacks/{name}/control_", attack.get("controls") or {}))
     for mechanism, entry in result.privacy.items():
-        found |= dict(_numbers(f"privacy/{mechanism}/", {k: entry.get(k) for k in ("epsilon", "delta")}))
-    return found
+        values |= dict(_numbers(f"privacy/{mechanism}/", {k: entry.get(k) for k in ("epsilon", "delta")}))
+    return values
 
 
 def _numbers(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for name, value in values.items():
-        if (found := number(value)) is not None:
-            yield prefix + name.replace(" ", "_"), found
+        if (size := number(value)) is not None:
+            yield prefix + name.replace(" ", "_"), size
 
 
 def title(experiment: Experiment) -> str:
@@ -174,8 +174,8 @@ class MLflow:
         now = int(1000 * time.time())
         metrics = [Metric(name, value, now, self._last) for name, value in values.items()]
         for i in range(0, len(metrics), 1000):  # as many as a server takes at once
-            some = metrics[i : i + 1000]
-            self._try(lambda some=some: self._client.log_batch(self._run, metrics=some))  # type: ignore[misc]
+            batch = metrics[i : i + 1000]
+            self._try(lambda batch=batch: self._client.log_batch(self._run, metrics=batch))  # type: ignore[misc]
 
     def _try(self, send: Callable[[], Any]) -> None:
         from mlflow.exceptions import MlflowException
@@ -190,8 +190,8 @@ class MLflow:
 
     def _unfinished(self, place: str, digest: str) -> str:
         wanted = f"tags.`covey.configuration` = '{digest}' and attributes.status != 'FINISHED'"
-        found = self._client.search_runs([place], wanted, max_results=1)  # the latest comes first
-        return str(found[0].info.run_id) if found else ""
+        runs = self._client.search_runs([place], wanted, max_results=1)  # the latest comes first
+        return str(runs[0].info.run_id) if runs else ""
 
 
 def _flat(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,7 @@ from covey.experiment.experiment import Experiment
 from covey.rounds.loop import run
 from covey.sweep import runs as sweep_runs
 from covey.sweep.grid import axis, points, sweep
-from covey.sweep.progress import Board, Row
+from covey.sweep.progress import Row, SweepProgress
 from covey.sweep.text import lines
 from support.patience import PATIENCE, until
 
@@ -201,11 +201,11 @@ class Terminal(io.StringIO):
 def test_the_board_shows_all_runs_and_each_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [Row("lr=0.1 seed 0", 2, 8, 0.9), Row("lr=0.1 seed 1", 4, 8)]
     log, now = io.StringIO(), [100.0]
-    with Board(12, "sweep", stream=log, clock=lambda: now[0]) as board:
-        board.update(1, 0, rows, 30.0)
-        board.update(1, 0, rows, 29.9)  # no news
+    with SweepProgress(12, "sweep", stream=log, clock=lambda: now[0]) as progress:
+        progress.update(1, 0, rows, 30.0)
+        progress.update(1, 0, rows, 29.9)  # no news
         now[0] += 60
-        board.update(1, 1, rows[1:], None)
+        progress.update(1, 1, rows[1:], None)
     assert log.getvalue().splitlines() == [
         "sweep: 1/12 runs, 30.0 s left (lr=0.1 seed 0: round 2/8; lr=0.1 seed 1: round 4/8)",
         "sweep: 1/12 runs, 1 failed (lr=0.1 seed 1: round 4/8)",
@@ -213,9 +213,9 @@ def test_the_board_shows_all_runs_and_each_that_runs(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "120")
     screen = Terminal()
-    with Board(12, "sweep", stream=screen, clock=lambda: now[0]) as board:
-        board.update(1, 0, rows, 30.0)
+    with SweepProgress(12, "sweep", stream=screen, clock=lambda: now[0]) as progress:
+        progress.update(1, 0, rows, 30.0)
         now[0] += 10
-        board.update(1, 0, [Row("lr=0.1 seed 0", 4, 8, 0.95)], 20.0)
+        progress.update(1, 0, [Row("lr=0.1 seed 0", 4, 8, 0.95)], 20.0)
     shown = screen.getvalue()
     assert "1/12 runs" in shown and "lr=0.1 seed 0" in shown and "round 4/8, accuracy 95.0 %, 20.0 s left" in shown

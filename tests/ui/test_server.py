@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from covey.errors import CoveyError
 from covey.results.follow import Tail, glance
-from covey.ui.index import Shelf
+from covey.ui.index import Index
 from covey.ui.pages import confined
 from covey.ui.scan import places
 from covey.ui.server import open_server
@@ -98,7 +98,7 @@ def test_audits_tables_and_seeds_are_seen_for_what_they_are(tmp_path: Path) -> N
     (seeds / "federation.json").unlink()
     begun(seeds / "seed-0", 5, lines="".join(record(t, 0.1 * t) for t in range(1, 6)))
     begun(seeds / "seed-1", 5, lines=record(1, 0.3))
-    entries = {e.path: e for e in Shelf(tmp_path).entries()}
+    entries = {e.path: e for e in Index(tmp_path).entries()}
     assert set(entries) == {"audit/audit.json", "p-table3.json", "seeds"}
     assert entries["audit/audit.json"].title == "2 algorithms on digits"
     assert entries["p-table3.json"].facts == "mingledpie table3 · 2 claims"
@@ -109,11 +109,11 @@ def test_audits_tables_and_seeds_are_seen_for_what_they_are(tmp_path: Path) -> N
 
 def test_a_run_from_its_first_second_to_its_end(tmp_path: Path) -> None:
     clock = Clock()
-    run, shelf = begun(tmp_path / "run"), Shelf(tmp_path, clock)
+    run, index = begun(tmp_path / "run"), Index(tmp_path, clock)
 
     def now(seconds: float = 0.0) -> Any:
         clock.now += seconds
-        (entry,) = shelf.entries()
+        (entry,) = index.entries()
         return entry
 
     def write(line: str) -> None:

@@ -119,8 +119,8 @@ class Workers:
 
     def restore(self, memories: dict[int, dict[str, Any]]) -> None:
         for number in range(self.count):
-            mine = {i: m for i, m in memories.items() if i % self.count == number}
-            self._ask(number, {"do": "restore", "memories": mine})
+            own = {i: m for i, m in memories.items() if i % self.count == number}
+            self._ask(number, {"do": "restore", "memories": own})
             self._hear(number)
 
     def close(self) -> None:
@@ -211,7 +211,7 @@ class Spread:
 
 
 def spread(calls: Sequence[Call], count: int) -> Spread:
-    mine: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
+    by_worker: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
     places: dict[int, int] = {}  # id of a message -> its place among the distinct ones
     messages: list[Any] = []
     plans: list[Plan] = []
@@ -222,8 +222,8 @@ def spread(calls: Sequence[Call], count: int) -> Spread:
         if plan not in plans[-64:]:
             plans.append(plan)
         at = len(plans) - 1 - plans[::-1].index(plan)
-        mine[client % count].append((client, places[id(broadcast)], at))
-    return Spread(mine, messages, [asdict(p) for p in plans])
+        by_worker[client % count].append((client, places[id(broadcast)], at))
+    return Spread(by_worker, messages, [asdict(p) for p in plans])
 
 
 def same(messages: list[Any], others: list[Any]) -> bool:

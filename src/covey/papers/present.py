@@ -21,35 +21,35 @@ HEAD = (
 )
 
 
-def write(made: Reproduction, folder: Path) -> list[Path]:
+def write(reproduction: Reproduction, folder: Path) -> list[Path]:
     """JSON, text and page of one reproduction; returns their paths."""
-    paths = [folder / f"{made.name}.{kind}" for kind in ("json", "txt", "html")]
-    write_json(paths[0], made.json())
-    write_atomically(paths[1], ("\n".join(lines(made)) + "\n").encode())
-    write_atomically(paths[2], page(made).encode())
+    paths = [folder / f"{reproduction.name}.{kind}" for kind in ("json", "txt", "html")]
+    write_json(paths[0], reproduction.json())
+    write_atomically(paths[1], ("\n".join(lines(reproduction)) + "\n").encode())
+    write_atomically(paths[2], page(reproduction).encode())
     return paths
 
 
-def lines(made: Reproduction) -> list[str]:
+def lines(reproduction: Reproduction) -> list[str]:
     """The table for a terminal."""
-    head, rows = grid(made)
-    out = [f"{made.paper} {made.table}: {made.title}", _where(made), ""]
+    head, rows = grid(reproduction)
+    out = [f"{reproduction.paper} {reproduction.table}: {reproduction.title}", _where(reproduction), ""]
     out += text_table([head, *rows])
-    out += ["", *(f"{c.verdict.upper():<14} {c.text}\n{'':<14} {c.why}" for c in made.claims)]
-    out += [f"note: {note}" for note in made.notes]
-    return [*out, "", f"{made.seconds:.0f} s; {made.command}"]
+    out += ["", *(f"{c.verdict.upper():<14} {c.text}\n{'':<14} {c.why}" for c in reproduction.claims)]
+    out += [f"note: {note}" for note in reproduction.notes]
+    return [*out, "", f"{reproduction.seconds:.0f} s; {reproduction.command}"]
 
 
-def grid(made: Reproduction) -> tuple[list[str], list[list[str]]]:
+def grid(reproduction: Reproduction) -> tuple[list[str], list[list[str]]]:
     """Head and rows: every column twice, ours and the paper's, the latter only where the paper has any."""
-    columns = list(dict.fromkeys(c.column for c in made.cells))
-    printed = {c.column for c in made.cells if c.paper is not None}
-    by_place = {(c.row, c.column): c for c in made.cells}
+    columns = list(dict.fromkeys(c.column for c in reproduction.cells))
+    printed = {c.column for c in reproduction.cells if c.paper is not None}
+    by_place = {(c.row, c.column): c for c in reproduction.cells}
     head = [""]
     for column in columns:
         head += [f"{column} ours", f"{column} paper"] if column in printed else [column]
     rows = []
-    for row in dict.fromkeys(c.row for c in made.cells):
+    for row in dict.fromkeys(c.row for c in reproduction.cells):
         texts = [row]
         for column in columns:
             cell = by_place.get((row, column))
@@ -76,18 +76,20 @@ def shown(value: float | None, unit: str, bare: bool = False) -> str:
     return digits if bare or not unit else f"{digits} {unit}"
 
 
-def page(made: Reproduction) -> str:
+def page(reproduction: Reproduction) -> str:
     """The table on a page of its own, in the report's dress."""
     from covey.report.page import Page, render
 
-    head, rows = grid(made)
+    head, rows = grid(reproduction)
     paired = [
         [row[0], *(_theirs(text) if name.endswith(" paper") else text for name, text in zip(head[1:], row[1:]))]
         for row in rows
     ]
-    facts = [tag("div", tag("dt", name), tag("dd", str(value))) for name, value in made.settings.items()]
-    notes = tag("ul", *(tag("li", note) for note in made.notes), class_="notes") if made.notes else Html("")
-    setting = join([tag("pre", made.command), notes, tag("dl", *facts, class_="settings")])
+    facts = [tag("div", tag("dt", name), tag("dd", str(value))) for name, value in reproduction.settings.items()]
+    notes = (
+        tag("ul", *(tag("li", note) for note in reproduction.notes), class_="notes") if reproduction.notes else Html("")
+    )
+    setting = join([tag("pre", reproduction.command), notes, tag("dl", *facts, class_="settings")])
     sections = [
         Section(
             "table",
@@ -99,22 +101,22 @@ def page(made: Reproduction) -> str:
             "claims",
             "Claims",
             "What the paper says, and what our figures say to it.",
-            tag("ol", *map(_claim, made.claims), class_="claims"),
+            tag("ol", *map(_claim, reproduction.claims), class_="claims"),
         ),
         Section(
             "setting",
             "Setting",
-            f"The command that makes this table. With what was run before, it took {duration(made.seconds)}.",
+            f"The command that makes this table. With what was run before, it took {duration(reproduction.seconds)}.",
             setting,
         ),
     ]
-    quick = [("warn", Html("quick variant: shorter than the paper's"))] if made.quick else []
+    quick = [("warn", Html("quick variant: shorter than the paper's"))] if reproduction.quick else []
     return render(
         Page(
-            title=f"{made.paper} {made.table} · covey",
-            kicker=f"Reproduction · {made.paper} {made.table}",
-            headline=made.title,
-            lede=[_tally(made), _where(made)] if made.claims else [_where(made)],
+            title=f"{reproduction.paper} {reproduction.table} · covey",
+            kicker=f"Reproduction · {reproduction.paper} {reproduction.table}",
+            headline=reproduction.title,
+            lede=[_tally(reproduction), _where(reproduction)] if reproduction.claims else [_where(reproduction)],
             badges=quick,
             flock=None,
             tiles=[],
@@ -133,16 +135,16 @@ def _claim(claim: Claim) -> Html:
     return tag("li", verdict, tag("p", claim.text), tag("p", claim.why, class_="why"))
 
 
-def _tally(made: Reproduction) -> str:
+def _tally(reproduction: Reproduction) -> str:
     """'3 of 4 claims hold.'"""
-    held = sum(claim.verdict == "holds" for claim in made.claims)
-    return f"{held} of {counted(len(made.claims), 'claim')} hold{'s' if held == 1 else ''}."
+    held = sum(claim.verdict == "holds" for claim in reproduction.claims)
+    return f"{held} of {counted(len(reproduction.claims), 'claim')} hold{'s' if held == 1 else ''}."
 
 
-def store(made: Reproduction, docs: Path) -> Path:
+def store(reproduction: Reproduction, docs: Path) -> Path:
     """Keeps a reproduction among the documented results."""
-    path = docs / "results" / f"{made.name}.json"
-    write_json(path, made.json())
+    path = docs / "results" / f"{reproduction.name}.json"
+    write_json(path, reproduction.json())
     return path
 
 
@@ -157,23 +159,23 @@ def write_document(docs: Path) -> Path:
     return docs / "results.md"
 
 
-def document(made: Sequence[Reproduction]) -> str:
+def document(reproductions: Sequence[Reproduction]) -> str:
     parts = [HEAD]
-    for paper, group in groupby(sorted(made, key=lambda r: r.name), key=lambda r: r.paper):
+    for paper, group in groupby(sorted(reproductions, key=lambda r: r.name), key=lambda r: r.paper):
         parts.append(f"\n## {paper}\n")
         parts += [_markdown(r) for r in group]
     return "".join(parts)
 
 
-def _markdown(made: Reproduction) -> str:
-    head, rows = grid(made)
+def _markdown(reproduction: Reproduction) -> str:
+    head, rows = grid(reproduction)
     table = [_row(head), _row(["---"] * len(head)), *map(_row, rows)]
-    claims = [f"- **{c.verdict}**: {c.text} {c.why}" for c in made.claims]
-    notes = [f"- {note}" for note in made.notes]
-    settings = ", ".join(f"{k} {v}" for k, v in made.settings.items())
-    about = f"{_where(made)} `{made.command}`"
+    claims = [f"- **{c.verdict}**: {c.text} {c.why}" for c in reproduction.claims]
+    notes = [f"- {note}" for note in reproduction.notes]
+    settings = ", ".join(f"{k} {v}" for k, v in reproduction.settings.items())
+    about = f"{_where(reproduction)} `{reproduction.command}`"
     blocks = [
-        f"\n### {made.table}: {made.title}",
+        f"\n### {reproduction.table}: {reproduction.title}",
         about,
         settings,
         "\n".join(table),
@@ -187,6 +189,6 @@ def _row(texts: Sequence[str]) -> str:
     return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
 
 
-def _where(made: Reproduction) -> str:
-    place = f"On {made.dataset}." if made.dataset else "No data needed."
-    return place + (" Quick variant." if made.quick else "")
+def _where(reproduction: Reproduction) -> str:
+    place = f"On {reproduction.dataset}." if reproduction.dataset else "No data needed."
+    return place + (" Quick variant." if reproduction.quick else "")

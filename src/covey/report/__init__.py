@@ -1,6 +1,6 @@
 """What people look at: progress, pictures, the HTML report. Reads results, computes none.
 
-`page` writes the files. `folder` reads a run; `summary`, `training`, `clusters`, `protection`, `measurements` and `about` turn it
-into sections, `comparison` several runs into one page; `svg`, `grids` and `marks` draw;
-`markup` makes escaping impossible to forget, `dress` is what all pages wear.
+`page` writes the files, from `sections` of one run or a `comparison` of several; `findings`, `labels` and `format` put attacks,
+names and numbers into words; `draw` draws, and its `markup` makes escaping impossible to forget; `assets` is what all pages wear.
+`terminal`, `progress` and `notebook` are for those who watch a run.
 """

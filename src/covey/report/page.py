@@ -9,13 +9,10 @@ from pathlib import Path
 
 from covey.errors import CoveyError
 from covey.files import write_atomically
-from covey.report import assets as dress
-from covey.report import comparison
+from covey.report import assets, comparison
 from covey.report.draw.layout import Section, Tile
 from covey.report.draw.markup import Html
-from covey.report.sections import clusters, measurements, summary, training
-from covey.report.sections import privacy as protection
-from covey.report.sections import setup as about
+from covey.report.sections import clusters, measurements, privacy, setup, summary, training
 from covey.results.contents import Run
 from covey.results.folder import RunFolder
 
@@ -55,12 +52,12 @@ def report_page(run: Run) -> Page:
     built = (
         training.accuracy(run),
         clusters.clustering(run),
-        protection.attacks(run),
-        protection.privacy(run),
+        privacy.attacks(run),
+        privacy.privacy(run),
         measurements.algorithm(run),
         training.cost(run),
-        about.data(run),
-        about.setup(run),
+        setup.data(run),
+        setup.setup(run),
     )
     headline = summary.headline(run)
     return Page(
@@ -92,9 +89,11 @@ def comparison_page(runs: Sequence[Run]) -> Page:
 def render(page: Page) -> str:
     """The page as HTML. The content policy allows our script by its hash alone, so that nothing injected could ever run."""
     text = files("covey.report.assets").joinpath("page.html").read_text("utf-8")
-    dressed = {"style": dress.style(), "script": dress.script(), "mark": dress.MARK, "icon": dress.ICON}
-    written: str = dress.template(text).render(
-        page=page, script_digest=dress.digest(dressed["script"]), **{name: Html(part) for name, part in dressed.items()}
+    dressed = {"style": assets.style(), "script": assets.script(), "mark": assets.MARK, "icon": assets.ICON}
+    written: str = assets.template(text).render(
+        page=page,
+        script_digest=assets.digest(dressed["script"]),
+        **{name: Html(part) for name, part in dressed.items()},
     )
     return written
 

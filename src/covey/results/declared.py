@@ -98,12 +98,12 @@ def _written(measure: Measure) -> Json:
 
 
 def _measure(entry: Any) -> Measure | None:
-    told = fields(entry)
-    alarm, axes = number(told.get("alarm")), told.get("axes")
+    content = fields(entry)
+    alarm, axes = number(content.get("alarm")), content.get("axes")
     values: dict[str, Any] = {
-        k: str(told[k]) for k in ("title", "unit", "words", "shown", "beside", "warning") if k in told
+        k: str(content[k]) for k in ("title", "unit", "words", "shown", "beside", "warning") if k in content
     }
-    values |= {"secret": True} if told.get("secret") is True else {}
+    values |= {"secret": True} if content.get("secret") is True else {}
     values |= {} if alarm is None else {"alarm": alarm}
     values |= {"axes": (str(axes[0]), str(axes[1]))} if isinstance(axes, list) and len(axes) == 2 else {}
     try:

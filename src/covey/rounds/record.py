@@ -50,11 +50,11 @@ def means_of(facts: dict[int, Any]) -> dict[str, float]:
 
 def pictures_of(facts: dict[int, Any]) -> dict[str, Any]:
     """Notes named "picture:…", such as a matrix that all clients of a round share: the first client's."""
-    found: dict[str, Any] = {}
+    pictures: dict[str, Any] = {}
     for name, value in itertools.chain.from_iterable(f.items() for f in facts.values()):
         if name.startswith("picture:"):
-            found.setdefault(name.removeprefix("picture:"), value)
-    return found
+            pictures.setdefault(name.removeprefix("picture:"), value)
+    return pictures
 
 
 def federation_summary(federation: Federation) -> dict[str, Any]:

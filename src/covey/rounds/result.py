@@ -179,10 +179,10 @@ def numbers(value: Any, path: str) -> dict[str, float]:
 
 def versions() -> dict[str, str]:
     """What produced the figures."""
-    found = {"covey": __version__, "python": platform.python_version()}
+    installed = {"covey": __version__, "python": platform.python_version()}
     for name in ("torch", "numpy", "scipy", "scikit-learn", "seal-python", "gmpy2", "dp-accounting"):
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed

@@ -23,7 +23,7 @@ from covey.experiment.experiment import Experiment
 from covey.results.folder import RunFolder, hash_of
 from covey.results.follow import Tail
 from covey.rounds.result import numbers, read_result, summarise_seeds, versions
-from covey.sweep.progress import Board, Row
+from covey.sweep.progress import Row, SweepProgress
 from covey.sweep.runs import Job, alone, spread_over
 from covey.sweep.text import lines
 
@@ -126,7 +126,7 @@ def points(table: Mapping[str, Any], axes: Sequence[Axis]) -> list[Point]:
     keys = [a.key for a in axes]
     if len(set(keys)) < len(keys):
         raise CoveyError(f"--sweep names '{max(keys, key=keys.count)}' twice: list all its values in one")
-    found: dict[str, Point] = {}
+    by_name: dict[str, Point] = {}
     for chosen in itertools.product(*(a.values for a in axes)):
         values = dict(zip(keys, chosen))
         changed: Mapping[str, Any] = table
@@ -141,10 +141,10 @@ def points(table: Mapping[str, Any], axes: Sequence[Axis]) -> list[Point]:
         except CoveyError as e:
             raise CoveyError(f"the sweep's setting {', '.join(f'{k}={v}' for k, v in values.items())}: {e}") from e
         point = Point(values, replace(experiment, engine=alone(experiment.engine), seeds=1, out=""))
-        if point.name in found:
+        if point.name in by_name:
             raise CoveyError(f"two settings of the sweep are called {point.name}: leave one of them out")
-        found[point.name] = point
-    return list(found.values())
+        by_name[point.name] = point
+    return list(by_name.values())
 
 
 def sweep(
@@ -209,7 +209,7 @@ def _run(base: Experiment, jobs: Sequence[Job], quiet: bool) -> dict[str, str]:
     runs, begin = spread_over(base), time.monotonic()
     running: dict[str, tuple[Job, Tail]] = {}
     todo = list(waiting)
-    with Board(len(jobs), f"sweep of {base.algorithm.name} on {base.dataset}", quiet) as board:
+    with SweepProgress(len(jobs), f"sweep of {base.algorithm.name} on {base.dataset}", quiet) as progress:
         try:
             while todo or running:
                 while todo and len(running) < runs.room:
@@ -231,7 +231,7 @@ def _run(base: Experiment, jobs: Sequence[Job], quiet: bool) -> dict[str, str]:
                 still = sum(job.experiment.training.rounds for job in todo) + sum(r.rounds - r.done for r in rows)
                 did = sum(j.experiment.training.rounds for j in waiting) - still - done_before
                 left = (time.monotonic() - begin) / did * still if did > 0 else None
-                board.update(finished, len(failed), rows, left)
+                progress.update(finished, len(failed), rows, left)
                 if running:
                     time.sleep(POLL)
         finally:

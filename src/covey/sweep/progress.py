@@ -23,8 +23,8 @@ class Row:
     accuracy: float | None = None
 
 
-class Board:
-    """`with Board(30, "sweep") as board: board.update(finished, failed, rows, left)`, as often as one likes."""
+class SweepProgress:
+    """`with SweepProgress(30, "sweep") as progress: progress.update(finished, failed, rows, left)`, as often as one likes."""
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ class Entry:
     cost: str = ""
 
 
-class Shelf:
+class Index:
     """The entries of one folder. Safe to ask from several threads."""
 
     def __init__(self, root: Path, clock: Callable[[], float] = time.time) -> None:

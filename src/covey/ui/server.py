@@ -24,7 +24,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from covey.errors import CoveyError
 from covey.report import assets as dress
 from covey.report.draw.markup import Html
-from covey.ui.index import Shelf
+from covey.ui.index import Index
 
 LOOPBACK = "127.0.0.1"
 PORT = 8420  # where it is free
@@ -53,14 +53,14 @@ class Site:
     """The addresses of one folder."""
 
     root: Path
-    shelf: Shelf = field(init=False)
+    index: Index = field(init=False)
 
     def __post_init__(self) -> None:
         if not self.root.is_dir():
             raise CoveyError(
                 f"{self.root} is no folder: give the one that holds your runs, for example `covey ui runs`"
             )
-        self.shelf = Shelf(self.root)
+        self.index = Index(self.root)
 
     def answer(self, address: str) -> Answer:
         parts = urlsplit(address)
@@ -89,7 +89,7 @@ class Site:
 
     def _runs(self, seen: str) -> Answer:
         """All entries, or nothing where the page has them already."""
-        body = json.dumps(self.shelf.json(), separators=(",", ":")).encode()
+        body = json.dumps(self.index.json(), separators=(",", ":")).encode()
         digest = hashlib.sha256(body).hexdigest()[:16]
         if digest == seen:
             return Answer(b"", "application/json", HTTPStatus.NO_CONTENT)
@@ -99,8 +99,8 @@ class Site:
     def _list(self) -> bytes:
         shown = {"style": self._style, "script": self._script, "icon": dress.ICON, "mark": dress.MARK}
         page = dress.template(_text("list.html"))
-        made: str = page.render(folder=self.root.resolve().name, **{name: Html(part) for name, part in shown.items()})
-        return made.encode()
+        markup: str = page.render(folder=self.root.resolve().name, **{name: Html(part) for name, part in shown.items()})
+        return markup.encode()
 
     @cached_property
     def _style(self) -> str:
@@ -173,7 +173,7 @@ def open_server(root: Path, port: int = 0) -> ThreadingHTTPServer:
             continue
         server.daemon_threads = True
         threading.Thread(
-            target=site.shelf.entries, daemon=True
+            target=site.index.entries, daemon=True
         ).start()  # the first look reads most: begin before asked
         return server
     raise CoveyError("no port of this machine is free")

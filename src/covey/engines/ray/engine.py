@@ -92,15 +92,15 @@ class RayWorkers:
         self._settle(done)
         merged: dict[int, dict[str, Any]] = {}
         for clients, ref in _by_place(self._kept):
-            found = decode(self._fetch(ref))
-            merged.update({i: found[i] for i in clients})
+            staged = decode(self._fetch(ref))
+            merged.update({i: staged[i] for i in clients})
         return merged
 
     def restore(self, memories: dict[int, dict[str, Any]]) -> None:
         for number in range(self.count):
-            mine = {i: m for i, m in memories.items() if i % self.count == number}
-            if mine:
-                self._kept.update(dict.fromkeys(mine, self._ray.put(raw(encode(mine)))))
+            own = {i: m for i, m in memories.items() if i % self.count == number}
+            if own:
+                self._kept.update(dict.fromkeys(own, self._ray.put(raw(encode(own)))))
                 self._remind(number)
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class RayWorkers:
             self._last = work.messages
         self._forget()
         self._deaths = [0] * self.count
-        waves = [iter(_waves(mine, self.wave)) for mine in work.calls]
+        waves = [iter(_waves(own, self.wave)) for own in work.calls]
 
         def ask_next(number: int) -> None:
             wave = next(waves[number], None)
@@ -181,8 +181,8 @@ class RayWorkers:
     def _remind(self, number: int) -> None:
         """Gives a worker the memories of its clients, those of the round under way included."""
         known = self._kept | self._staged
-        mine = {i: ref for i, ref in known.items() if i % self.count == number}
-        lost = self._ray.get(self._actors[number].remember.remote([(i, [ref]) for i, ref in _by_place(mine)]))
+        own = {i: ref for i, ref in known.items() if i % self.count == number}
+        lost = self._ray.get(self._actors[number].remember.remote([(i, [ref]) for i, ref in _by_place(own)]))
         if lost:
             raise CoveyError(_LOST)
 
@@ -215,7 +215,7 @@ def _waves(calls: list[tuple[int, int, int]], wave: int) -> list[list[tuple[int,
 
 def _by_place(places: Mapping[int, Any]) -> list[tuple[list[int], Any]]:
     """Clients whose memories lie in one object, with it."""
-    found: dict[Any, list[int]] = defaultdict(list)
+    by_place: dict[Any, list[int]] = defaultdict(list)
     for client, ref in places.items():
-        found[ref].append(client)
-    return [(clients, ref) for ref, clients in found.items()]
+        by_place[ref].append(client)
+    return [(clients, ref) for ref, clients in by_place.items()]

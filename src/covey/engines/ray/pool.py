@@ -45,9 +45,9 @@ def connect(cpus: int = 0) -> Any:
     if ray.is_initialized():
         return ray
     stop = signal.getsignal(signal.SIGTERM)
-    here: dict[str, Any] = {} if address else {"num_cpus": cpus or cores(), "include_dashboard": False}
+    settings: dict[str, Any] = {} if address else {"num_cpus": cpus or cores(), "include_dashboard": False}
     try:
-        ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
+        ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **settings)
     except (ConnectionError, RuntimeError, ValueError) as e:
         if not address:
             raise
@@ -64,19 +64,19 @@ def connect(cpus: int = 0) -> Any:
 
 def crew(ray: Any, count: int) -> list[Any]:
     """So many workers, in no run; idle ones first."""
-    here = _here(ray)
-    found: list[Any] = []
+    node = _here(ray)
+    actors: list[Any] = []
     while _idle:
         at, of, actor = _idle.pop()
-        if at != here:
+        if at != node:
             continue  # its cluster was left
-        if of == count and len(found) < count and _alive(ray, actor):
-            found.append(actor)
+        if of == count and len(actors) < count and _alive(ray, actor):
+            actors.append(actor)
         else:
             _end(ray, actor)
-    new = [another(ray, count) for _ in range(count - len(found))]
+    new = [another(ray, count) for _ in range(count - len(actors))]
     _await(ray, new)
-    return found + new
+    return actors + new
 
 
 def another(ray: Any, count: int) -> Any:
@@ -89,10 +89,10 @@ def another(ray: Any, count: int) -> Any:
 def dismiss(ray: Any, actors: list[Any]) -> None:
     """The end of a run: what its workers hold of it is dropped. They stay, for another."""
     with contextlib.suppress(Exception):  # the cluster may be gone
-        here = _here(ray)
+        node = _here(ray)
         for actor in actors:
             actor.end.remote()
-        _idle.extend((here, len(actors), actor) for actor in actors)
+        _idle.extend((node, len(actors), actor) for actor in actors)
 
 
 def disband(ray: Any) -> None:

@@ -67,10 +67,10 @@ class Worker:
 
         for clients, place in places:
             try:
-                found = decode(ray.get(place[0]))
+                memories = decode(ray.get(place[0]))
             except ray.exceptions.RayError:
                 return True
-            self._memories |= {i: found[i] for i in clients}
+            self._memories |= {i: memories[i] for i in clients}
         return False
 
     def _make(self) -> Host:

@@ -45,14 +45,14 @@ def tuning(options: Options) -> Reproduction:
     tuned = tune(options, target(options.dataset))
     cells: list[Cell] = []
     for method, by in tuned.tried.items():
-        for epsilon, found in by.items():
+        for epsilon, outcomes in by.items():
             row = f"{method}, ε = {epsilon:g}"
-            cells += [cell(row, "F1", finding(found, "value")), cell(row, "best control", best_control(found))]
-            cells += [cell(row, "noise-aware F1", finding(found, "details", "noise_aware"))]
-            cells += [cell(row, "accuracy", [run.accuracy() for run in found])]
+            cells += [cell(row, "F1", finding(outcomes, "value")), cell(row, "best control", best_control(outcomes))]
+            cells += [cell(row, "noise-aware F1", finding(outcomes, "details", "noise_aware"))]
+            cells += [cell(row, "accuracy", [run.accuracy() for run in outcomes])]
             cells += [
-                cell(row, "C", noted(found, "clip"), unit=""),
-                cell(row, "noise norm", noted(found, "noise"), unit=""),
+                cell(row, "C", noted(outcomes, "clip"), unit=""),
+                cell(row, "noise norm", noted(outcomes, "noise"), unit=""),
             ]
     ours, theirs = (
         finding(tuned.tried[method][epsilon], "value")
@@ -95,10 +95,10 @@ def matched(options: Options) -> Reproduction:
             f"common LDP, C = {SMALL_CLIP:g}, ε of AFC-CFL": ldp(budget, SMALL_CLIP),
         }
         runs = {"AFC-CFL": ours} | {row: options.run(base(options, defence=d), seeds) for row, d in defences.items()}
-        for row, found in runs.items():
-            cells += attacked(at + row, found)
-            cells += [cell(at + row, "C", noted(found, "clip"), unit="")]
-            cells += [cell(at + row, "noise norm", noted(found, "noise"), unit="")]
+        for row, outcomes in runs.items():
+            cells += attacked(at + row, outcomes)
+            cells += [cell(at + row, "C", noted(outcomes, "clip"), unit="")]
+            cells += [cell(at + row, "noise norm", noted(outcomes, "noise"), unit="")]
         alpha = exactly[1] / noise_norm(options.dataset, budget, exactly[0])
         claims += [replace(c, why=f"At {at}{c.why}") for c in _claims_matched(runs, alpha)]
         settings |= {
@@ -111,7 +111,7 @@ def matched(options: Options) -> Reproduction:
 
 
 def _claims_matched(runs: dict[str, list[Outcome]], alpha: float) -> list[Claim]:
-    accuracy = {row: [run.accuracy() for run in found] for row, found in runs.items()}
+    accuracy = {row: [run.accuracy() for run in outcomes] for row, outcomes in runs.items()}
     _, even, same, decaying, small, _ = accuracy
     gaps = {row: [a - b for a, b in zip(accuracy["AFC-CFL"], accuracy[row])] for row in (even, same, decaying, small)}
     low = student_interval(gaps[even])[0]
@@ -147,9 +147,9 @@ def choices(options: Options) -> Reproduction:
     runs = {
         row: options.run({**table, "attacks": [table["attacks"][0] | choice]}, seeds) for row, choice in CHOICES.items()
     }
-    cells = [c for row, found in runs.items() for c in attacked(row, found)]
-    strongest = [max(mean(best_control(found)) for row, found in runs.items() if "present" not in row)]
-    scores = [mean(finding(found, "value")) for row, found in runs.items() if "present" not in row]
+    cells = [c for row, outcomes in runs.items() for c in attacked(row, outcomes)]
+    strongest = [max(mean(best_control(outcomes)) for row, outcomes in runs.items() if "present" not in row)]
+    scores = [mean(finding(outcomes, "value")) for row, outcomes in runs.items() if "present" not in row]
     verdict = claim(
         "Some choice of the attacker's makes the update worth reading (here: beats every control of every choice).",
         max(scores) > strongest[0],

@@ -168,13 +168,13 @@ def matched_budget(dataset: str, clip: float, noise: float) -> float:
 
 def finding(runs: Sequence[Outcome], *path: str) -> list[float]:
     """A number of the attack's finding, per run."""
-    found = []
+    values = []
     for run in runs:
         value: Any = run.attack("category")
         for key in path:
             value = value[key]
-        found.append(float(value))
-    return found
+        values.append(float(value))
+    return values
 
 
 def best_control(runs: Sequence[Outcome]) -> list[float]:

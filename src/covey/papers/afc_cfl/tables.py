@@ -89,18 +89,18 @@ def table1(options: Options) -> Reproduction:
         for k, n in (SETTINGS[:1] if options.quick else DATA[options.dataset].settings)
     }
     cells: list[Cell] = []
-    for place, found in runs.items():
+    for place, outcomes in runs.items():
         printed = TABLE1.get(options.dataset, {}).get(place)
         accuracy = TABLE2.get(options.dataset, {}).get("none", UNPRINTED)[3] if place == (2, 10) else None
-        cells += attacked(f"P={place[0]}, N={place[1]}", found, (*(printed or (None,) * 3), accuracy))
+        cells += attacked(f"P={place[0]}, N={place[1]}", outcomes, (*(printed or (None,) * 3), accuracy))
     title, run = f"Category inference on {NAMES[options.dataset]}", f"{len(runs)} of {len(SETTINGS)}"
     return framed(options, "table1", title, cells, _claims_table1(runs), seeds, {"settings of the paper run": run})
 
 
 def _claims_table1(runs: dict[tuple[int, int], list[Outcome]]) -> list[Claim]:
-    scores = {place: mean(finding(found, "value")) for place, found in runs.items()}
-    every = [value for found in runs.values() for value in finding(found, "details", "leak")]
-    reached = [value for found in runs.values() for value in best_control(found)]
+    scores = {place: mean(finding(outcomes, "value")) for place, outcomes in runs.items()}
+    every = [value for outcomes in runs.values() for value in finding(outcomes, "details", "leak")]
+    reached = [value for outcomes in runs.values() for value in best_control(outcomes)]
     low, high = student_interval(every)
     origin = " What is inferred comes from the published cluster models, by filing auxiliary subsets by loss."
     return [
@@ -148,7 +148,7 @@ def table2(options: Options) -> Reproduction:
     seeds, tuned = options.count(SEEDS), tune(options, target(options.dataset))
     runs = _compared(options, tuned, seeds)
     printed = TABLE2.get(options.dataset, {})
-    cells = [c for row, found in runs.items() for c in attacked(row, found, printed.get(row, UNPRINTED))]
+    cells = [c for row, outcomes in runs.items() for c in attacked(row, outcomes, printed.get(row, UNPRINTED))]
     budgets = {"ε of AFC-CFL": tuned.afc, "ε of common LDP and ADP": tuned.ldp, "C of common LDP and ADP": SMALL_CLIP}
     title = f"Defences tuned to equal F1 on {NAMES[options.dataset]}"
     return framed(options, "table2", title, cells, _claims_table2(runs), seeds, budgets)
@@ -165,8 +165,8 @@ def _compared(options: Options, tuned: Tuned, seeds: int) -> dict[str, list[Outc
 
 
 def _claims_table2(runs: dict[str, list[Outcome]]) -> list[Claim]:
-    accuracy = {row: [run.accuracy() for run in found] for row, found in runs.items()}
-    f1 = {row: finding(found, "value") for row, found in runs.items()}
+    accuracy = {row: [run.accuracy() for run in outcomes] for row, outcomes in runs.items()}
+    f1 = {row: finding(outcomes, "value") for row, outcomes in runs.items()}
     aware, blind = finding(runs["AFC-CFL"], "details", "noise_aware"), best_control(runs["AFC-CFL"])
     missing = set(runs["none"][0].attack("category")["controls"]) - set(
         runs["AFC-CFL"][0].attack("category")["controls"]
@@ -178,7 +178,7 @@ def _claims_table2(runs: dict[str, list[Outcome]]) -> list[Claim]:
     return [
         claim(
             "AFC-CFL lowers the attacker's F1.",
-            not older and max(mean(found) for found in (f1["AFC-CFL"], aware, blind)) < mean(f1["none"]) - LOWER,
+            not older and max(mean(outcomes) for outcomes in (f1["AFC-CFL"], aware, blind)) < mean(f1["none"]) - LOWER,
             f"{said(f1['none'])} falls to {said(f1['AFC-CFL'])} for an attacker who does not know of the noise; one who does "
             f"keeps {said(aware)}, and on the defended run the best control, which reads no update, reaches {said(blind)}{older}.",
             partly=mean(f1["AFC-CFL"]) < mean(f1["none"]) - LOWER,
@@ -203,7 +203,7 @@ def fig2(options: Options) -> Reproduction:
     seeds, tuned = options.count(SEEDS), tune(options, target(options.dataset))
     runs = _compared(options, tuned, seeds)
     rounds = sorted(runs["none"][0].curve())
-    cells = [cell(f"round {r}", m, [o.curve()[r] for o in found]) for r in rounds for m, found in runs.items()]
+    cells = [cell(f"round {r}", m, [o.curve()[r] for o in outcomes]) for r in rounds for m, outcomes in runs.items()]
     half = rounds[len(rounds) // 2 :]
     ordered = all(
         mean([o.curve()[r] for o in runs["AFC-CFL"]]) >= mean([o.curve()[r] for o in runs["common LDP"]]) for r in half

@@ -83,13 +83,13 @@ def fig5(options: Options) -> Reproduction:
     cells = [c for k, outcomes in runs.items() for c in accuracies(f"{k} clusters", outcomes)]
     claims = []
     for word, metric in READINGS.items():
-        found = {k: mean(o, metric) for k, o in runs.items()}
-        best = max(found, key=lambda k: found[k])
+        accuracy = {k: mean(o, metric) for k, o in runs.items()}
+        best = max(accuracy, key=lambda k: accuracy[k])
         claims.append(
             claim(
                 f"Accuracy rises, then falls with the number of clusters ({word} test).",
                 best not in (counts[0], counts[-1]),
-                ", ".join(f"{k}: {v:.2%}" for k, v in found.items()) + f"; best at {best}",
+                ", ".join(f"{k}: {v:.2%}" for k, v in accuracy.items()) + f"; best at {best}",
             )
         )
     return made("fig5", "Accuracy by number of clusters", options, cells, claims)

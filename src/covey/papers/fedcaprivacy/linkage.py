@@ -33,7 +33,7 @@ def linkage(options: Options) -> Reproduction:
     clients = 20 if options.quick else 50
     seeds = options.count(3)
     cells: list[Cell] = []
-    found: dict[tuple[str, float], dict[str, float]] = {}
+    scores: dict[tuple[str, float], dict[str, float]] = {}
     accuracy: dict[str, float] = {}
     for name, fields in MITIGATIONS.items():
         for share in (1.0, 0.5):
@@ -43,7 +43,7 @@ def linkage(options: Options) -> Reproduction:
             outcomes = options.run(table, seeds)
             row = f"{name}, {share:.0%} present"
             values = {a: [o.attack(a)["value"] for o in outcomes] for a in LINKING}
-            found[name, share] = {a: float(np.mean(v)) for a, v in values.items()}
+            scores[name, share] = {a: float(np.mean(v)) for a, v in values.items()}
             cells += [cell(row, a, v) for a, v in values.items()]
             cells.append(cell(row, "chance", [o.attack("linkage")["chance"] for o in outcomes]))
             cells += accuracies(row, outcomes)
@@ -53,12 +53,12 @@ def linkage(options: Options) -> Reproduction:
         outcomes = one(options, **fields)
         cells += accuracies(f"{name}, paper's setting", outcomes)
         accuracy[name] = mean(outcomes, "client_mean")
-    best = {key: max(values[a] for a in LINKING if a.startswith("linkage")) for key, values in found.items()}
+    best = {key: max(values[a] for a in LINKING if a.startswith("linkage")) for key, values in scores.items()}
     cost = {name: 100 * (accuracy["none"] - accuracy[name]) for name in MITIGATIONS}
     sketches = [name for name in MITIGATIONS if "sketch" in name]
     fedavg = mean(options.run(experiment(options, "fedavg", 0.3), seeds), "client_mean")
     ahead = {name: 100 * (accuracy[name] - fedavg) for name in MITIGATIONS}
-    bare = found["none", 1.0]
+    bare = scores["none", 1.0]
     claims = [
         claim(
             "The shuffle hides who sent a row (Proposition V.2).",
@@ -75,8 +75,8 @@ def linkage(options: Options) -> Reproduction:
         claim(
             "Moving and turning blocks of coordinates stops linkage.",
             best["rearrange", 1.0] < 3 / clients,
-            f"By coordinates {found['rearrange', 1.0]['linkage']:.1%}, but by distances {best['rearrange', 1.0]:.1%}.",
-            partly=found["rearrange", 1.0]["linkage"] < 3 / clients,
+            f"By coordinates {scores['rearrange', 1.0]['linkage']:.1%}, but by distances {best['rearrange', 1.0]:.1%}.",
+            partly=scores["rearrange", 1.0]["linkage"] < 3 / clients,
         ),
         claim(
             "Sketches of a few numbers bring linkage below one row in ten for two points of accuracy at most (ours).",
@@ -122,22 +122,22 @@ def linkage_told(options: Options) -> Reproduction:
         [name for name in MITIGATIONS if name not in ("rearrange", "rows once")],
     )
     cells: list[Cell] = []
-    told: dict[str, float] = {}
+    accuracy: dict[str, float] = {}
     for name in names:
         table = experiment(options, OURS, 0.3, rounds=TOLD, every=1, **MITIGATIONS[name])
         table |= {"clients": clients, "attacks": ["linkage_graph"], "evaluation": {"every": TOLD, "samples": 2000}}
-        found = [o.attack("linkage_graph") for o in options.run(table, options.count(3))]
-        values = [f["details"]["told of all others"] for f in found]
-        told[name] = float(np.mean(values))
-        cells.append(cell(name, "linkage_graph", [f["value"] for f in found]))
+        findings = [o.attack("linkage_graph") for o in options.run(table, options.count(3))]
+        values = [f["details"]["told of all others"] for f in findings]
+        accuracy[name] = float(np.mean(values))
+        cells.append(cell(name, "linkage_graph", [f["value"] for f in findings]))
         cells.append(cell(name, "told of all others", values))
-        cells.append(cell(name, "chance", [f["chance"] for f in found]))
-    half = [name for name in names if "sketch" in name and told[name] < told["none"] / 2]
+        cells.append(cell(name, "chance", [f["chance"] for f in findings]))
+    half = [name for name in names if "sketch" in name and accuracy[name] < accuracy["none"] / 2]
     claims = [
         claim(
             "Sketches take more than half of it away, whatever the matching (ours).",
             len(half) == len(names) - 1,
-            "; ".join(f"{name}: {value:.1%}" for name, value in told.items()) + ".",
+            "; ".join(f"{name}: {value:.1%}" for name, value in accuracy.items()) + ".",
             partly=bool(half),
         )
     ]

@@ -114,9 +114,9 @@ def noted(outcomes: list[Outcome], name: str, position: int | None = None) -> li
     """A fact that the servers noted in rounds that clustered, averaged over a run; one value per run."""
     values = []
     for outcome in outcomes:
-        found = [r["extra"][name] for r in outcome.records if r["extra"].get(name) is not None]
-        if found:
-            values.append(float(np.mean([f if position is None else f[position] for f in found])))
+        recorded = [r["extra"][name] for r in outcome.records if r["extra"].get(name) is not None]
+        if recorded:
+            values.append(float(np.mean([f if position is None else f[position] for f in recorded])))
     return values
 
 

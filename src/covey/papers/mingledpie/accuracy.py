@@ -99,7 +99,7 @@ def fig4(options: Options) -> Reproduction:
     runs = {m: options.run(with_(base(dataset, options), algorithm=n), seeds) for m, n in methods.items()}
     rounds = sorted(runs["IFCA"][0].curve())
     shown = [r for r in rounds if r in (1, 2, 5, 10, 20, 30, 50, 100, 150, 200, 240, 300) or r == rounds[-1]]
-    cells = [cell(f"round {r}", m, [o.curve()[r] for o in found]) for r in shown for m, found in runs.items()]
+    cells = [cell(f"round {r}", m, [o.curve()[r] for o in outcomes]) for r in shown for m, outcomes in runs.items()]
     gap = _largest_gap(runs["MingledPie"], runs["IFCA"], after=20)
     verdict = claim(
         "MingledPie and IFCA converge alike (here: within 0.3 points at every round from 20 on).",
@@ -124,10 +124,10 @@ def table5(options: Options) -> Reproduction:
     runs = {row: options.run(with_(start, algorithm=algorithm), seeds) for row, algorithm in rows.items()}
     printed = TABLE5.get(dataset, (None,) * 4)
     early = min(30, start["training"]["rounds"])
-    cells = [_accuracy(row, "at the end", found, p) for (row, found), p in zip(runs.items(), printed)]
-    cells += [cell(row, f"at round {early}", [o.accuracy(early) for o in found]) for row, found in runs.items()]
-    plain, mingled, ideal, counts = (_mean(found) for found in runs.values())
-    then = {row: float(np.mean([o.accuracy(early) for o in found])) for row, found in runs.items()}
+    cells = [_accuracy(row, "at the end", outcomes, p) for (row, outcomes), p in zip(runs.items(), printed)]
+    cells += [cell(row, f"at round {early}", [o.accuracy(early) for o in outcomes]) for row, outcomes in runs.items()]
+    plain, mingled, ideal, counts = (_mean(outcomes) for outcomes in runs.values())
+    then = {row: float(np.mean([o.accuracy(early) for o in outcomes])) for row, outcomes in runs.items()}
     _, mingled_then, ideal_then, counts_then = then.values()
     claims = [
         claim(
@@ -163,12 +163,12 @@ def table6(options: Options) -> Reproduction:
         if options.quick and model == "resnet18":
             cells += [cell("average", column, [], printed[-1] / 100)]
             continue
-        found = options.run(with_(start, model=model), seeds)
-        per_cluster = np.array([o.result["accuracy"]["per_cluster"] for o in found])  # [seeds, k]
+        outcomes = options.run(with_(start, model=model), seeds)
+        per_cluster = np.array([o.result["accuracy"]["per_cluster"] for o in outcomes])  # [seeds, k]
         for j in range(per_cluster.shape[1]):
             cells.append(cell(f"cluster {j}", column, per_cluster[:, j].tolist(), printed[j] / 100))
-        cells.append(_accuracy("average", column, found, printed[-1]))
-        means[column] = _mean(found)
+        cells.append(_accuracy("average", column, outcomes, printed[-1]))
+        means[column] = _mean(outcomes)
     better = claim(
         "ResNet-18 is more accurate than the CNN.",
         means["ResNet"] > means["CNN"] if len(means) == 2 else None,
@@ -190,7 +190,7 @@ def table7(options: Options) -> Reproduction:
         table = with_(base(dataset, options), partition={"iid_rate": rate, "samples": 400})
         both = {m: options.run(with_(table, algorithm=METHODS[m]), seeds) for m in ("MingledPie", "IFCA")}
         shown = printed if dataset == "fashion_mnist" else (None, None)
-        cells += [_accuracy(f"IID rate {rate:.0%}", m, found, p) for (m, found), p in zip(both.items(), shown)]
+        cells += [_accuracy(f"IID rate {rate:.0%}", m, outcomes, p) for (m, outcomes), p in zip(both.items(), shown)]
         gaps.append(_mean(both["IFCA"]) - _mean(both["MingledPie"]))
         falls.append(_mean(both["MingledPie"]))
     claims = [
@@ -221,7 +221,7 @@ def table8(options: Options) -> Reproduction:
     rounds = start["training"]["rounds"]
     most = 120 + 10 * ((rounds - 1) // 10)
     cells: list[Cell] = []
-    found: dict[float, list[Outcome]] = {}
+    outcomes: dict[float, list[Outcome]] = {}
     for rate, printed in TABLE8.items():
         table = with_(
             start,
@@ -229,12 +229,12 @@ def table8(options: Options) -> Reproduction:
             partition={"iid_rate": rate, "samples": 220, "in_turn": True},
             participation={"initial": 120, "join": 10, "join_every": 10},
         )
-        found[rate] = options.run(table, seeds)
-        cells.append(_accuracy(f"IID rate {rate:.0%}", "own mixture", found[rate]))
+        outcomes[rate] = options.run(table, seeds)
+        cells.append(_accuracy(f"IID rate {rate:.0%}", "own mixture", outcomes[rate]))
         cells.append(
             cell(f"IID rate {rate:.0%}", "own label set (paper)", [], printed / 100 if dataset == "mnist" else None)
         )
-    steady = min(o.accuracy() for o in found[0.0])
+    steady = min(o.accuracy() for o in outcomes[0.0])
     verdict = claim(
         "Clients may join while training goes on without loss (here: above 96 % at IID rate 0, on MNIST).",
         steady >= 0.96,
@@ -306,12 +306,12 @@ def fig8(options: Options) -> Reproduction:
     return influence(options, "fig8", "T = 3", higher, higher)
 
 
-def _accuracy(row: str, column: str, found: Sequence[Outcome], printed: float | None = None) -> Cell:
-    return cell(row, column, [o.accuracy() for o in found], None if printed is None else printed / 100)
+def _accuracy(row: str, column: str, outcomes: Sequence[Outcome], printed: float | None = None) -> Cell:
+    return cell(row, column, [o.accuracy() for o in outcomes], None if printed is None else printed / 100)
 
 
-def _mean(found: Sequence[Outcome]) -> float:
-    return float(np.mean([o.accuracy() for o in found]))
+def _mean(outcomes: Sequence[Outcome]) -> float:
+    return float(np.mean([o.accuracy() for o in outcomes]))
 
 
 def _largest_gap(ours: Sequence[Outcome], theirs: Sequence[Outcome], after: int) -> float:

@@ -109,11 +109,11 @@ def table2(options: Options) -> Reproduction:
     }
     printed = TABLE2.get(dataset, ((None,) * 3, (None,) * 3))
     cells = [
-        cell(method, f"epoch {r}", _at(found, r), None if p is None else p / 100)
-        for (method, found), row in zip(runs.items(), printed)
+        cell(method, f"epoch {r}", _at(outcomes, r), None if p is None else p / 100)
+        for (method, outcomes), row in zip(runs.items(), printed)
         for r, p in zip((1, 3, 5), row)
     ]
-    ours, theirs = (float(np.mean(_at(found, 5))) for found in runs.values())
+    ours, theirs = (float(np.mean(_at(outcomes, 5))) for outcomes in runs.values())
     expected = guess_accuracy(5, 0.5, 2, "false")
     error = (expected * (1 - expected) / (120 * seeds)) ** 0.5
     claims = [
@@ -152,7 +152,7 @@ def attackers(options: Options) -> Reproduction:
     cells = [
         cell("unequal clusters 12, 12, 24, 36, 36", "uniform guess", uniform),
         cell("unequal clusters 12, 12, 24, 36, 36", "attack", prior),
-        *(cell(f"sets redrawn every round, intersection after {t}", "attack", found) for t, found in redrawn.items()),
+        *(cell(f"sets redrawn every round, intersection after {t}", "attack", scores) for t, scores in redrawn.items()),
     ]
     start = with_(
         _digits(),
@@ -223,9 +223,9 @@ def _drawn(
     return [fmd.draw_set(keys, j, t, reading, random.bytes) for j in truth]
 
 
-def _at(found: list[Outcome], epoch: int) -> list[float]:
-    return [float(o.attack("a1")["details"]["by round"][str(epoch)]) for o in found]
+def _at(outcomes: list[Outcome], epoch: int) -> list[float]:
+    return [float(o.attack("a1")["details"]["by round"][str(epoch)]) for o in outcomes]
 
 
-def _values(found: list[Outcome], attack: str) -> list[float]:
-    return [float(o.attack(attack)["value"]) for o in found]
+def _values(outcomes: list[Outcome], attack: str) -> list[float]:
+    return [float(o.attack(attack)["value"]) for o in outcomes]

@@ -53,8 +53,8 @@ class Clients:
         """Of every client to the target, itself first, and what sampling alone would give."""
         counts, centres = collaborators.cluster_counts(self.noised(epsilon, sensitivity, rng), 4, rng)
         metric = collaborators.ground_distances(centres, ground)
-        found = collaborators.earth_movers(counts[0].astype(float), counts.astype(float), metric)
-        return found, collaborators.spread(counts, metric, 0, rng, repeats=30)
+        apart = collaborators.earth_movers(counts[0].astype(float), counts.astype(float), metric)
+        return apart, collaborators.spread(counts, metric, 0, rng, repeats=30)
 
 
 def fig3(options: Options) -> Reproduction:
@@ -68,21 +68,21 @@ def fig3(options: Options) -> Reproduction:
         for sensitivity in ("data", "public"):
             for epsilon in EPSILONS:
                 options.say(f"{ground} ground, Δ from {sensitivity}, ε = {epsilon:g}")
-                found = []
+                spreads = []
                 for seed, one in enumerate(clients):
                     for r in range(1 if math.isinf(epsilon) else repeats):
                         rng = generator("fig3", seed, r, ground, sensitivity, str(epsilon))
                         distances, spread = one.distances(epsilon, sensitivity, ground, rng)
-                        found.append(distances[1:])
+                        spreads.append(distances[1:])
                         if ground == "centroid":
                             refused.setdefault((sensitivity, epsilon), []).append(spread.drowned)
-                curves[ground, sensitivity, epsilon] = np.array(found)
+                curves[ground, sensitivity, epsilon] = np.array(spreads)
                 printed = FIG3.get(options.dataset, {}) if (ground, sensitivity) == ("label", "data") else {}
                 cells += [
                     cell(
                         f"r = {r:.1f}", _column(ground, sensitivity, epsilon), v.tolist(), printed.get((epsilon, r)), ""
                     )
-                    for r, v in zip(RATES, np.array(found).T)
+                    for r, v in zip(RATES, np.array(spreads).T)
                 ]
     bare, ten = curves["centroid", "data", math.inf].mean(0), curves["centroid", "data", 10.0].mean(0)
     order, ratio = _spearman(bare[1:]), float(bare[-1] / bare[1])

@@ -36,33 +36,33 @@ def table2(options: Options) -> Reproduction:
     """Experiments 1 to 5: the target alone, with similar, with dissimilar and with mixed clients."""
     seeds = options.count(5)
     chosen = {k: v for k, v in SETUPS.items() if not options.quick or k[0] in "123"}
-    found: dict[str, list[float]] = {}
+    accuracy: dict[str, list[float]] = {}
     cells: list[Cell] = []
     for (name, rates), printed in zip(chosen.items(), TABLE2[options.dataset]):
         algorithm = "local" if name.startswith("1") else "fedavg"
-        found[name[0]] = targets(options.run(experiment(options, rates, algorithm), seeds))
-        cells.append(cell(name, "accuracy", found[name[0]], printed))
+        accuracy[name[0]] = targets(options.run(experiment(options, rates, algorithm), seeds))
+        cells.append(cell(name, "accuracy", accuracy[name[0]], printed))
     # Clear of what the paper's 300 test images leave open (± 2.9 points); MNIST has no room for so much.
     least = 0.03 if options.dataset == "cifar10" else 0.0
     by = " by at least 3 points" if least else ""
     claims = [
-        above(f"Similar clients help: 2 above 1{by}.", found["2"], found["1"], least),
-        above(f"Similar clients help more than dissimilar ones: 2 above 3{by}.", found["2"], found["3"], least),
-        above("Dissimilar clients still help: 3 above 1.", found["3"], found["1"]),
+        above(f"Similar clients help: 2 above 1{by}.", accuracy["2"], accuracy["1"], least),
+        above(f"Similar clients help more than dissimilar ones: 2 above 3{by}.", accuracy["2"], accuracy["3"], least),
+        above("Dissimilar clients still help: 3 above 1.", accuracy["3"], accuracy["1"]),
     ]
     if not options.quick:
         claims += [
-            above("Dissimilar clients beside similar ones harm: 2 above 4.", found["2"], found["4"]),
-            above("More of them harm more: 4 above 5.", found["4"], found["5"]),
+            above("Dissimilar clients beside similar ones harm: 2 above 4.", accuracy["2"], accuracy["4"]),
+            above("More of them harm more: 4 above 5.", accuracy["4"], accuracy["5"]),
         ]
     notes = [_subset(options.dataset)]
     if not options.quick:
-        made = FeatureClusters(rates=SETUPS["5: 4 similar, 15 dissimilar"]).make(load(options.dataset), 20, 1, 0)
-        tested = int(np.isin(made.test_groups, np.asarray(made.notes["target_clusters"])).sum())
+        federation = FeatureClusters(rates=SETUPS["5: 4 similar, 15 dissimilar"]).make(load(options.dataset), 20, 1, 0)
+        tested = int(np.isin(federation.test_groups, np.asarray(federation.notes["target_clusters"])).sum())
         notes.append(f"The target is tested on {tested:,} samples (seed 0), equally weighted by feature cluster.")
         notes.append(
-            f"Experiment 5 asks for more rows of the outside cluster than there are: {made.notes['overlap']:,} rows are held by "
-            "several clients (seed 0)."
+            f"Experiment 5 asks for more rows of the outside cluster than there are: {federation.notes['overlap']:,} rows "
+            "are held by several clients (seed 0)."
         )
     return _table(
         options, "table2", "The target's accuracy with similar and dissimilar clients", seeds, cells, claims, notes
@@ -76,13 +76,13 @@ def table4(options: Options) -> Reproduction:
     cells: list[Cell] = []
     claims: list[Claim] = []
     for name, under in list(UNDER.items())[: 1 if options.quick else 3]:
-        found: dict[int, list[float]] = {}
+        accuracy: dict[int, list[float]] = {}
         for n in counts:
             asked = name in GRID[options.dataset]
-            found[5 + n] = targets(options.run(experiment(options, RATES[:n], under), seeds)) if asked else []
+            accuracy[5 + n] = targets(options.run(experiment(options, RATES[:n], under), seeds)) if asked else []
             printed = TABLE45[options.dataset][name][n - 1] / 100
-            cells.append(cell(f"{5 + n}: r = 0 … {RATES[n - 1]:.1f}", name, found[5 + n], printed))
-        claims += rises_and_falls(name, found, peak(options.dataset, name, list(found)))
+            cells.append(cell(f"{5 + n}: r = 0 … {RATES[n - 1]:.1f}", name, accuracy[5 + n], printed))
+        claims += rises_and_falls(name, accuracy, peak(options.dataset, name, list(accuracy)))
     title = "The target's accuracy as more dissimilar clients join"
     return _table(options, "table4", title, seeds, cells, claims, [_subset(options.dataset)])
 

@@ -47,21 +47,21 @@ def steps_kept(outcome: Outcome) -> int:
     return len(judged) - (len(judged) > 1 and judged[-1] < judged[-2])
 
 
-def rises_and_falls(name: str, found: Mapping[int, list[float]], peak: int) -> list[Claim]:
+def rises_and_falls(name: str, accuracy: Mapping[int, list[float]], peak: int) -> list[Claim]:
     """Whether accuracy rises from the first experiment to the paper's best, `peak`, and falls to the last.
 
     Our own best of eleven would be picked by its luck: the paper's is fixed beforehand, so that intervals mean what they say.
     """
-    made = []
-    for text, other in (("similar clients help", min(found)), ("too many dissimilar clients harm", max(found))):
+    claims = []
+    for text, other in (("similar clients help", min(accuracy)), ("too many dissimilar clients harm", max(accuracy))):
         text = f"{name}: {text} ({peak}, the paper's best, above {other})."
-        if not all(found.values()):
-            made.append(claim(text, None, "Not run."))
+        if not all(accuracy.values()):
+            claims.append(claim(text, None, "Not run."))
             continue
-        compared = above(text, found[peak], found[other])
-        best = max(found, key=lambda e: float(np.mean(found[e])))
-        made.append(Claim(text, compared.verdict, f"{compared.why} Our best is {best}."))
-    return made
+        compared = above(text, accuracy[peak], accuracy[other])
+        best = max(accuracy, key=lambda e: float(np.mean(accuracy[e])))
+        claims.append(Claim(text, compared.verdict, f"{compared.why} Our best is {best}."))
+    return claims
 
 
 def above(text: str, high: Sequence[float], low: Sequence[float], by: float = 0.0) -> Claim:

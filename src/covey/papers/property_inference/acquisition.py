@@ -41,15 +41,15 @@ def appendix(options: Options) -> Reproduction:
     kinds[f"random, {FINER[1]} rows a client"] = ("random", *FINER)
     for words, (probe, colluders, samples) in kinds.items():
         table = experiment(probe, options.quick, colluders, samples)
-        found = [o.attack("acquisition") for o in options.run(table, seeds)]
-        shares = [f["details"]["share by colluders"] for f in found]
+        findings = [o.attack("acquisition") for o in options.run(table, seeds)]
+        shares = [f["details"]["share by colluders"] for f in findings]
         for n in range(colluders):
             cells.append(cell(f"{n + 1} colluders", words, [share[n] for share in shares]))
-        cells.append(cell("models sent at the end", words, [f["details"]["sent at the end"] for f in found]))
-        cells.append(cell("cluster models", words, [f["details"]["cluster models"] for f in found], unit=""))
+        cells.append(cell("models sent at the end", words, [f["details"]["sent at the end"] for f in findings]))
+        cells.append(cell("cluster models", words, [f["details"]["cluster models"] for f in findings], unit=""))
         needed = [count for share in shares if (count := _first_with_all(share)) is not None]
         cells.append(cell("colluders that had all", words, needed, unit=""))
-        last[words] = [float(f["value"]) for f in found]
+        last[words] = [float(f["value"]) for f in findings]
     mean = {probe: sum(values) / len(values) for probe, values in last.items()}
     said = f"{COLLUDERS} colluders obtain {100 * mean['random']:.0f} % of the models with an agreed direction"
     said += f", {100 * mean['update']:.0f} % with their own updates; honest joiners {100 * mean['honest']:.0f} %."

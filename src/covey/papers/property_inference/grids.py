@@ -33,31 +33,31 @@ def active(options: Options) -> list[Wanted]:
     kinds = [("FL", 1.0), ("CFL", 1.0), ("CFL", 5.0)] + (
         [] if options.quick else [("CFL", 10.0), ("FL", 5.0), ("FL", 10.0)]
     )
-    found = [w for w in passive(options, (5,)) if not options.quick or w.column == "CFL"]
+    wanted = [w for w in passive(options, (5,)) if not options.quick or w.column == "CFL"]
     for name, task in TASKS[options.dataset].items():
         for m, gamma in kinds if not options.quick else kinds[1:]:
             column = f"{m} γ={gamma:g}"
             figure = printed.ACTIVE.get((name, column if gamma == 1 else "CFL scaled up" if m == "CFL" else "", 5))
             table = experiment(task, m, 5, quick=options.quick, gamma=gamma)
-            found.append(Wanted(f"{name}, 5 clients", column, name, table, figure))
-    return found
+            wanted.append(Wanted(f"{name}, 5 clients", column, name, table, figure))
+    return wanted
 
 
 def regularised(options: Options, attack: str) -> list[Wanted]:
     gamma = 5.0 if attack == "active" else 0.0
-    found = []
+    wanted = []
     for name, task in TASKS[options.dataset].items():
         for m in ("CFL",) if gamma or options.quick else METHODS:
             for words, defence in [("none", None), *DEFENCES.items()][: 3 if options.quick else None]:
                 bare = printed.ACTIVE.get((name, "CFL scaled up", 5)) if gamma else printed.PASSIVE[name, "CFL", 5]
                 figure = printed.REGULARISED.get((attack, name, words, 5)) if words != "none" else bare
                 table = experiment(task, m, 5, quick=options.quick, gamma=gamma, defence=defence)
-                found.append(Wanted(f"{name}, 5 clients, {m}", words, name, table, figure if m == "CFL" else None))
-    return found
+                wanted.append(Wanted(f"{name}, 5 clients, {m}", words, name, table, figure if m == "CFL" else None))
+    return wanted
 
 
 def noised(options: Options) -> list[Wanted]:
-    found = []
+    wanted = []
     for name, task in TASKS[options.dataset].items():
         for attack, gamma in (("passive", 0.0), ("active", 5.0))[: 1 if options.quick else 2]:
             for m in METHODS:
@@ -65,14 +65,14 @@ def noised(options: Options) -> list[Wanted]:
                     defence = private(sigma) if sigma else None
                     table = experiment(task, m, 5, quick=options.quick, gamma=gamma, defence=defence)
                     figure = printed.NOISED.get((attack, name, m, sigma, 5))
-                    found.append(Wanted(f"{name}, 5 clients, {attack}", f"{m} σ={sigma:g}", name, table, figure))
-    return found
+                    wanted.append(Wanted(f"{name}, 5 clients, {attack}", f"{m} σ={sigma:g}", name, table, figure))
+    return wanted
 
 
 def mild(options: Options) -> list[Wanted]:
     """K = 5 under mild skew, one task: undefended, with a placebo for a property, with DP-SGD."""
     name, task = _main_task(options)
-    found = []
+    wanted = []
     for m in ("FL",) if options.quick else METHODS:
         for words, more in (
             ("undefended", {}),
@@ -80,8 +80,8 @@ def mild(options: Options) -> list[Wanted]:
             ("DP-SGD σ=0.5", {"defence": private(0.5)}),
         ):
             table = experiment(task, m, 5, quick=options.quick, beta=MILD, **more)  # type: ignore[arg-type]
-            found.append(Wanted(f"{name}, 5 clients, {m}", words, name, table))
-    return found
+            wanted.append(Wanted(f"{name}, 5 clients, {m}", words, name, table))
+    return wanted
 
 
 def pictured(options: Options) -> list[Wanted]:

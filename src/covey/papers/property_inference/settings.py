@@ -131,10 +131,10 @@ def kept(outcome: Outcome) -> float:
 
 def finding(outcome: Outcome) -> dict[str, Any]:
     """The one attack's; an area that is undefined, since all rounds were of one kind, shows as such in every mean of it."""
-    (found,) = outcome.result["attacks"].values()
-    undefined = {"value": math.nan} if found["value"] is None else {}
-    controls = {name: math.nan if value is None else value for name, value in found["controls"].items()}
-    return {**found, **undefined, "controls": controls}
+    (entry,) = outcome.result["attacks"].values()
+    undefined = {"value": math.nan} if entry["value"] is None else {}
+    controls = {name: math.nan if value is None else value for name, value in entry["controls"].items()}
+    return {**entry, **undefined, "controls": controls}
 
 
 def prefetch(grid: Sequence[Wanted], seeds: int, options: Options, processes: int, minutes: float) -> int:

@@ -136,8 +136,8 @@ def table7(options: Options) -> Reproduction:
     grid, runs = measure(options, "table7")
     claims = []
     for words, score in SCORES.items():
-        hidden = [score(o) for w, found in zip(grid, runs) for o in found if not w.column.endswith("σ=0")]
-        bare = [score(o) for w, found in zip(grid, runs) for o in found if w.column.endswith("σ=0")]
+        hidden = [score(o) for w, outcomes in zip(grid, runs) for o in outcomes if not w.column.endswith("σ=0")]
+        bare = [score(o) for w, outcomes in zip(grid, runs) for o in outcomes if w.column.endswith("σ=0")]
         low, high = student_interval(hidden)
         worst = max(
             (float(np.mean([score(o) for o in f])), f"{w.row}, {w.column}")
@@ -155,13 +155,13 @@ def table7(options: Options) -> Reproduction:
 def table8(options: Options) -> Reproduction:
     """DP-SGD at σ = 0.2 and 0.5: what is left of the main task, and the ε of a step and of the run."""
     grid, runs = measure(options, "table8")
-    passive = [(w, found) for w, found in zip(grid, runs) if w.row.endswith("passive")]
+    passive = [(w, outcomes) for w, outcomes in zip(grid, runs) if w.row.endswith("passive")]
     cells, claims = [], []
     for on, metric in READINGS.items():
         losses = {}
-        for w, found in passive:
+        for w, outcomes in passive:
             m, sigma = w.column.split(" σ=")
-            values = [o.accuracy(metric=metric) for o in found]
+            values = [o.accuracy(metric=metric) for o in outcomes]
             figure = printed.UTILITY.get((w.task, m, float(sigma), 5)) if metric == "client_mean" else None
             cells.append(cell(f"{w.row.removesuffix(', passive')}, {w.column}", on, values, figure, unit="accuracy"))
             bare = [o.accuracy(metric=metric) for o in _runs(grid, runs, w.row, f"{m} σ=0")]
@@ -178,8 +178,8 @@ def fig2(options: Options) -> Reproduction:
     """Figs. 2 to 4: t-SNE of the updates (in each run's report) and the cosine similarity of consecutive updates."""
     grid, runs = measure(options, "fig2")
     cells, alike = _cells(grid, runs), {}
-    for w, found in zip(grid, runs):
-        details = [finding(o)["details"] for o in found]
+    for w, outcomes in zip(grid, runs):
+        details = [finding(o)["details"] for o in outcomes]
         alike[w.column] = [float(d["cosine of consecutive updates"]) for d in details]
         mean, deviation = printed.COSINE[w.column]
         cells.append(cell(f"{w.row}, cosine", w.column, alike[w.column], mean, unit="cosine"))
@@ -204,10 +204,10 @@ def _mild(options: Options, table: str, title: str) -> Reproduction:
     grid, runs = measure(options, table)
     wanted = {"undefended": (0.7, 1.0), "placebo": (0.35, 0.65), "DP-SGD σ=0.5": (0.35, 0.65)}
     claims = []
-    for w, found in sorted(zip(grid, runs), key=lambda pair: list(wanted).index(pair[0].column)):
+    for w, outcomes in sorted(zip(grid, runs), key=lambda pair: list(wanted).index(pair[0].column)):
         m, (low, high) = w.row.split(", ")[-1], wanted[w.column]
         for how, score in SCORES.items():
-            values = [score(o) for o in found]
+            values = [score(o) for o in outcomes]
             mean = float(np.mean(values))
             why = f"Mean {mean:.3f} over {len(values)} partitions, from {min(values):.3f} to {max(values):.3f}."
             claims.append(claim(f"{m}, {w.column}: mean AUC in {low} to {high} ({how}).", low <= mean <= high, why))
@@ -223,23 +223,23 @@ def measure(options: Options, table: str) -> tuple[list[Wanted], list[list[Outco
 
 
 def _runs(grid: Sequence[Wanted], runs: Sequence[list[Outcome]], row: str, column: str) -> list[Outcome]:
-    return next((found for w, found in zip(grid, runs) if (w.row, w.column) == (row, column)), [])
+    return next((outcomes for w, outcomes in zip(grid, runs) if (w.row, w.column) == (row, column)), [])
 
 
 def _cells(grid: Sequence[Wanted], runs: Sequence[list[Outcome]]) -> list[Cell]:
     """A row for each setting: AUC without and with the attacker's own upload, the placebo's, and the main task's accuracy."""
     cells = []
-    for w, found in zip(grid, runs):
+    for w, outcomes in zip(grid, runs):
         row = f"{w.row}, {w.column}"
-        placebo = [finding(o)["controls"]["placebo property"] for o in found]
+        placebo = [finding(o)["controls"]["placebo property"] for o in outcomes]
         cells += [
             *(
-                cell(row, words, [score(o) for o in found], w.paper if score is kept else None, unit="AUC")
+                cell(row, words, [score(o) for o in outcomes], w.paper if score is kept else None, unit="AUC")
                 for words, score in SCORES.items()
             ),
             cell(row, "placebo control", placebo, unit="AUC"),
             *(
-                cell(row, f"main task, {on}", [o.accuracy(metric=metric) for o in found], unit="accuracy")
+                cell(row, f"main task, {on}", [o.accuracy(metric=metric) for o in outcomes], unit="accuracy")
                 for on, metric in READINGS.items()
             ),
         ]
@@ -270,11 +270,11 @@ def _gain(text: str, differences: Sequence[float]) -> Claim:
 
 def _cfl_above_fl(words: str, differences: Sequence[float], wins: int, cells: int) -> Claim:
     text = f"The passive attack is stronger on CFL than on FL, in the paper in 80 of 85 settings ({words})."
-    made = _gain(text, differences)
+    gain = _gain(text, differences)
     spread = (
         f" The mean is above 0 in {wins} of {cells} settings; single partitions run from {min(differences):+.2f} to "
     )
-    return Claim(made.text, made.verdict, made.why + spread + f"{max(differences):+.2f}.")
+    return Claim(gain.text, gain.verdict, gain.why + spread + f"{max(differences):+.2f}.")
 
 
 def _falls(values: list[float], tasks: int) -> bool:

@@ -20,9 +20,9 @@ ABSENT = -1
 
 def choices(run: Run) -> tuple[list[int], list[list[int]]]:
     """Rounds that recorded every client's choice, and the choices: [rounds], [rounds][clients]. Late joiners count as absent."""
-    found = [(e["round"], c) for e in run.rounds if (c := integers(e.get("clusters"))) is not None]
-    width = max((len(c) for _, c in found), default=0)
-    return [t for t, _ in found], [c + [ABSENT] * (width - len(c)) for _, c in found]
+    recorded = [(e["round"], c) for e in run.rounds if (c := integers(e.get("clusters"))) is not None]
+    width = max((len(c) for _, c in recorded), default=0)
+    return [t for t, _ in recorded], [c + [ABSENT] * (width - len(c)) for _, c in recorded]
 
 
 def client_order(run: Run, last: Sequence[int]) -> tuple[list[int], list[int] | None]:
@@ -136,14 +136,14 @@ def _agreement(run: Run) -> Html | None:
 
 def latest_memberships(run: Run) -> dict[int, list[float]]:
     """Client -> its soft weights of the last round it took part in; a round holds null for those that did not."""
-    found: dict[int, list[float]] = {}
+    memberships: dict[int, list[float]] = {}
     for entry in run.rounds:
         recorded = entry.get("memberships")
         for client, row in enumerate(recorded if isinstance(recorded, list) else ()):
             if (weights := numbers(row)) is not None:
-                found[client] = weights
-    widths = {len(row) for row in found.values()}
-    return {client: row for client, row in found.items() if len(row) == max(widths)}
+                memberships[client] = weights
+    widths = {len(row) for row in memberships.values()}
+    return {client: row for client, row in memberships.items() if len(row) == max(widths)}
 
 
 def _memberships(run: Run) -> Html | None:

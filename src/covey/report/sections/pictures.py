@@ -20,8 +20,8 @@ HEIGHT = 230
 
 def pictures_of(details: Mapping[str, Any]) -> Html:
     """All pictures of a finding's details side by side; nothing where there are none."""
-    told = details.get("pictures")
-    given = [one for one in told if isinstance(one, Mapping)] if isinstance(told, list) else []
+    described = details.get("pictures")
+    given = [one for one in described if isinstance(one, Mapping)] if isinstance(described, list) else []
     return figures(*(DRAWN[kind](one) for one in given if (kind := str(one.get("kind"))) in DRAWN))
 
 
@@ -122,6 +122,6 @@ def _title(given: Mapping[str, Any]) -> str:
 
 def _numbers(given: Mapping[str, Any], name: str) -> list[float]:
     """The list of this name if it holds finite numbers alone, else nothing."""
-    told = given.get(name)
-    known = [number(value) for value in told] if isinstance(told, list) else []
+    values = given.get(name)
+    known = [number(value) for value in values] if isinstance(values, list) else []
     return [] if any(value is None for value in known) else [value for value in known if value is not None]
