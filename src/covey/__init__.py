@@ -10,6 +10,8 @@ The names below are imported when they are first used, so that `import covey` co
 
 from importlib import import_module
 
+from covey.version import __version__
+
 TYPE_CHECKING = False  # as checkers read it; `typing` alone would take longer than everything else here
 if TYPE_CHECKING:
     from covey.errors import CoveyError
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from covey.rounds.loop import run
     from covey.rounds.result import Result
 
-__version__ = "0.1.0"
 __all__ = ["CoveyError", "Experiment", "Result", "__version__", "run"]
 
 _HOMES = {

@@ -28,7 +28,7 @@ data_app = typer.Typer(cls=Group, rich_markup_mode=None)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from covey import __version__
+        from covey.version import __version__
 
         print(f"covey {__version__}")
         raise typer.Exit

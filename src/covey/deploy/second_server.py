@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from covey import __version__, files
+from covey import files
 from covey.algorithms.contract import Server, declaration
 from covey.deploy.agreed import Agreed, digest, experiment_of, setting_of
 from covey.deploy.keys import Party
 from covey.deploy.letters import Hello, Mailbox, RoundReply, VerifiedLetter, largest_message, report_refusals
 from covey.deploy.transcript import Transcript
 from covey.errors import CoveyError
+from covey.version import __version__
 
 # In one round: an honest coordinator asks two, and those again each time that it was restarted in mid-round.
 QUESTIONS = 8

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from covey import __version__, files
+from covey import files
 from covey.deploy.keys import Party
 from covey.deploy.letters import ANYONE, Hello, Mailbox
 from covey.errors import CoveyError
+from covey.version import __version__
 
 HELLO_SECONDS = 30.0  # for the answer to a greeting
 GREET_SECONDS = 10.0  # between greetings of one node

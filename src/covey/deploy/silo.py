@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from covey import __version__, files
+from covey import files
 from covey.algorithms.contract import declaration
 from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Dataset, Federation
@@ -34,6 +34,7 @@ from covey.errors import CoveyError
 from covey.learn.machine import Machine
 from covey.ledger.events import price
 from covey.messages import decode, encode, message
+from covey.version import __version__
 
 Samples = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]
 

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from covey import __version__, files
+from covey import files
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.results.contents import Json, Run, read_json, read_rounds, read_toml
+from covey.version import __version__
 
 CONFIG, METRICS, RESULT, FEDERATION, REPORT = (
     "config.toml",

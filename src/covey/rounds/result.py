@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from covey import __version__
 from covey.attacks.contract import Finding
 from covey.experiment.experiment import Experiment
 from covey.files import finite
 from covey.results.declared import declare
 from covey.results.folder import RunFolder
 from covey.statistics import deviation
+from covey.version import __version__
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ import threading
 import warnings
 from typing import Any
 
-from covey import __version__
 from covey.engines.ray.worker import Worker
 from covey.engines.simulate import cores
 from covey.errors import CoveyError
+from covey.version import __version__
 
 PATIENCE = 60.0  # seconds without a worker before a word is said
 

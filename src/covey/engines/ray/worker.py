@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from covey import __version__
 from covey.engines.host import Host
 from covey.engines.ray.host_state import federation_of, unpack
 from covey.engines.simulate import respond
 from covey.errors import CoveyError
 from covey.messages import decode, encode
+from covey.version import __version__
 
 Bytes = NDArray[np.uint8]  # Ray moves arrays without copying them, bytes not
 
