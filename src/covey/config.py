@@ -25,11 +25,21 @@ def build(cls: type[T], table: Mapping[str, Any], path: str = "") -> T:
     """An instance of a dataclass from a table; nested dataclasses from nested tables."""
     fields = {f.name: f for f in dataclasses.fields(cast(Any, cls)) if f.init}
     hints = typing.get_type_hints(cls)
+    table = _with_new_names(cls, table, path)
     for name in table:
         if name not in fields:
             raise CoveyError(f"unknown key '{path}{name}'{nearest(name, sorted(fields))}")
     values = {name: convert(value, hints[name], path + name) for name, value in table.items()}
     return cls(**values)
+
+
+def _with_new_names(cls: type, table: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """Keys that older versions wrote under the names of today: `RENAMED` of the class, old -> new."""
+    renamed: Mapping[str, str] = getattr(cls, "RENAMED", {})
+    for old, new in renamed.items():
+        if old in table and new in table:
+            raise CoveyError(f"{path}{old} is the old name of {path}{new}, and both are set: leave {path}{old} out")
+    return {renamed.get(name, name): value for name, value in table.items()}
 
 
 def choose(registry: Registry, table: Mapping[str, Any] | str, path: str) -> Any:

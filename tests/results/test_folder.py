@@ -34,6 +34,14 @@ def test_an_old_folder_is_named_as_it_was() -> None:
     assert hash_of(Experiment()) == "d9f880bef49c30a9"
 
 
+def test_an_old_key_is_read_under_its_new_name() -> None:
+    experiment = RunFolder(OLD).experiment()
+    assert experiment.engine.clients_at_once == 4  # engine.wave then
+    with pytest.raises(CoveyError, match=r"engine\.wave is the old name of engine\.clients_at_once, and both are set"):
+        Experiment.of(engine={"wave": 3, "clients_at_once": 5})
+    assert "wave" not in experiment.toml()
+
+
 def test_an_old_folder_is_read_and_reported(old: RunFolder) -> None:
     assert old.finished and old.begun
     read = old.read()

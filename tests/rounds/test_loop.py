@@ -38,7 +38,13 @@ def small(**more: Any) -> Experiment:
 
 
 @pytest.mark.parametrize(
-    "engine", [{"workers": 1, "wave": 1}, {"workers": 1, "wave": 64}, {"workers": 2, "wave": 3}, {"workers": 3}]
+    "engine",
+    [
+        {"workers": 1, "clients_at_once": 1},
+        {"workers": 1, "clients_at_once": 64},
+        {"workers": 2, "clients_at_once": 3},
+        {"workers": 3},
+    ],
 )
 @pytest.mark.parametrize("algorithm", ["ifca", "local"])
 def test_how_the_work_is_spread_does_not_show(engine: dict[str, Any], algorithm: str) -> None:

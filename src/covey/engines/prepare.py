@@ -109,11 +109,11 @@ def start_engine(
 ) -> Hosts:
     """Hosts for the clients, as the experiment's engine says: on a GPU one, on a CPU one per core where that can be."""
     device = device_of(experiment)
-    wave = experiment.engine.wave or (512 if device == "cuda" else 16)
+    at_once = experiment.engine.clients_at_once or (512 if device == "cuda" else 16)
     if experiment.engine.name == "ray":
         from covey.engines.ray.engine import RayWorkers
 
-        return RayWorkers(experiment, federation, setting, keys, replaced, wave)
+        return RayWorkers(experiment, federation, setting, keys, replaced, at_once)
 
     def make() -> Host:
         return make_host(experiment, network, federation, setting, keys, replaced)
@@ -121,7 +121,7 @@ def start_engine(
     workers = 1  # a forked process cannot use the parent's GPU
     if device != "cuda" and can_fork():
         workers = experiment.engine.workers or (min(cores(), setting.clients) if forks_safely() else 1)
-    return InProcess(make(), wave) if workers == 1 else Workers(make, workers, wave)
+    return InProcess(make(), at_once) if workers == 1 else Workers(make, workers, at_once)
 
 
 def make_host(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from covey import config
 from covey.algorithms import ALGORITHMS
@@ -104,10 +104,12 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class EngineConfig:
+    RENAMED: ClassVar[Mapping[str, str]] = {"wave": "clients_at_once"}  # keys of older files -> fields
+
     name: str = "simulate"  # on this machine; ray: on Ray workers, here or on the cluster at RAY_ADDRESS
     device: str = "auto"  # auto: cuda where there is one; cpu; cuda
     workers: int = 0  # on a CPU; 0: one per core (on macOS 1); 1: no worker processes, as always without fork
-    wave: int = 0  # clients advanced together per host; 0: chosen by device and model
+    clients_at_once: int = 0  # advanced together by a host; 0: chosen by device
     kernel: str = "auto"  # linear, loop, stacked, streams: force how training is computed
     tf32: bool = False  # on a GPU, products and convolutions with 10-bit mantissas: faster, and off by some 1e-3
     checkpoint_every: int = 10  # rounds
@@ -120,9 +122,9 @@ class EngineConfig:
             raise CoveyError(f"engine.device is {self.device!r}: choose auto, cpu or cuda")
         if self.name == "ray" and self.device == "cuda":
             raise CoveyError("engine.name = 'ray' computes on CPUs: on a GPU use engine.name = 'simulate'")
-        if self.workers < 0 or self.wave < 0 or self.checkpoint_every < 1 or self.checkpoint_minutes <= 0:
+        if self.workers < 0 or self.clients_at_once < 0 or self.checkpoint_every < 1 or self.checkpoint_minutes <= 0:
             raise CoveyError(
-                "engine.workers and engine.wave must not be negative, engine.checkpoint_* must be positive"
+                "engine.workers and engine.clients_at_once must not be negative, engine.checkpoint_* must be positive"
             )
 
 

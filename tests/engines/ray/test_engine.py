@@ -59,7 +59,7 @@ def small(engine_: str = "ray", **more: Any) -> Experiment:
         "clusters": 5,
         "partition": {"name": "label_sets", "public": 20},
         "training": {"rounds": 4, "epochs": 2, "batch_size": 10, "lr": 0.1},
-        "engine": {"name": engine_, "workers": 2, "wave": 2},
+        "engine": {"name": engine_, "workers": 2, "clients_at_once": 2},
     }
     return Experiment.of(table, **more)
 
@@ -175,7 +175,7 @@ class Killer:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds worker processes in /proc")
 def test_a_killed_worker_changes_nothing(cluster: None, tmp_path: Path) -> None:
     # One client per wave: of the killed worker's clients some have been heard, some are under way, some wait.
-    more: dict[str, Any] = {"algorithm": "local", "engine": {"wave": 1}}
+    more: dict[str, Any] = {"algorithm": "local", "engine": {"clients_at_once": 1}}
     reference = run(small("simulate", **more), out=tmp_path / "simulated", quiet=True)
     killer = Killer()
     struck = run(small(**more), attacks=[killer], out=tmp_path / "struck", quiet=True)
