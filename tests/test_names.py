@@ -129,6 +129,15 @@ def test_a_name_that_two_claim_must_be_written_out(package: Path) -> None:
     assert names.name_of(IFCA) == "covey.algorithms.ifca:IFCA"
 
 
+def test_what_can_be_loaded_is_there_whatever_others_break_or_claim(package: Path) -> None:
+    declare(package, "theirs", "own = theirs:Own\nifca = theirs:Own\nraising = raises:X\ngone = nowhere.at_all:X")
+    things, problems = ALGORITHMS.loaded()
+    assert things["ifca"] is IFCA and things["own"].name == "own" and "raising" not in things
+    assert len(problems) == 3
+    assert any("'ifca' of theirs 1.2 is left out" in line for line in problems)
+    assert any("no weather today" in line for line in problems)
+
+
 def test_an_entry_point_must_be_called_as_its_thing(package: Path) -> None:
     declare(package, "theirs", "other = theirs:Own")
     with pytest.raises(CoveyError, match=r"brings algorithm 'other' .* calls itself 'own'"):

@@ -125,6 +125,23 @@ class Registry(Mapping[str, Any]):
             raise KeyError(name)
         return self._load(self.entry(name))
 
+    def loaded(self) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """(name -> thing, a sentence for each that is left out): one broken package of somebody's spoils nothing for others.
+
+        A name that several packages claim means the first of them, which is covey's own where it has one.
+        """
+        things: dict[str, Any] = {}
+        problems = list(self.broken)
+        for name, claims in self._claims.items():
+            try:
+                things[name] = self._load(claims[0])
+            except CoveyError as problem:
+                problems.append(str(problem))
+            problems += [
+                f"{self.kind} '{name}' of {other.origin} is left out: the name is taken" for other in claims[1:]
+            ]
+        return things, tuple(problems)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._claims)
 

@@ -43,7 +43,7 @@ class Questions:
     def attacks(self) -> Mapping[str, Any]:
         """Name -> class of all attacks there are, by rows: the registered ones, then those that the experiment brings along."""
         order = {leak.name: n for n, leak in enumerate(leaks.LEAKS)}
-        known = {name: ATTACKS[name] for name in ATTACKS}
+        known, _ = ATTACKS.loaded()
         own = {a.name: type(a) for a in self.experiment.attacks if known.get(a.name) is not type(a)}
         return dict(sorted({**known, **own}.items(), key=lambda item: order.get(_row_name(item[1]), len(order))))
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from covey import files
+from covey.attacks import ATTACKS
 from covey.attacks.finding import Finding
 from covey.attacks.observe import check_vantage
 from covey.audit.matrix import Audit, fill
@@ -114,10 +115,14 @@ def heading(experiment: Experiment) -> dict[str, Any]:
 
 
 def _left_out(experiment: Experiment) -> tuple[str, ...]:
+    _, missing = ATTACKS.loaded()
     if experiment.seeds == 1:
-        return ()
+        return missing
     last = experiment.seed + experiment.seeds - 1
-    return (f"seeds = {experiment.seeds}: an audit is of one, {experiment.seed}; repeat it with seed = … {last}",)
+    return (
+        f"seeds = {experiment.seeds}: an audit is of one, {experiment.seed}; repeat it with seed = … {last}",
+        *missing,
+    )
 
 
 def write(audits: Sequence[Audit], out: str | Path, command: str = "") -> tuple[Path, Path]:
