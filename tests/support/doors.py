@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-import time
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from covey.deploy import certificates
 from covey.deploy.flower.process import DoorProcess, Tls, listening
+from support.patience import PATIENCE, until
 
 
 class Inner(ThreadingHTTPServer):
@@ -87,7 +87,7 @@ class StandingDoor:
         self.tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
         self.tls.check_hostname = False
 
-    def dial(self, address: str = "127.0.0.1", seconds: float = 20) -> ssl.SSLSocket:
+    def dial(self, address: str = "127.0.0.1", seconds: float = PATIENCE) -> ssl.SSLSocket:
         plain = socket.create_connection(("127.0.0.1", self.port), timeout=seconds, source_address=(address, 0))
         return self.tls.wrap_socket(plain)
 
@@ -127,10 +127,7 @@ def status_of(line: ssl.SSLSocket) -> int:
 def standing_door(folder: Path) -> Iterator[StandingDoor]:
     door = StandingDoor(folder)
     try:
-        until = time.monotonic() + 20
-        while door.status(door.silo.request()) != 200:
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        until(lambda: door.status(door.silo.request()) == 200)
         door.inner.calls.clear()
         yield door
     finally:
