@@ -178,10 +178,13 @@ MUTANTS = (
     Mutant("deploy/silo.py", "round < self.state.round or (", "(", "deploy/test_session.py"),
     Mutant(
         "deploy/silo.py",
-        "report_accuracy:\n            accuracy = self",
-        "report_accuracy is not None:\n            accuracy = self",
+        "share_accuracy and self.experiment.deployment.report_accuracy",
+        "share_accuracy",
         "deploy/test_session.py",
     ),
+    Mutant("deploy/silo.py", "asked=asked, outcome=BEGUN)", "asked=asked)", "deploy/test_oracle.py"),
+    Mutant("deploy/silo.py", "refusals + self._holds_secrets", "refusals", "deploy/test_oracle.py"),
+    Mutant("deploy/silo.py", "not 1 <= round <= rounds", "not 1 <= round", "deploy/test_oracle.py"),
 )
 
 

@@ -22,7 +22,7 @@ from covey.algorithms.admission import admit
 from covey.algorithms.contract import Server, declaration, wanted
 from covey.deploy.agreed import Agreed, digest, experiment_of, setting_of
 from covey.deploy.keys import Party
-from covey.deploy.letters import Mailbox, RoundReply, largest_message
+from covey.deploy.letters import Mailbox, Refused, RoundReply, largest_message
 from covey.deploy.session import Mail, PendingLetter, Session
 from covey.deploy.transcript import Transcript
 from covey.engines.evaluation import reported_accuracies
@@ -231,6 +231,8 @@ class Coordinator:
                 client = int(sent.role.removeprefix("client:"))
                 try:
                     _, answer = self.session.open(sent, data)
+                    if isinstance(answer, Refused):
+                        raise CoveyError("it could not work with what it was sent; its own log says why")
                     if not isinstance(answer, RoundReply):
                         raise CoveyError(f"found a {type(answer).__name__}, expected the reply to a round")
                     admit(self.algorithm, state, self.setting, self.keys, answer.reply)
@@ -296,6 +298,8 @@ class Coordinator:
                 sent = letters.pop(id)
                 try:
                     _, answer = self.session.open(sent, data)
+                    if isinstance(answer, Refused):
+                        raise CoveyError("it could not open its last model; its own log says why")
                     if isinstance(answer, RoundReply) and _is_share(answer.accuracy) and answer.accuracy is not None:
                         reported.append(answer.accuracy)
                 except CoveyError as e:

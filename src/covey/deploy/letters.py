@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,12 @@ class RoundReply:
 
     reply: Any
     accuracy: float | None
+
+
+@message
+@dataclass(frozen=True)
+class Refused:
+    """A silo's answer where it could not work with what it was sent: one word, which does not say why."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +120,17 @@ def report_refusals(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
         say(f"refused: {e}")
         raise
     except Exception as e:
-        with (folder / "failures.log").open("a", encoding="utf-8") as file:
-            traceback.print_exc(file=file)
-        say(f"failed: {type(e).__name__}; see {folder / 'failures.log'}")
+        say(describe_failure(folder, e))
         raise CoveyError("an error in covey") from e
+
+
+def describe_failure(folder: Path, error: Exception) -> str:
+    """An error in a sentence for this party's owner; one of ours is written down with where it happened."""
+    if isinstance(error, CoveyError):
+        return str(error)
+    with suppress(OSError), (folder / "failures.log").open("a", encoding="utf-8") as file:
+        traceback.print_exception(error, file=file)
+    return f"failed: {type(error).__name__}; see {folder / 'failures.log'}"
 
 
 def largest_message(setting: Setting, max_megabytes: float, rounds_sent: int = 1) -> int:

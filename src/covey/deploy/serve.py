@@ -105,8 +105,12 @@ def join(
     _name_own_code(agreed)
     samples = read_folder(data, agreed)
     silo = Silo(party, agreed, samples, state, device=device, share_accuracy=share_accuracy, say=say)
+    if silo.stopped:
+        raise CoveyError(silo.stopped)
     say(f"{party.name}: {len(samples[1])} samples to train on, {len(samples[3])} to test with; joining {superlink}")
     _live(folder, superlink, state, insecure, silo, say)
+    if silo.stopped:
+        raise CoveyError(silo.stopped)
 
 
 def second_server(folder: Path, superlink: str, state: Path, *, insecure: bool = False, quiet: bool = False) -> None:

@@ -1,9 +1,17 @@
 """A silo: one client with its own data, keys, memory and randomness, that answers the coordinator's letters.
 
 It follows the experiment that it was given with its keys, not what a letter says: a coordinator cannot change the learning
-rate, switch off a defence or ask for another algorithm. It answers each round once. Asked again with the same words (the
-coordinator was restarted) it repeats its answer; asked again with others it refuses, since two answers of one round would
-say more than one. What it must remember is on disk before an answer leaves, so a restart changes nothing.
+rate, switch off a defence, ask for another algorithm or for more rounds. It answers each round once, and the last letter
+("finish") is one round more. Asked again with the same words (the coordinator was restarted) it repeats its answer; asked
+again with others it refuses, since two answers of one round would say more than one. What it must remember is on disk before
+an answer leaves, so a restart changes nothing.
+
+Whether a sum opens tells something about the key it was opened with, and a coordinator that alters sums could ask for the key
+bit by bit. So a round is begun on disk before anything is opened and is spent from then on, whatever comes of it. A silo that
+failed says one word (`Refused`), no sooner than after REFUSAL_SECONDS, and after `deployment.max_refusals` of them it stops
+for good. Those count that came after opening began and where the silo holds a secret key: no lost letter, restart or full disk
+is among them, since they leave the round begun, and the same words are answered then. Words that can be judged without a key
+(kind, round, run) are refused before, and cost nothing. The bits that remain are counted in docs/deployment/trust.md.
 """
 
 from __future__ import annotations
@@ -11,20 +19,29 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from covey import files
-from covey.algorithms.contract import declaration
+from covey.algorithms.contract import Declaration, declaration
 from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Dataset, Federation
 from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
 from covey.deploy.keys import Party
-from covey.deploy.letters import Hello, Mailbox, RoundReply, VerifiedLetter, largest_message, report_refusals
+from covey.deploy.letters import (
+    Hello,
+    Mailbox,
+    Refused,
+    RoundReply,
+    VerifiedLetter,
+    describe_failure,
+    largest_message,
+    report_refusals,
+)
 from covey.deploy.model import SiloModel
 from covey.deploy.transcript import Transcript
 from covey.engines.evaluation import Examiner
@@ -37,6 +54,8 @@ from covey.messages import decode, encode, message
 from covey.version import __version__
 
 Samples = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]
+REFUSAL_SECONDS = 5.0  # after which a refusal leaves: how soon opening failed is not to be seen
+BEGUN, ANSWERED, REFUSED = "begun", "answered", "refused"  # what came of a round
 
 
 @message
@@ -45,11 +64,23 @@ class SiloState:
     """What survives a restart."""
 
     run: str
-    round: int  # the last that was answered
+    round: int  # the last that was begun; one more than there are: the run is over
     asked: str  # digest of what was asked in it
     memory: dict[str, Any]  # the client's, after that round
     seed: int  # of all randomness that nobody else may know
     spends: list[Any]  # (round, event) for the ledger
+    outcome: str = ANSWERED  # of that round; begun: this silo was stopped in the middle of it
+    refusals: int = 0  # that depended on a secret key
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a round has come to."""
+
+    answer: RoundReply
+    memory: dict[str, Any]
+    events: list[Any] = field(default_factory=list)
+    model: SiloModel | None = None  # to go home with
 
 
 class Silo:
@@ -75,8 +106,9 @@ class Silo:
         self.finished: float | None = None  # when
         self.transcript = Transcript(folder / "transcript.jsonl")
         deployment = self.experiment.deployment
-        sent = declaration(self.experiment.algorithm).rounds_sent
-        limit = largest_message(self.setting, deployment.max_megabytes, sent)
+        declared = declaration(self.experiment.algorithm)
+        limit = largest_message(self.setting, deployment.max_megabytes, declared.rounds_sent)
+        self._holds_secrets = holds_secrets(declared, party.keys, party.role)
         self.mailbox = Mailbox(party.role, party.signing, party.known, deployment.round_seconds + 300, limit)
         (self.server,) = (role for role in party.known if not role.startswith("client:"))
         self.state = self._load()
@@ -88,6 +120,17 @@ class Silo:
         with report_refusals(self.folder, self.say):
             return self._answer(self.mailbox.read(data))
 
+    @property
+    def stopped(self) -> str:
+        """Why this silo answers no more, in words for its owner; empty: it does."""
+        if self.state.refusals < self.experiment.deployment.max_refusals:
+            return ""
+        return (
+            f"stopped for good: {self.state.refusals} times what the coordinator sent could not be used with this silo's "
+            "secret key, and every further refusal would tell more of that key; ask the other silos and the coordinator what "
+            "happened, then make new keys for all with `covey keys make` and begin a new run from a new --state folder"
+        )
+
     def _answer(self, verified: VerifiedLetter) -> bytes:
         letter = verified.letter
         if verified.sender != self.server:
@@ -96,7 +139,8 @@ class Silo:
             body: Any = Hello(self.digest, __version__, self.state.run, self.state.round)
         elif letter.kind in ("round", "finish"):
             self._check_run(letter.run)
-            body = (self._round if letter.kind == "round" else self._finish)(verified)
+            self._check_round(letter.kind, verified.round, letter.body)
+            body = self._answer_once(verified)
         else:
             raise CoveyError(f"a letter of the kind '{letter.kind}' came, a silo answers hello, round and finish")
         return self.mailbox.write(letter.run, letter.kind, verified.sender, verified.round, body, letter.number)[0]
@@ -108,67 +152,123 @@ class Silo:
                 "answer a new run from a new --state folder, and mind that privacy losses add up over runs"
             )
 
-    def _round(self, verified: VerifiedLetter) -> Any:
+    def _check_round(self, kind: str, round: int, broadcast: Any) -> None:
+        """What can be judged without any key."""
+        rounds = self.experiment.training.rounds
+        if kind == "round" and not 1 <= round <= rounds:
+            raise CoveyError(f"round {round} was asked for, {rounds} are agreed: nothing beyond them is answered")
+        if kind == "finish" and round != rounds + 1:
+            raise CoveyError(f"the last letter came as round {round}, it is round {rounds + 1} of this run")
+        expected = declaration(self.experiment.algorithm).sends
+        if expected and type(broadcast) not in expected and not (kind == "finish" and broadcast is None):
+            names = " or ".join(sorted(kind.__name__ for kind in expected))
+            raise CoveyError(f"a {type(broadcast).__name__} was sent, expected {names}")
+
+    def _answer_once(self, verified: VerifiedLetter) -> RoundReply | Refused:
+        """The answer to a round's first words; see the module's docstring."""
         round, asked = verified.round, hashlib.sha256(encode(verified.letter.body)).hexdigest()
         if round < self.state.round or (round == self.state.round and asked != self.state.asked):
             raise CoveyError(
                 f"round {round} was asked for{' with other words' if round == self.state.round else ''}, "
-                f"but round {self.state.round} has been answered: no round is answered twice"
+                f"but round {self.state.round} has been {self.state.outcome}: no round is answered twice"
             )
-        if round == self.state.round:
-            self.say(f"round {round}: asked again, answered as before")
-            return decode((self.folder / "reply.bin").read_bytes())
-        begin, rounds = time.perf_counter(), self.experiment.training.rounds
-        self.say(f"round {round} of {rounds}: at work")
-        plan = self.experiment.training.plan(round)
-        slowest = self.experiment.participation.slowest
-        if slowest < 1:
-            speeds = self.experiment.participation.speeds(self.setting.seed, self.setting.clients)
-            plan = heterogeneous(plan, float(speeds[self.number]))
-        self.host.memories[self.number] = self.state.memory  # not that of a try whose answer could not be stored
-        (outcome,) = self.host.run(round, [(self.number, verified.letter.body, plan)])
-        memory = self.host.snapshot(round).get(self.number, {})
-        accuracy = None
-        if self.share_accuracy and self.experiment.deployment.report_accuracy:
-            accuracy = self.host.score(round, [(self.number, verified.letter.body, plan)])[0].own
-        answer = RoundReply(outcome.reply, accuracy)
-        spends = [*self.state.spends, *((round, event) for event in outcome.events)]
-        files.write_atomically(self.folder / "reply.bin", encode(answer), mode=0o600)
-        self._save(SiloState(verified.letter.run, round, asked, memory, self.state.seed, spends))
-        self.transcript.add(round, verified.sender, self.role, verified.letter.body)
-        self.transcript.add(round, self.role, verified.sender, answer.reply)
-        self.say(f"round {round} of {rounds}: answered after {time.perf_counter() - begin:.1f} s")
+        if round == self.state.round and self.state.outcome != BEGUN:
+            self.say(f"round {round}: asked again, {self.state.outcome} as before")
+            return self._stored_answer()
+        if self.stopped:
+            return Refused()
+        begin = time.monotonic()
+        self._save(replace(self.state, run=verified.letter.run, round=round, asked=asked, outcome=BEGUN))
+        try:
+            turn = (self._train if verified.letter.kind == "round" else self._go_home)(round, verified.letter.body)
+        except Exception as e:  # also a mistake of ours: what it depended on, nobody knows
+            self._refuse(round, e)
+            if not self.experiment.deployment.rehearsal:
+                time.sleep(max(0.0, begin + REFUSAL_SECONDS - time.monotonic()))
+            return Refused()
+        self._store(turn)
+        if verified.letter.kind == "finish":
+            self._end(turn.model)
+        else:
+            self.transcript.add(round, verified.sender, self.role, verified.letter.body)
+            self.transcript.add(round, self.role, verified.sender, turn.answer.reply)
+            self.say(f"round {round}: answered after {time.monotonic() - begin:.1f} s")
+        return turn.answer
+
+    def _store(self, turn: Turn) -> None:
+        """The state last: until then the round is begun, and the same words are answered anew."""
+        if turn.model is not None:
+            files.write_atomically(self.folder / "model.bin", encode(turn.model), mode=0o600)
+        files.write_atomically(self.folder / "reply.bin", encode(turn.answer), mode=0o600)
+        spends = [*self.state.spends, *((self.state.round, event) for event in turn.events)]
+        self._save(replace(self.state, memory=turn.memory, spends=spends, outcome=ANSWERED))
+
+    def _end(self, model: SiloModel | None) -> None:
+        self.finished = time.monotonic()
+        if model is None:
+            self.say("finished: this experiment trains no model for this silo")
+            return
+        self.write_summary(model.accuracy)
+        measured = "" if model.accuracy is None else f", {model.accuracy:.1%} right on this silo's test samples"
+        self.say(f"finished: the model is in {self.folder / 'model.bin'}{measured}")
+
+    def _stored_answer(self) -> RoundReply | Refused:
+        if self.state.outcome == REFUSED:
+            return Refused()
+        if self.state.round > self.experiment.training.rounds:
+            self.finished = time.monotonic()
+        answer = decode((self.folder / "reply.bin").read_bytes())
+        if not isinstance(answer, RoundReply):
+            raise CoveyError(f"{self.folder / 'reply.bin'} holds no reply: it was changed since it was written")
         return answer
 
-    def _finish(self, verified: VerifiedLetter) -> Any:
-        """The last broadcast: the model that this silo goes home with."""
-        round, broadcast = verified.round, verified.letter.body
-        if broadcast is None:
+    def _refuse(self, round: int, error: Exception) -> None:
+        """On disk first, then to the owner."""
+        self.state = replace(self.state, outcome=REFUSED, refusals=self.state.refusals + self._holds_secrets)
+        self._save(self.state)
+        most = self.experiment.deployment.max_refusals
+        counted = f" (refusal {self.state.refusals} of at most {most})" if self._holds_secrets else ""
+        self.say(f"round {round}: refused{counted}: {describe_failure(self.folder, error)}")
+        if self.stopped:
+            self.say(self.stopped)
             self.finished = time.monotonic()
-            self.say("finished: this experiment trains no model for this silo")
-            return RoundReply(None, None)
+
+    def _train(self, round: int, broadcast: Any) -> Turn:
+        self.say(f"round {round} of {self.experiment.training.rounds}: at work")
+        plan = self.experiment.training.plan(round)
+        if self.experiment.participation.slowest < 1:
+            speeds = self.experiment.participation.speeds(self.setting.seed, self.setting.clients)
+            plan = heterogeneous(plan, float(speeds[self.number]))
+        call = (self.number, broadcast, plan)
+        self.host.memories[self.number] = self.state.memory  # not that of a try whose answer could not be stored
+        (outcome,) = self.host.run(round, [call])
+        memory = self.host.snapshot(round).get(self.number, {})
+        accuracy = self.host.score(round, [call])[0].own if self._reports else None
+        return Turn(RoundReply(outcome.reply, accuracy), memory, outcome.events)
+
+    def _go_home(self, round: int, broadcast: Any) -> Turn:
+        """With the last broadcast's model."""
+        if broadcast is None:
+            return Turn(RoundReply(None, None), self.state.memory)
         call = (self.number, broadcast, self.experiment.training.plan(round))
         (use,) = self.host.uses(round, [call])
         accuracy = self.host.score(round, [call])[0].own if len(self.host.examiner.rows) else None
-        network = self.agreed
         model = SiloModel(
             use.models.cpu(),
             use.index or 0,
             None if use.weights is None else use.weights.cpu(),
             self.experiment.model,
-            network.shape,
-            network.classes,
-            network.kind,
-            network.vocabulary,
+            self.agreed.shape,
+            self.agreed.classes,
+            self.agreed.kind,
+            self.agreed.vocabulary,
             accuracy,
         )
-        files.write_atomically(self.folder / "model.bin", encode(model), mode=0o600)
-        self.write_summary(accuracy)
-        self.finished = time.monotonic()
-        measured = "" if accuracy is None else f", {accuracy:.1%} right on this silo's test samples"
-        self.say(f"finished: the model is in {self.folder / 'model.bin'}{measured}")
-        shared = accuracy if self.share_accuracy and self.experiment.deployment.report_accuracy else None
-        return RoundReply(None, shared)
+        return Turn(RoundReply(None, accuracy if self._reports else None), self.state.memory, model=model)
+
+    @property
+    def _reports(self) -> bool:
+        return self.share_accuracy and self.experiment.deployment.report_accuracy
 
     def write_summary(self, accuracy: float | None) -> None:
         """What this silo may tell its owner: rounds, its privacy loss, its accuracy."""
@@ -219,3 +319,9 @@ class Silo:
     def _save(self, state: SiloState) -> None:
         files.write_atomically(self.folder / "state.bin", encode(state), mode=0o600)
         self.state = state
+
+
+def holds_secrets(declared: Declaration, material: Mapping[str, Any], role: str) -> bool:
+    """Whether some of a party's key material is secret, as its algorithm describes it; what it does not describe is."""
+    kinds = declared.key_kinds
+    return any(name not in kinds or kinds[name](value, role).secret for name, value in material.items())

@@ -52,12 +52,15 @@ class Deployment:
     round_seconds: float = 600.0  # after which a silo that has not answered counts as missing
     missing: str = "go_on"  # with the replies that are there, if they are enough; "wait": for all
     max_megabytes: float = 0.0  # of one message; 0: derived from the model
+    max_refusals: int = 3  # sums that a silo fails to open with a secret key before it stops for good
     report_accuracy: bool = False  # silos that agree send the accuracy on their own test samples
     rehearsal: bool = False  # all randomness from the seed, as in the simulation: comparable, and not private
 
     def __post_init__(self) -> None:
         if self.min_silos < 0 or self.max_megabytes < 0:
             raise CoveyError("deployment.min_silos and deployment.max_megabytes must not be negative")
+        if self.max_refusals < 1:
+            raise CoveyError(f"deployment.max_refusals is {self.max_refusals}: a silo stops after 1 refusal or more")
         if self.round_seconds <= 0:
             raise CoveyError(f"deployment.round_seconds is {self.round_seconds}: it must be above 0")
         if self.missing not in MISSING:
