@@ -31,6 +31,33 @@ MUTANTS = (
     Mutant("ledger/statements.py", "(event.poisson for event in every)", "(True for event in every)", "ledger"),
     Mutant("ledger/statements.py", "else _round_up(event.sampling)", "else event.sampling * 0.99", "ledger"),
     Mutant("ledger/calibration.py", "1.25 / delta)) / epsilon", "2.25 / delta)) / epsilon", "ledger"),
+    Mutant(
+        "ledger/statements.py",
+        "counts[event.per_coordinate] += event.coordinates",
+        "counts[event.per_coordinate] = event.coordinates",
+        "ledger",
+    ),
+    Mutant("ledger/events.py", "growth / sigma + rounding", "growth / sigma", "ledger"),
+    # Noise that stays on.
+    Mutant("deploy/silo.py", "rehearsal else SecretNoise()", "rehearsal else None", "defences/test_noise_attack.py"),
+    Mutant("learn/schedule.py", "words < limit", "words <= 2 * limit", "learn/test_training.py"),
+    Mutant(
+        "learn/kernels/batched.py",
+        "gradient[row] = wave.secret.gaussian(",
+        "gradient[row] = 2 * wave.secret.gaussian(",
+        "learn/test_training.py",
+    ),
+    Mutant("defences/ldp.py", "        check_rounding(rounding, release)\n", "", "defences/test_noise_attack.py"),
+    Mutant(
+        "crypto/noise/discrete.py",
+        "if size == 0 and negative == one",
+        "if size == -1 and negative == one",
+        "crypto/noise",
+    ),
+    Mutant("crypto/noise/discrete.py", "if tie < low[strip]", "if tie <= low[strip]", "crypto/noise"),
+    Mutant("crypto/noise/discrete.py", "coin.known_bits + 128)", "coin.known_bits + 127)", "crypto/noise"),
+    Mutant("crypto/noise/discrete.py", "np.rint(values[i] / s)", "values[i] / s", "crypto/noise"),
+    Mutant("crypto/noise/stream.py", "key or os.urandom(KEY_BYTES)", "key or bytes(KEY_BYTES)", "crypto/noise"),
     # Intervals and verdicts.
     Mutant("statistics.py", "(value + z2 / (2 * trials))", "value", "test_statistics.py"),
     Mutant("statistics.py", "Z = 1.959964", "Z = 1.644854", "test_statistics.py"),

@@ -152,11 +152,11 @@ def spread(
 
     def reach(histograms: Counts) -> float:
         if target is None:
-            found = distance_matrix(histograms, ground)[np.triu_indices(len(histograms), 1)]
+            distances = distance_matrix(histograms, ground)[np.triu_indices(len(histograms), 1)]
         else:
             others = np.delete(histograms, target, axis=0).astype(np.float64)
-            found = earth_movers(histograms[target].astype(np.float64), others, ground)
-        return float(found.max() - found.min()) if target is None or len(found) > 1 else float(found.max())
+            distances = earth_movers(histograms[target].astype(np.float64), others, ground)
+        return float(distances.max() - (distances.min() if target is None or len(distances) > 1 else 0.0))
 
     pooled = counts.sum(0) / counts.sum()
     sizes = counts.sum(1)
@@ -164,14 +164,14 @@ def spread(
     return Spread(reach(counts), float(np.quantile(chance, 1 - alpha)))
 
 
-def refuse_drowned(found: Spread, epsilon: float) -> None:
+def refuse_drowned(spread: Spread, epsilon: float) -> None:
     """No threshold means anything among distances that sampling alone could give."""
-    if found.drowned:
+    if spread.drowned:
         noised = np.isfinite(epsilon)
         why = f"the noise of epsilon = {epsilon:g} has drowned them, or " if noised else ""
         raise CoveyError(
-            f"no selection: the distances between clients range over {found.seen:.3g}, less than {CLEAR:g} times the "
-            f"{found.by_chance:.3g} that sampling alone gives: {why}the clients are alike; "
+            f"no selection: the distances between clients range over {spread.seen:.3g}, less than {CLEAR:g} times the "
+            f"{spread.by_chance:.3g} that sampling alone gives: {why}the clients are alike; "
             f"{'raise algorithm.epsilon, ' if noised else ''}give clients more samples, or train with all "
             "(algorithm.strategy = 'all')"
         )

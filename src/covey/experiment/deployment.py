@@ -54,7 +54,9 @@ class Deployment:
     max_megabytes: float = 0.0  # of one message; 0: derived from the model
     max_refusals: int = 3  # sums that a silo fails to open with a secret key before it stops for good
     report_accuracy: bool = False  # silos that agree send the accuracy on their own test samples
-    rehearsal: bool = False  # all randomness from the seed, as in the simulation: comparable, and not private
+    rehearsal: bool = (
+        False  # all randomness, noise included, from the seed, as in the simulation: comparable, and not private
+    )
 
     def __post_init__(self) -> None:
         if self.min_silos < 0 or self.max_megabytes < 0:

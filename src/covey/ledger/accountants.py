@@ -85,12 +85,12 @@ def _divergences(sampling: float, noise: float, orders: tuple[float, ...]) -> ND
     from dp_accounting.rdp import RdpAccountant
 
     event = PoissonSampledDpEvent(sampling, GaussianDpEvent(noise))
-    found = []
+    divergences = []
     with _without_warnings():
         for order in orders:
             epsilon = RdpAccountant([order]).compose(event).get_epsilon(_TINY)
-            found.append(epsilon - math.log1p(-1 / order) + math.log(_TINY * order) / (order - 1))
-    return np.maximum(found, 0.0)
+            divergences.append(epsilon - math.log1p(-1 / order) + math.log(_TINY * order) / (order - 1))
+    return np.maximum(divergences, 0.0)
 
 
 @contextmanager

@@ -6,9 +6,10 @@ depends on nothing but the scale, and the sum of whole numbers, made a float aga
 
 Rounding moves each value by half a step at most, so neighbours that were Δ apart are Δ + √d steps apart (in the L1 norm of one
 coordinate: Δ + 1 step). `rounding` is what that adds to Δ / scale; the ledger prices it. For Gaussian noise it is doubled: the
-rest covers how far a discrete Gaussian with s = 2^32 is from a rounded continuous one, for which the exact statements hold. The
-ratio of the two probabilities of n is within 1 ± (n²/s² + 1) / 12 s², which over d numbers adds less than d 2^-63 to ε and,
-where the squares exceed twice what is expected, 2^-64 to δ.
+rest covers how far a discrete Gaussian with s = 2^32 is from a rounded continuous one, for which the exact statements hold (a
+whole number plus a rounded Gaussian is a rounded sum). The ratio of the two probabilities of n is within 1 ± (n²/s² + 1) / 12 s²;
+Σ n²/s² over d numbers exceeds 2d + 134 with probability 2^-64 at most (Laurent and Massart 2000), so together they add less than
+(d + 64) 2^-63 to ε and 2^-64 to δ.
 
 Values beyond 2^30 scales are cut there; a float32 that large has no bits left for the noise.
 """

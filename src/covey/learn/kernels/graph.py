@@ -84,12 +84,12 @@ class Replays:
         shape = (*wave.rows.shape[1:], wave.start.shape[1])
         plan = replace(wave.plan, epochs=1, steps=0, batch_size=0)  # how often the step is taken is not in the step
         given = tuple(t is None for t in (wave.constant, wave.noise_keys, wave.dropout_keys, wave.head_labels))
-        signature = (plan, shape, given, wave.head_classes, wave.head_share, hold)
-        found = self._kept.pop(signature, None)
-        if found is None or found[2] < len(wave.rows):
-            found = None  # frees its memory before the next is captured
-            while self._kept and sum(kept for _, kept, _ in self._kept.values()) + size > self._budget:
+        signature = (plan, shape, given, wave.head_classes, wave.head_share, hold, wave.secret)
+        kept = self._kept.pop(signature, None)
+        if kept is None or kept[2] < len(wave.rows):
+            kept = None  # frees its memory before the next is captured
+            while self._kept and sum(held for _, held, _ in self._kept.values()) + size > self._budget:
                 self._kept.popitem(last=False)
-            found = (Replay(wave, *self._parts, hold), size, len(wave.rows))
-        self._kept[signature] = found
-        return found[0].run(wave)
+            kept = (Replay(wave, *self._parts, hold), size, len(wave.rows))
+        self._kept[signature] = kept
+        return kept[0].run(wave)

@@ -100,10 +100,10 @@ class Linear:
 
     def sample_norms(self, at: Tensor, rows: Tensor) -> Tensor:
         """Norm of every sample's gradient [n]."""
-        layers, found = self._cut(at[None], 0), []
+        layers, norms = self._cut(at[None], 0), []
         for part in torch.split(rows, self.samples.at_once):
-            found.append(_norms(*self._backward(layers, self._batch(part)))[0])
-        return torch.cat(found)
+            norms.append(_norms(*self._backward(layers, self._batch(part)))[0])
+        return torch.cat(norms)
 
     def fisher(self, at: Tensor, rows: Tensor) -> Tensor:
         """Mean squared per-sample gradient [d]: (δ²)ᵀ h² for weights, Σ δ² for biases."""
