@@ -148,7 +148,7 @@ def test_keyed_noise_comes_off_and_the_exact_gradient_is_left(tmp_path: Path, de
 def test_a_silos_noise_stays_on(tmp_path: Path, defence: Any) -> None:
     answer = answer_to_zeros(deployed(tmp_path, defence, rehearsed=False).parties["north"])
     noise = (answer.model - answer.exact) / answer.scale
-    assert float(noise.std()) == pytest.approx(1.0, rel=0.02)  # there is noise, as much as was promised
+    assert float(noise.std()) == pytest.approx(1.0, rel=0.05)  # as much as was promised; 0.05 is 8 standard errors
     assert noise_taken_off(answer, defence) is None
 
 
@@ -184,7 +184,7 @@ def test_pqfeds_features_get_secret_noise_in_a_silo(tmp_path: Path) -> None:
         assert all((event.rounding > 0) is not rehearsed for outcome in outcomes for event in outcome.events)
     assert torch.equal(*rows[True])
     one, other = rows[False]
-    assert one.shape == other.shape and not bool((one == other).any())
+    assert one.shape == other.shape and float((one == other).double().mean()) < 0.01
 
 
 def test_a_silos_summary_says_whose_noise_it_is(tmp_path: Path) -> None:

@@ -384,8 +384,8 @@ def test_secret_noise_is_new_every_time_and_as_much_as_planned(kernel: str) -> N
     [bare] = machine.compute([replace(job, work=replace(job.work, plan=replace(job.work.plan, noise=0.0)))])
     one, other = (machine.compute([replace(job, secret=SecretNoise())])[0] - bare for _ in range(2))
     for noise in (one, other):
-        assert float(noise.std()) == pytest.approx(0.1 * 3.0 * 0.7 / 20, rel=0.03)
-    assert abs(float(torch.corrcoef(torch.stack([one, other]))[0, 1])) < 0.05
+        assert float(noise.std()) == pytest.approx(0.1 * 3.0 * 0.7 / 20, rel=0.05)  # 8 standard errors
+    assert abs(float(torch.corrcoef(torch.stack([one, other]))[0, 1])) < 0.08
 
 
 @pytest.mark.parametrize("poisson", [False, True])

@@ -1,4 +1,7 @@
-"""Where noise comes from: keyed as ever, secret on its grid; what the grid costs, what floats give away without it."""
+"""Where noise comes from: keyed as ever, secret on its grid; what the grid costs, what floats give away without it.
+
+Secret draws differ from run to run: every bound on them is at least six standard errors wide.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,7 @@ def test_floats_give_values_away_and_the_grid_does_not() -> None:
         answer = secret.gaussian(torch.full((D,), value), 1.0).double()
         near = answer[answer.abs() < 0.1]
         shares.append(float(((near / 2.0**-28).frac() == 0).double().mean()))
-    assert shares[0] == pytest.approx(shares[1], abs=0.05)
+    assert shares[0] == pytest.approx(shares[1], abs=0.1)  # 8 standard errors
 
 
 def test_values_far_beyond_the_noise_are_cut_not_wrapped() -> None:
