@@ -7,10 +7,9 @@ import importlib
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from covey.rounds.result import Result
+from covey.results.figures import Figures
 
 PAUSE = 0.1  # seconds between two redrawings: a notebook keeps every message it is sent
 
@@ -70,7 +69,7 @@ def frame(page: str, height: int = 720) -> str:
     return f'<div><iframe sandbox="allow-scripts" srcdoc="{inside}" style="{style}"></iframe></div>'
 
 
-def inline(result: Result) -> str:
+def inline(result: Figures) -> str:
     """The report of a run: from its folder, and without one from what the result holds, which lacks data and configuration."""
     from covey.report.page import render, report_page
     from covey.results.contents import Run

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from covey.attacks.finding import Finding
 from covey.report.format import duration, percent, plain, size
 from covey.results.declared import read
+from covey.results.figures import Figures
 from covey.results.folder import RunFolder
 
-if TYPE_CHECKING:
-    from covey.rounds.result import Result
 
-
-def show(result: Result, as_json: bool) -> None:
+def show(result: Figures, as_json: bool) -> None:
     """Prints how a run ended: these lines, or result.json."""
     print(json.dumps(result.json(), indent=1) if as_json else "\n".join(closing_lines(result)))
 
 
-def closing_lines(result: Result) -> list[str]:
+def closing_lines(result: Figures) -> list[str]:
     """A few plain sentences; the report has the rest."""
     deviation = (result.seeds or {}).get("std", {}).get("accuracy.average_cluster")
     spread = "" if deviation is None else f" ± {percent(deviation)} over {(result.seeds or {})['n']} seeds"
@@ -70,7 +68,7 @@ def _spent(entry: dict[str, Any]) -> str:
     return f"ε = {entry['epsilon']:.3g} at δ = {entry['delta']:.0e}"
 
 
-def _warnings(result: Result) -> list[str]:
+def _warnings(result: Figures) -> list[str]:
     """What an algorithm declares to be too much, where a run has recorded as much."""
     lines = []
     for key, measure in read(result.declared).measures.items():
@@ -80,7 +78,7 @@ def _warnings(result: Result) -> list[str]:
     return lines
 
 
-def _largest(result: Result, name: str) -> float:
+def _largest(result: Figures, name: str) -> float:
     """Of what the rounds recorded; a resumed run reads an infinite one back as None."""
     noted = [r["extra"][name] for r in result.records if name in r["extra"]]
     return max((math.inf if value is None else value for value in noted), default=-math.inf)

@@ -4,54 +4,24 @@ from __future__ import annotations
 
 import platform
 from collections import defaultdict
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from covey.attacks.contract import Finding
 from covey.experiment.experiment import Experiment
-from covey.files import finite
 from covey.results.declared import declare
+from covey.results.figures import Figures
 from covey.results.folder import RunFolder
 from covey.statistics import deviation
 from covey.version import __version__
 
 
 @dataclass(frozen=True)
-class Result:
-    """The figures of result.json, plus the final state for those who go on in Python."""
-
-    accuracy: dict[str, Any]  # average_cluster, per_cluster, client_mean, global
-    rounds: int
-    rounds_to_target: int | None
-    seconds: dict[str, float]  # by phase
-    bytes: dict[str, float]  # up, down: per client and round
-    clustering: dict[str, float] | None  # accuracy, ari against the true partition
-    attacks: dict[str, dict[str, Any]]
-    privacy: dict[str, Any]
-    seed: int
-    versions: dict[str, str]
-    algorithm: str
-    dataset: str
-    stand_in: str
-    model: str
-    encryption: str
-    defence: str
-    command: str
-    declared: dict[str, Any] = field(default_factory=dict)  # what ran, in its own words: see `results.declared`
-    seeds: dict[str, Any] | None = None
-    records: list[dict[str, Any]] = field(default_factory=list, repr=False)  # one per round, as in metrics.jsonl
-    state: Any = field(default=None, repr=False)
-    findings: list[Finding] = field(default_factory=list, repr=False)
-    folder: Path | None = None
-
-    def json(self) -> dict[str, Any]:
-        """result.json's content; what is infinite or undefined is None there."""
-        left_out = {"records", "state", "findings", "folder"}
-        return {"schema": 1} | {k: finite(v) for k, v in vars(self).items() if k not in left_out}
+class Result(Figures):
+    """The figures of a run, which a notebook shows as its report."""
 
     def _repr_html_(self) -> str | None:
         """A notebook that ends a cell with a result shows its report."""

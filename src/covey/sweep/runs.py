@@ -129,10 +129,10 @@ class OnRay:
     """A Ray task per run. Its machine must see the run's folder, so a cluster needs a file system that its machines share."""
 
     def __init__(self, room: int) -> None:
-        from covey.engines.ray.pool import connect, disband, processors
+        from covey.engines.ray.pool import connect, processors, shut_down
 
         self._ray = connect()
-        disband(self._ray)
+        shut_down(self._ray)
         self.room = room or processors(self._ray)
         # A task whose worker dies is done again, from the run's checkpoint.
         self._task = self._ray.remote(num_cpus=1, max_retries=2)(_run_there)

@@ -20,7 +20,7 @@ from typing import Any
 from covey.algorithms.contract import Setting
 from covey.data.federation import Federation
 from covey.engines.ray.host_state import arrays, keys_for, pack
-from covey.engines.ray.pool import another, connect, crew, dismiss, gone, processors
+from covey.engines.ray.pool import acquire, connect, gone, processors, release, start_worker
 from covey.engines.ray.worker import raw
 from covey.engines.simulate import Call, accept, same, spread
 from covey.errors import CoveyError
@@ -56,7 +56,7 @@ class RayWorkers:
         everyone = range(setting.clients)
         self._keys = [keys_for(keys, everyone[n :: self.count], replaced) for n in range(self.count)]
         self._shared = [ray.put(raw(parcel)), ray.put(arrays(federation))]
-        self._actors = crew(ray, self.count)
+        self._actors = acquire(ray, self.count)
         for number in range(self.count):
             self._begin(number)
         self._under_way: list[deque[_Asked]] = [deque() for _ in range(self.count)]
@@ -104,7 +104,7 @@ class RayWorkers:
                 self._remind(number)
 
     def close(self) -> None:
-        dismiss(self._ray, self._actors)
+        release(self._ray, self._actors)
         self._actors, self._shared, self._kept, self._staged = [], [], {}, {}
         self._forget()
 
@@ -165,7 +165,7 @@ class RayWorkers:
             ) from why
         with contextlib.suppress(Exception):
             self._ray.kill(self._actors[number])
-        self._actors[number] = another(self._ray, self.count)
+        self._actors[number] = start_worker(self._ray, self.count)
         self._begin(number)
         try:
             self._remind(number)

@@ -21,7 +21,7 @@ from covey.version import __version__
 
 PATIENCE = 60.0  # seconds without a worker before a word is said
 
-_idle: list[tuple[str, int, Any]] = []  # where it is, the size of its crew, the actor
+_idle: list[tuple[str, int, Any]] = []  # where it is, how many work together, the actor
 
 
 def connect(cpus: int = 0) -> Any:
@@ -62,9 +62,9 @@ def connect(cpus: int = 0) -> Any:
     return ray
 
 
-def crew(ray: Any, count: int) -> list[Any]:
+def acquire(ray: Any, count: int) -> list[Any]:
     """So many workers, in no run; idle ones first."""
-    node = _here(ray)
+    node = _own_node(ray)
     actors: list[Any] = []
     while _idle:
         at, of, actor = _idle.pop()
@@ -74,28 +74,28 @@ def crew(ray: Any, count: int) -> list[Any]:
             actors.append(actor)
         else:
             _end(ray, actor)
-    new = [another(ray, count) for _ in range(count - len(actors))]
+    new = [start_worker(ray, count) for _ in range(count - len(actors))]
     _await(ray, new)
     return actors + new
 
 
-def another(ray: Any, count: int) -> Any:
-    """A worker of a crew of `count`: they may be more than there are processors, as processes may."""
+def start_worker(ray: Any, count: int) -> Any:
+    """One of `count` workers: they may be more than there are processors, as processes may."""
     share = min(1.0, int(1e4 * processors(ray) / count) / 1e4)
     remote = ray.remote(num_cpus=share, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD")(Worker)
     return remote.remote()
 
 
-def dismiss(ray: Any, actors: list[Any]) -> None:
+def release(ray: Any, actors: list[Any]) -> None:
     """The end of a run: what its workers hold of it is dropped. They stay, for another."""
     with contextlib.suppress(Exception):  # the cluster may be gone
-        node = _here(ray)
+        node = _own_node(ray)
         for actor in actors:
             actor.end.remote()
         _idle.extend((node, len(actors), actor) for actor in actors)
 
 
-def disband(ray: Any) -> None:
+def shut_down(ray: Any) -> None:
     """Idle workers give their processors back, for work of another kind."""
     while _idle:
         _end(ray, _idle.pop()[2])
@@ -111,7 +111,7 @@ def gone(ray: Any) -> tuple[type[Exception], ...]:
     return (e.RayActorError, e.ObjectLostError, e.WorkerCrashedError, e.OutOfMemoryError, e.NodeDiedError)
 
 
-def _here(ray: Any) -> str:
+def _own_node(ray: Any) -> str:
     return str(ray.get_runtime_context().get_node_id())
 
 
