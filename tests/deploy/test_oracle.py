@@ -11,9 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from covey.algorithms import routing
+from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.ifca import ClusterUpdate
+from covey.algorithms.pqfed.features import Features
+from covey.algorithms.pqfed.incremental import Check
+from covey.algorithms.pqfed.messages import Turns
 from covey.crypto.sealing import lattice, sealing
 from covey.crypto.sealing.sealing import LABEL_BYTES, Label
 from covey.data.folder import read_folder
@@ -204,3 +209,36 @@ def test_a_state_of_before_is_read() -> None:
     header = data[8:].replace(b',"outcome":"answered","refusals":0', b"", 1)
     length = len(header).to_bytes(4, "little")
     assert decode(data[:4] + length + header) == SiloState("run", 2, "", {}, 1, [])
+
+
+def test_the_coordinator_does_not_choose_what_features_say(tmp_path: Path) -> None:
+    """Before, a silo answered 64 columns of the identity (or 64,000 of them) where 8 components were agreed and paid for."""
+    pqfed = {"name": "pqfed", "components": 8, "k": 3, "strategy": "all", "epsilon": 1.0, "budget": 8.0}
+    deployment = Deployment(tmp_path, rehearsal(pqfed))
+    attacker = Attacker(deployment)
+    agreed = attacker.state.features
+    d = len(agreed.mean)
+    wide = Features(torch.zeros(d), torch.eye(d).repeat(1, 10), torch.zeros(10 * d), torch.full((10 * d,), 1e-3))
+    turned = replace(agreed, axes=agreed.axes.flip(0))
+    narrow = replace(agreed, high=agreed.low + 1e-6)  # next to no noise
+    unbounded = replace(agreed, low=None, high=None)
+    for name, request in zip(deployment.names, (wide, turned, narrow, unbounded), strict=True):
+        silo = deployment.parties[name]
+        assert isinstance(attacker.ask(silo, 1, request), Refused)
+        assert "asks for features by other" in deployment.said[-1] and not silo.state.spends
+        answer = attacker.ask(silo, 2, agreed)
+        ((_, spend),) = silo.state.spends
+        assert answer.reply.rows.shape[1] == spend.coordinates == 8 and silo.state.memory["spent"] == 8.0
+        assert isinstance(attacker.ask(silo, 3, agreed), Refused) and len(silo.state.spends) == 1  # beyond the budget
+
+
+def test_one_round_has_one_answer_for_each_target(tmp_path: Path) -> None:
+    """Before, a silo trained as many models in one round as there were targets in the question, known or not."""
+    alone = {"name": "pqfed", "components": 8, "k": 3, "strategy": "all"}
+    models = FedAvg().start(Deployment(tmp_path / "agreed", rehearsal("fedavg")).parties["north"].setting)
+    for n, pqfed in enumerate((alone, {**alone, "target": -1})):
+        deployment = Deployment(tmp_path / str(n), rehearsal(pqfed))
+        attacker, silo = Attacker(deployment), deployment.parties["south"]
+        for round, request in enumerate((Turns(dict.fromkeys(range(9), models)), Check(models.model)), 1):
+            assert isinstance(attacker.ask(silo, round, request), Refused)
+            assert "no part of what was agreed" in deployment.said[-1]

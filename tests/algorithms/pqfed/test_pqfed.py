@@ -345,6 +345,7 @@ def test_a_client_keeps_its_own_account() -> None:
     for _ in range(2):
         turn = algorithm.client(me, features)
         work: Any = next(turn)
+        work = turn.send(work.function(*work.arguments))  # the agreed features, then the samples by them
         with pytest.raises(StopIteration):
             turn.send(work.function(*work.arguments))
     with pytest.raises(CoveyError, match="client 1's selections up to round 1 would spend ε = 90"):

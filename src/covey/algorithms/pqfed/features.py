@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from covey.learn.work import Compute
 from covey.ledger.events import PRIVATE, PUBLIC, LaplaceRelease
 from covey.messages import message
 from covey.randomness import generator
+
+ROUNDING = 1e-3  # between two machines' principal components of the same samples
 
 
 @message
@@ -55,6 +57,27 @@ def public_features(setting: Setting, components: int, bounded: bool) -> Feature
     spanned = projection(x)
     bounds = (torch.from_numpy(spanned.min(0)), torch.from_numpy(spanned.max(0))) if bounded else (None, None)
     return Features(torch.from_numpy(projection.mean), torch.from_numpy(projection.axes), *bounds)
+
+
+def check_agreed(sent: Features, agreed: Features) -> None:
+    """Refuses a request that is not for what was agreed: a server that chose the projection could ask for whole samples.
+
+    Two machines find the same components up to rounding.
+    """
+    for name in ("axes", "mean", "low", "high"):
+        ours, theirs = getattr(agreed, name), getattr(sent, name)
+        if (ours is None) != (theirs is None) or (ours is not None and not _same(ours, theirs)):
+            found = "nothing" if theirs is None else f"{list(theirs.shape)} numbers"
+            raise CoveyError(
+                f"the server asks for features by other {name} ({found}) than those that follow from the agreed public samples, "
+                "components and sensitivity: nothing was described; ask who changed the experiment"
+            )
+
+
+def _same(ours: Tensor, theirs: Any) -> bool:
+    if not isinstance(theirs, Tensor) or theirs.shape != ours.shape or not theirs.is_floating_point():
+        return False
+    return bool(torch.allclose(theirs.to(ours), ours, rtol=0.0, atol=ROUNDING * max(1.0, float(ours.abs().max()))))
 
 
 def project(features: Features, x: Tensor) -> Tensor:

@@ -1,8 +1,9 @@
 """PQFed: A Privacy-Preserving Quality-Controlled Federated Learning Framework.
 
-Round 1 selects: the server sends a PCA fitted on public images, every client returns its projected samples with Laplace
-noise, the server turns them into histograms over common k-means clusters and these into earth mover's distances
-(`clustering/collaborators.py`). From round 2 on, the algorithm `under` it runs among the target and those near it.
+Round 1 selects: the server sends a PCA fitted on public images, every client fits it, too, and returns its projected samples
+with Laplace noise (what the server sent is compared, not used: it would decide what is said about the samples). The server
+turns them into histograms over common k-means clusters and these into earth mover's distances (`clustering/collaborators.py`).
+From round 2 on, the algorithm `under` it runs among the target and those near it.
 
     strict, lenient     within 30 % or 60 % of the largest distance          threshold   within `threshold` of it
     top                 the `m` nearest                                      all         everybody
@@ -32,12 +33,13 @@ from covey import config, roles
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting, declaration
 from covey.algorithms.coroutines import in_step
 from covey.algorithms.pqfed import incremental
-from covey.algorithms.pqfed.features import Features, NoisyFeatures, describe, public_features
+from covey.algorithms.pqfed.features import Features, NoisyFeatures, check_agreed, describe, public_features
 from covey.algorithms.pqfed.messages import Collaboration, Idle, Renewal, Turns
 from covey.algorithms.pqfed.selection import select_groups
 from covey.clustering import collaborators
 from covey.errors import CoveyError, nearest
 from covey.leaks import IDENTITY, SERVER, Given
+from covey.learn.work import Compute
 from covey.measures import DISTANCES, GROUPS, HIDDEN, Measure
 
 STRATEGIES = ("strict", "lenient", "threshold", "top", "all", "incremental")
@@ -122,7 +124,7 @@ class PQFed:
                 f"{setting.rounds} rounds are one for the selection, {self.step_rounds} for the first client and one to judge: "
                 f"set training.rounds to at least {self.step_rounds + 2}, or algorithm.step_rounds lower"
             )
-        features = public_features(setting, self.components, self.sensitivity == "public")
+        features = self._features(setting)
         targets = range(setting.clients) if self.target < 0 else [self.target]
         first = self.under.start(setting)
         return Collaboration("select", features, {t: [] for t in targets}, dict.fromkeys(targets, first))
@@ -171,12 +173,15 @@ class PQFed:
         return Turns({t: self.under.broadcast(state.inner[t], client) for t in working})
 
     def client(self, me: Client, message: Any) -> Coroutine:
+        self._check_request(me, message)
         if isinstance(message, Features | Renewal):
-            wanted = message if isinstance(message, Features) else message.features
             spent = me.memory.get("spent", 0.0) + self.cost
             self._check_budget(spent, f"client {me.id}'s selections up to round {me.round}")
+            # By our own features, not by those that were sent: they decide what is said about the samples.
+            agreed = yield Compute("describe", self._features, (me.setting,), shared=True)
+            check_agreed(message if isinstance(message, Features) else message.features, agreed)
             me.memory["spent"] = spent
-            return (yield from describe(me, wanted, self.epsilon))
+            return (yield from describe(me, agreed, self.epsilon))
         if isinstance(message, incremental.Check):
             return (yield from incremental.judge(me, message, self.validation))
         if isinstance(message, Idle):
@@ -187,6 +192,24 @@ class PQFed:
         if self.strategy == "incremental" and me.id == self.target:
             return (yield from incremental.without_held_back(me, self.validation, self._work, self.target, message))
         return (yield from self._work(me, self.target, message))
+
+    def _check_request(self, me: Client, message: Any) -> None:
+        """What the agreed strategy never asks of this client: models for others than targets, judgements by others than one."""
+        if isinstance(message, Turns):
+            asked = "models for several targets" if self.target >= 0 or not _are_clients(message.parts, me) else ""
+        elif isinstance(message, incremental.Check):
+            asked = "" if self.strategy == "incremental" and me.id == self.target else "a judgement"
+        else:
+            asked = (
+                "a model for one target" if self.target < 0 and type(message) in declaration(self.under).sends else ""
+            )
+        if asked:
+            raise CoveyError(
+                f"client {me.id} was asked for {asked}, which is no part of what was agreed: nothing was sent"
+            )
+
+    def _features(self, setting: Setting) -> Features:
+        return public_features(setting, self.components, self.sensitivity == "public")
 
     def _work(self, me: Client, target: int, message: Any) -> Coroutine:
         """One turn for one target; what the algorithm underneath remembers is kept apart from its work for others."""
@@ -294,6 +317,10 @@ class PQFed:
                 f"{what} would spend ε = {spent:g} per record ({self.components} coordinates of {self.epsilon:g} each), above "
                 f"algorithm.budget = {self.budget:g}: lower algorithm.epsilon or components, or select less often"
             )
+
+
+def _are_clients(parts: Mapping[Any, Any], me: Client) -> bool:
+    return all(type(target) is int and 0 <= target < me.setting.clients for target in parts)
 
 
 def _choice(field: str, word: str, known: tuple[str, ...]) -> None:
