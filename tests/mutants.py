@@ -84,10 +84,17 @@ MUTANTS = (
     ),
     Mutant(
         "attacks/observe.py",
-        "dict(keys.get(party, {})) for party in members",
-        'dict(keys.get(party, {})) for party in [*members, "clients"]',
+        "dict(keys.get(party, {})) for party in servers",
+        'dict(keys.get(party, {})) for party in [*servers, "clients"]',
         "attacks/test_observe.py",
     ),
+    Mutant(
+        "attacks/observe.py",
+        "            return copied(message)",
+        "            return message",
+        "attacks/test_observe.py",
+    ),
+    Mutant("attacks/observe.py", 'f"client:{i}" not in parties(vantage)', "False", "attacks/test_observe.py"),
     Mutant(
         "attacks/category/scores.py",
         "bars = np.max([f1_of(p[draws], r[draws]) for p, r in others.values()], axis=0)",

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.errors import CoveyError
-from covey.messages import MAGIC, decode, encode, message, size
+from covey.messages import MAGIC, copied, decode, encode, message, size
 
 
 @message
@@ -185,3 +185,14 @@ def test_covey_s_own_are_read_before_their_module_was_needed() -> None:
 
     raw = encode(ClusterUpdate(torch.ones(2), 1, 3)).hex()
     subprocess.run([sys.executable, "-c", textwrap.dedent(script), raw], check=True)
+
+
+def test_a_copy_has_memory_of_its_own_and_only_what_it_shows() -> None:
+    batch = torch.arange(12.0).reshape(4, 3)
+    tree: dict[str, Any] = {"rows": [batch[1], np.ones(2)], "more": (b"bytes", 3)}
+    copy = copied(tree)
+    assert encode(copy) == encode(tree)
+    copy["rows"][0].fill_(9)
+    copy["rows"][1][:] = 9
+    assert batch[1].tolist() == [3, 4, 5] and tree["rows"][1].tolist() == [1, 1]
+    assert copy["rows"][0].untyped_storage().nbytes() == 12  # the row's, not the batch's

@@ -173,6 +173,24 @@ def to_device(value: Any, device: str) -> Any:
     return value
 
 
+def copied(value: Any) -> Any:
+    """The same tree in memory of its own: what is done to the copy does not reach the message."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()  # of a view only what it shows, where `copy.deepcopy` takes the whole storage
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, list | tuple):
+        return type(value)(copied(v) for v in value)
+    if isinstance(value, dict):
+        return {k: copied(v) for k, v in value.items()}
+    if type(value) in _NAMES:
+        fields = {f.name: copied(getattr(value, f.name)) for f in dataclasses.fields(cast(Any, value))}
+        return dataclasses.replace(cast(Any, value), **fields)
+    return value
+
+
 def _split(value: Any) -> tuple[bytes, list[memoryview]]:
     buffers = _Buffers()
     tree = _tree(value, buffers)

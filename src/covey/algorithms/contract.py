@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,6 +39,7 @@ from covey.crypto.noise.source import KeyedNoise, Noise, SecretNoise
 from covey.leaks import Given
 from covey.learn.work import Plan, Work
 from covey.measures import Measure
+from covey.messages import copied
 from covey.randomness import generator
 
 Coroutine = Generator[Work | list[Work], Any, Any]
@@ -63,6 +64,11 @@ class Setting:
     def one_start(self) -> Tensor:
         """Where a method with a single model begins, [d]: a mean of different random models would be a shrunken one."""
         return self.start.mean(0) if self.common_start else self.start[0]
+
+    def copy(self) -> Setting:
+        """For who is not trusted with the tensors that everybody starts from."""
+        own = {name: copied(getattr(self, name)) for name in ("start", "personal", "public")}
+        return replace(self, **own)
 
 
 @dataclass

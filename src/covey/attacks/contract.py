@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from covey.algorithms.contract import Setting
 from covey.attacks.finding import Finding, Scale
 from covey.data.federation import Federation
+from covey.leaks import EAVESDROPPER
 from covey.learn.flat import Network
 from covey.learn.work import Work
 from covey.messages import message
@@ -33,7 +34,7 @@ from covey.messages import message
 @message
 @dataclass(frozen=True)
 class View:
-    """One message as a party saw it: ciphertexts are bytes in it, never what is inside."""
+    """One message as a party saw it, in a copy: ciphertexts are bytes in it, never what is inside."""
 
     round: int
     sender: str  # "server", "client:7", …
@@ -90,4 +91,4 @@ def parties(vantage: str) -> frozenset[str]:
 
 def sees(vantage: str, view: View) -> bool:
     """Whether this adversary's parties sent or received the message; an eavesdropper sees all traffic."""
-    return "eavesdropper" in vantage or bool(parties(vantage) & {view.sender, view.receiver})
+    return bool(parties(vantage) & {EAVESDROPPER, view.sender, view.receiver})

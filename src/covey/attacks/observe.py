@@ -1,9 +1,16 @@
-"""Hands every attack the messages that its parties see, and advances the work that attacks ask for."""
+"""Hands every attack the messages that its parties see, and advances the work that attacks ask for.
+
+An attack is somebody's code inside the run, so what it must not do is kept from it and not asked of it. Its vantage is read
+once, before it is handed anything; it gets copies, so that nothing it does to them reaches a party or another attack; it acts
+in the place of its own clients only. This holds against mistakes and shortcuts. It is no sandbox: Python code in the same
+process can look for anything there.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +26,28 @@ from covey.leaks import EAVESDROPPER
 from covey.learn.flat import Network
 from covey.learn.machine import Machine
 from covey.learn.work import Compute, Job
+from covey.messages import copied
 from covey.randomness import key
+
+DISTINCT = 16  # broadcasts of which an attack's copy is kept: the models of so many groups
+
+
+@dataclass
+class _Copies:
+    """One attack's own copies. Of a message that goes to many clients there is one, as there is of the message."""
+
+    kept: dict[int, tuple[Any, Any]] = field(
+        default_factory=dict
+    )  # id -> the message, so its id stays its own; the copy
+
+    def of(self, message: Any, to_many: bool) -> Any:
+        if not to_many:
+            return copied(message)
+        if id(message) not in self.kept:
+            if len(self.kept) == DISTINCT:
+                self.kept.pop(next(iter(self.kept)))
+            self.kept[id(message)] = (message, copied(message))
+        return self.kept[id(message)][1]
 
 
 class Observers:
@@ -44,16 +72,21 @@ class Observers:
         for name in names:
             if names.count(name) > 1:
                 raise CoveyError(f"attack '{name}' is listed twice, and findings go by name: list it once")
-        for n, attack in enumerate(self.attacks):
-            known = replace(
-                _knowledge(attack.vantage, setting, network, federation, keys), algorithm=algorithm, defence=defence
-            )
+        self.vantages = [str(attack.vantage) for attack in self.attacks]  # whatever it says of itself later
+        self.copies = [_Copies() for _ in self.attacks]
+        for n, (attack, vantage) in enumerate(zip(self.attacks, self.vantages)):
+            if algorithm is not None:
+                check_vantage(vantage, algorithm)
+            known = _knowledge(vantage, setting, network, federation, keys)
+            known = replace(known, algorithm=copy.deepcopy(algorithm), defence=copy.deepcopy(defence))
             self.machines[n] = Machine(network, known.x, known.y, device=device)
             attack.begin(known)
-            if algorithm is not None:
-                check_vantage(attack.vantage, algorithm)
-            replacement = getattr(attack, "replaces", None)  # an active attacker runs in its own client's place
-            for client in (replacement,) if isinstance(replacement, int) else replacement or ():
+            for client in _own_places(attack, vantage):
+                if client in self.replaced:
+                    raise CoveyError(
+                        f"attacks '{self.replaced[client].name}' and '{attack.name}' both run in the place of client "
+                        f"{client}: let one of them look from another client"
+                    )
                 self.replaced[client] = attack
 
     def __bool__(self) -> bool:
@@ -64,20 +97,24 @@ class Observers:
         if self.attacks:
             view = View(round, sender, receiver, message)
             for n, attack in enumerate(self.attacks):
-                if sees(attack.vantage, view):
-                    self._think(n, attack.observe(view), round)
+                if sees(self.vantages[n], view):
+                    own = self.copies[n].of(message, to_many=receiver.startswith("client:"))
+                    self._think(n, attack.observe(replace(view, message=own)), round)
         return message
 
     def end_round(self, round: int) -> None:
         for n, attack in enumerate(self.attacks):
+            self.copies[n] = _Copies()
             self._think(n, attack.end_round(round), round)
 
     def findings(self, truth: Truth) -> tuple[list[Finding], list[str]]:
         """(what the attacks found, why those that could not be scored could not)."""
         findings, failed = [], []
-        for attack in self.attacks:
+        for attack, vantage in zip(self.attacks, self.vantages):
             try:
-                findings.append(_explained(attack.finding(truth), declaration(attack).means))
+                finding = _explained(attack.finding(truth), declaration(attack).means)
+                _refuse_other_vantage(finding, vantage)
+                findings.append(finding)
             except CoveyError as e:
                 failed.append(f"attack '{attack.name}' has no finding: {e}")
         return findings, failed
@@ -116,6 +153,28 @@ def _explained(finding: Finding, means: str) -> Finding:
     return replace(finding, means=finding.means or means, variants=variants)
 
 
+def _own_places(attack: Attack, vantage: str) -> tuple[int, ...]:
+    """The clients in whose place an active attacker runs: its own ones only."""
+    replacement = getattr(attack, "replaces", None)
+    places = (replacement,) if isinstance(replacement, int) else tuple(replacement or ())
+    foreign = [i for i in places if f"client:{i}" not in parties(vantage)]
+    if foreign:
+        raise CoveyError(
+            f"attack '{attack.name}' would run in the place of client {foreign[0]}, but looks from '{vantage}': an attacker "
+            f"acts for its own clients only, so add 'client:{foreign[0]}' to its vantage"
+        )
+    return places
+
+
+def _refuse_other_vantage(finding: Finding, vantage: str) -> None:
+    for one in (finding, *finding.variants):
+        if one.vantage != vantage:
+            raise CoveyError(
+                f"its finding says that it looked from '{one.vantage}', but it was shown what '{vantage}' sees: set its vantage "
+                "before the run"
+            )
+
+
 def check_vantage(vantage: str, algorithm: Any) -> None:
     """Refuses a party that the protocol does not have: an attack there would see nothing, and call it safety."""
     protocol = protocol_of(algorithm)
@@ -151,8 +210,11 @@ def _knowledge(
     where = {name: np.arange(end - len(p), end) for (name, p), end in zip(pieces.items(), ends)}
     if federation.notes.get("attacker") in own_clients:  # it knows which of its own rows have the property
         where["property"] = np.flatnonzero(np.isin(rows, np.asarray(federation.notes["attacker_property"])))
-    held = {party: dict(keys.get(party, {})) for party in members}
+    servers = members - {"clients"}  # no party is called so: under it lie the keys of all clients
+    held = {party: dict(keys.get(party, {})) for party in servers}
     held |= {f"client:{i}": own_keys(keys.get("clients", {}), i) for i in own_clients}
     dataset = federation.dataset
     attributes = {name: values[rows] for name, values in dataset.attributes.items()}
-    return Knowledge(setting, network, held, dataset.x_train[rows], dataset.y_train[rows], where, attributes)
+    return Knowledge(
+        setting.copy(), replace(network), held, dataset.x_train[rows], dataset.y_train[rows], where, attributes
+    )

@@ -26,7 +26,7 @@ from covey.engines.evaluation import Examiner, Score
 from covey.experiment.exposure import Exposure, expose
 from covey.learn.machine import Machine
 from covey.learn.work import Compute, Job, Losses, Plan, SampleLosses, Train, Work
-from covey.messages import message
+from covey.messages import copied, message
 from covey.randomness import key
 
 
@@ -69,12 +69,14 @@ class Host:
             self.snapshot(self._staged_round)
             self._staged_round = round
         clients = [self._client(i, round, plan) for i, _, plan in calls]
+        messages = [copied(m) if i in self.replaced else m for i, m, _ in calls]
         turns = []
-        for me, (_, broadcast, _) in zip(clients, calls):
+        for me, received in zip(clients, messages):
             acting = self.replaced.get(me.id, self.algorithm)
-            turn = expose(self.exposure, self.federation, me, acting.client(me, broadcast))
+            turn = expose(self.exposure, self.federation, me, acting.client(me, received))
             turns.append(defend(self.defence, me, turn))
-        replies = self.advance(clients, turns, [m for _, m, _ in calls])
+        replies = self.advance(clients, turns, messages)
+        replies = [copied(r) if me.id in self.replaced else r for me, r in zip(clients, replies)]
         for me in clients:
             if me.memory:
                 self._staged[me.id] = me.memory
@@ -158,7 +160,7 @@ class Host:
 
     def _client(self, i: int, round: int, plan: Plan) -> Client:
         rows = self._own_rows(i)
-        return Client(
+        me = Client(
             id=i,
             round=round,
             seed=self.setting.seed if self.private_seed is None else self.private_seed,
@@ -170,6 +172,12 @@ class Host:
             data=lambda: self._data(rows),
             secret=self.secret,
         )
+        return self._apart(me, rows) if i in self.replaced else me
+
+    def _apart(self, me: Client, rows: Tensor) -> Client:
+        """An attacker's client holds what is its own, and nothing through which it could reach the host or another client."""
+        samples = self._data(rows)
+        return replace(me, data=lambda: samples, setting=self.setting.copy(), memory=copied(me.memory))
 
     def _data(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Samples and labels for code that looks at them itself: on the CPU, wherever the machine keeps them."""
