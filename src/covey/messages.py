@@ -4,7 +4,9 @@ Messages are frozen dataclasses of tensors, arrays, bytes, scalars and container
 codec serves deployment, byte accounting, checkpoints and the pipes between processes. covey's own messages cross under the
 name of their class, those of other packages under `module:Class`, so that two packages never collide. The codec never
 executes what it reads, and imports nothing for it but the modules of covey that define a message: a name outside the
-registry, a size that does not fit the bytes at hand or a nesting too deep is refused before any memory is taken for it.
+registry, a size that does not fit the bytes at hand or a nesting too deep is refused before any memory is taken for it. What
+comes from other parties is read with `foreign=True`: a header no longer than a share of the message (a tree takes some 35
+times the memory of its text), and dictionary keys whose hashes nobody can make collide.
 
 Layout: `CVY1`, header length (u32), header (JSON tree), then the buffers that the tree refers to, one after the other.
 """
@@ -30,6 +32,8 @@ from covey.names import path_of
 
 MAGIC = b"CVY1"
 MAX_DEPTH = 24
+HEADER_BYTES, HEADER_SHARE = 1 << 16, 8  # of a foreign message: at most so many, and one in so many of all bytes
+LARGEST_KEY = 2**61 - 2  # integers up to it have hashes of their own
 LONG = 1024  # bytes that are worth a reference when they occur again
 _KINDS: dict[str, type] = {}  # name on the wire -> class
 _NAMES: dict[type, str] = {}  # class -> the name that it is written under
@@ -118,27 +122,26 @@ def size(value: Any) -> int:
     return 8 + len(header) + sum(len(b) for b in buffers)
 
 
-def decode(data: bytes | bytearray | memoryview) -> Any:
-    """The value that `encode` was given; CoveyError on anything that `encode` cannot have written."""
+def decode(data: bytes | bytearray | memoryview, *, foreign: bool = False) -> Any:
+    """The value that `encode` was given; CoveyError on anything that `encode` cannot have written.
+
+    `foreign`: by another party, who may mean to cost us time and memory.
+    """
     view = memoryview(data)
     if len(view) < 8 or bytes(view[:4]) != MAGIC:
         raise CoveyError("these bytes are not a covey message: they do not begin with CVY1")
     (length,) = struct.unpack("<I", view[4:8])
     if 8 + length > len(view):
         raise CoveyError(f"a message of {len(view)} bytes is cut off: its header alone claims {length}")
+    if foreign and length > HEADER_BYTES + len(view) // HEADER_SHARE:
+        raise CoveyError(f"a message of {len(view)} bytes has a header of {length}: too many for what it carries")
     try:
         tree = json.loads(bytes(view[8 : 8 + length]))
-        reader = _Reader(view[8 + length :])
+        reader = _Reader(view[8 + length :], foreign)
         value = reader.value(tree, 0)
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        IndexError,
-        RecursionError,
-        UnicodeDecodeError,
-        OverflowError,
-    ) as e:
+    except CoveyError:
+        raise
+    except Exception as e:  # of whatever these bytes make JSON, numpy or a message's own checks raise
         raise CoveyError(f"a message could not be read: {e}") from e
     if reader.used != len(reader.body):
         raise CoveyError(f"a message carries {len(reader.body) - reader.used} bytes that its header does not mention")
@@ -237,8 +240,8 @@ def _array(kind: str, array: np.ndarray[Any, Any], buffers: list[memoryview]) ->
 class _Reader:
     """Walks the header's tree and takes the buffers in order."""
 
-    def __init__(self, body: memoryview) -> None:
-        self.body = body
+    def __init__(self, body: memoryview, foreign: bool) -> None:
+        self.body, self.foreign = body, foreign
         self.used = 0
         self.shared: list[Tensor | bytes] = []
 
@@ -274,8 +277,13 @@ class _Reader:
         if "u" in node:
             return tuple(self.value(v, depth + 1) for v in node["u"])
         if "d" in node:
-            return {self.value(k, depth + 1): self.value(v, depth + 1) for k, v in node["d"]}
+            return {self.key(k, depth + 1): self.value(v, depth + 1) for k, v in node["d"]}
         return _kind(node["m"])(**{name: self.value(v, depth + 1) for name, v in node["f"].items()})
+
+    def key(self, node: Any, depth: int) -> Any:
+        if self.foreign and not (isinstance(node, str) or (isinstance(node, int) and abs(node) <= LARGEST_KEY)):
+            raise ValueError("a dictionary has a key that is neither text nor an integer of at most 61 bits")
+        return self.value(node, depth)
 
     def array(self, name: str, shape: list[int]) -> np.ndarray[Any, Any]:
         if name not in _DTYPES or len(shape) > 8 or not all(isinstance(n, int) and n >= 0 for n in shape):

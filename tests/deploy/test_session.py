@@ -17,7 +17,7 @@ from covey.algorithms.ifca import ClusterUpdate
 from covey.attacks.contract import Finding
 from covey.deploy import load_model
 from covey.deploy import session as sessions
-from covey.deploy.letters import Letter, RoundReply
+from covey.deploy.letters import Letter, RoundReply, unpack
 from covey.deploy.transcript import line
 from covey.errors import CoveyError
 from covey.messages import decode, encode
@@ -162,7 +162,7 @@ def test_a_round_whose_answer_could_not_be_stored_leaves_no_trace(
 
     def ask(round: int) -> bytes:
         letter = coordinator.session.mailbox.write(coordinator.session.run, "round", "client:0", round, state)[0]
-        return encode(decode(decode(bytes(north.handle(letter))).payload).body)
+        return encode(decode(unpack(north.handle(letter)).payload).body)
 
     ask(1)
     with monkeypatch.context() as full:
@@ -206,7 +206,7 @@ def test_two_questions_in_one_round_are_refused(tmp_path: Path) -> None:
 
     first = ask(1, coordinator.algorithm.broadcast(state, 0))
     again = ask(1, coordinator.algorithm.broadcast(state, 0))
-    bodies = [decode(decode(data).payload).body for data in (first, again)]
+    bodies = [decode(unpack(data).payload).body for data in (first, again)]
     assert encode(bodies[0]) == encode(bodies[1])
     with pytest.raises(CoveyError, match="with other words"):
         ask(1, replace(state, models=state.models + 1))
@@ -239,10 +239,10 @@ def tampered(deployment: Deployment, change: Any) -> None:
     north = deployment.parties["north"]
 
     def tamper(name: str, call: bytes, answer: bytes) -> bytes | None:
-        letter: Letter = decode(decode(answer).payload)
+        letter: Letter = decode(unpack(answer).payload)
         if name != "north" or letter.kind != "round":
             return answer
-        changed = change(letter, decode(answer).round)
+        changed = change(letter, unpack(answer).round)
         if isinstance(changed, bytes):
             return changed
         round, body, answers = changed
@@ -258,8 +258,9 @@ def reply(letter: Letter, **changed: Any) -> RoundReply:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda letter, r: b"garbage", "not a covey message"),
-        (lambda letter, r: b"", "not a covey message"),
+        (lambda letter, r: b"garbage", "not a letter"),
+        (lambda letter, r: b"", "not a letter"),
+        (lambda letter, r: b"CVYL\xff" + bytes(90), "not a letter"),
         (lambda letter, r: encode({"a": 1}), "not a letter"),
         (lambda letter, r: (r, reply(letter, model=torch.zeros(3)), letter.answers), "has the shape"),
         (
@@ -293,7 +294,7 @@ def test_a_replayed_answer_is_refused(tmp_path: Path) -> None:
     kept: list[bytes] = []
 
     def tamper(name: str, call: bytes, answer: bytes) -> bytes:
-        if name == "north" and decode(decode(answer).payload).kind == "round":
+        if name == "north" and decode(unpack(answer).payload).kind == "round":
             kept.append(answer)
             return kept[0]
         return answer
@@ -340,7 +341,7 @@ def test_waiting_for_all_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     coordinator, office = deployment.coordinator(), deployment.office
 
     def tamper(name: str, call: bytes, answer: bytes) -> bytes:
-        if decode(decode(answer).payload).kind == "round" and decode(answer).round == 2 and name == "south":
+        if decode(unpack(answer).payload).kind == "round" and unpack(answer).round == 2 and name == "south":
             office.away = {"west"}  # leaves in the middle of the round …
         return answer
 
@@ -369,7 +370,7 @@ def test_nothing_of_the_clients_notes_or_spends_leaves(tmp_path: Path) -> None:
     sent: list[Any] = []
 
     def tamper(name: str, call: bytes, answer: bytes) -> bytes:
-        sent.append(decode(decode(answer).payload).body)
+        sent.append(decode(unpack(answer).payload).body)
         return answer
 
     deployment.office.tamper = tamper

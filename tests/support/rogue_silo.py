@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from covey.deploy import serve, silo
-from covey.deploy.letters import Letter
-from covey.messages import decode, encode
+from covey.deploy.letters import Letter, pack, unpack
+from covey.messages import decode
 
 honest = silo.Silo.handle
 kept: list[bytes] = []
@@ -20,7 +20,7 @@ kept: list[bytes] = []
 def liar(self: Any, call: bytes) -> bytes:
     """Round 1: garbage, 2: a wrong shape, 3: NaN, 4: a stale round, 5: an old answer again, 6: another's name, then honest."""
     answer: bytes = honest(self, call)
-    envelope = decode(answer)
+    envelope = unpack(answer)
     letter: Letter = decode(envelope.payload)
     if letter.kind != "round":
         return answer
@@ -41,13 +41,13 @@ def liar(self: Any, call: bytes) -> bytes:
     if round == 5:
         return kept[0]
     if round == 6:
-        return encode(replace(envelope, sender="client:1"))
+        return pack(replace(envelope, sender="client:1"))
     return answer
 
 
 def slow(self: Any, call: bytes) -> bytes:
     """Asleep in round 2."""
-    if decode(call).round == 2 and decode(decode(call).payload).kind == "round":
+    if unpack(call).round == 2 and decode(unpack(call).payload).kind == "round":
         (self.folder / "asleep").touch()
         time.sleep(50)
     return honest(self, call)

@@ -3,11 +3,17 @@
 Flower's TLS and node authentication guard the way; a letter guards itself. It is signed (Ed25519) by its writer, says for
 whom it is, in which run and round, and which letter it answers. So neither the post office nor another silo can forge,
 redirect, replay or swap one, and a party that is asked twice knows it.
+
+Nothing of a letter is decoded before its signature holds: around the content lies an envelope of fixed layout, and the content
+is read as a foreign message (`messages.decode`).
+
+    CVYL, then sender (one byte of length, ASCII), round and milliseconds (u64), nonce (16), signature (64), content
 """
 
 from __future__ import annotations
 
 import secrets
+import struct
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,6 +28,8 @@ from covey.messages import decode, encode, message
 
 PURPOSE = "covey/letter"
 ANYONE = "anyone"  # the receiver of a first letter, to a node whose party is not known yet
+MAGIC = b"CVYL"
+_FIXED = struct.Struct("<QQ16s64s")  # round, milliseconds, nonce, signature
 BYTES_PER_NUMBER = 24  # of the bulkiest scheme, rounded up
 SPARE_BYTES = 16 << 20  # for everything that does not grow with the model
 
@@ -88,7 +96,7 @@ class Mailbox:
         """(the letter's bytes, its number)."""
         number = secrets.token_hex(8)
         payload = encode(Letter(run, kind, receiver, number, answers, body))
-        return encode(self._signer.sign(payload, PURPOSE, round)), number
+        return pack(self._signer.sign(payload, PURPOSE, round)), number
 
     def read(self, data: bytes) -> VerifiedLetter:
         """A letter to this party by somebody it knows, seen for the first time; else a CoveyError that says what is wrong."""
@@ -97,16 +105,31 @@ class Mailbox:
                 f"a letter of {len(data) / 1e6:.1f} MB came, {self.max_bytes / 1e6:.1f} MB are allowed; "
                 "raise deployment.max_megabytes if it was meant"
             )
-        envelope = decode(data)
-        if not isinstance(envelope, Envelope):
-            raise CoveyError("what came is not a letter")
-        payload = self._verifier.accept(envelope, PURPOSE, envelope.round)
-        letter = decode(payload)
+        envelope = unpack(data)
+        letter = decode(self._verifier.accept(envelope, PURPOSE, envelope.round), foreign=True)
         if not isinstance(letter, Letter) or not isinstance(letter.run, str):
             raise CoveyError(f"'{envelope.sender}' signed something that is not a letter")
         if letter.receiver not in (self.role, ANYONE):
             raise CoveyError(f"a letter of '{envelope.sender}' for '{letter.receiver}' came to '{self.role}'")
         return VerifiedLetter(letter, envelope.sender, envelope.round)
+
+
+def pack(envelope: Envelope) -> bytes:
+    """A signed letter as it travels; see the module's docstring."""
+    sender = envelope.sender.encode("ascii")
+    fixed = _FIXED.pack(envelope.round, envelope.timestamp, envelope.nonce, envelope.signature)
+    return b"".join((MAGIC, bytes([len(sender)]), sender, fixed, envelope.payload))
+
+
+def unpack(data: bytes) -> Envelope:
+    """What `pack` was given, of which nothing is checked or decoded yet."""
+    begin = len(MAGIC) + 1
+    end = begin + (data[begin - 1] if len(data) >= begin else 0)
+    if data[: len(MAGIC)] != MAGIC or len(data) < end + _FIXED.size:
+        raise CoveyError("what came is not a letter: it does not begin as one, or is cut off")
+    round, timestamp, nonce, signature = _FIXED.unpack_from(data, end)
+    sender = data[begin:end].decode("ascii", "backslashreplace")
+    return Envelope(sender, PURPOSE, round, timestamp, nonce, data[end + _FIXED.size :], signature)
 
 
 @contextmanager
