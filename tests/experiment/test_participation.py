@@ -24,7 +24,8 @@ def test_a_share_is_drawn_anew_each_round_and_reproducibly() -> None:
 
 def test_scheduled_and_random_drop_outs() -> None:
     p = Participation(drops=((2, 3),))
-    assert p.participants(0, 2, 5)[1].tolist() == [3]
+    arrived, dropped = p.participants(0, 2, 5)
+    assert (arrived.tolist(), dropped.tolist()) == ([0, 1, 2, 4], [3])
     assert not len(p.participants(0, 1, 5)[1])
     lost = [len(Participation(dropout=0.2).participants(0, t, 200)[1]) for t in range(1, 51)]
     assert 0.17 < np.mean(lost) / 200 < 0.23

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,16 @@ from support.processes import Meter, Processes, command
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'covey[deploy]'")
 
 
+POLL_BYTES, POLL_SECONDS = 2_000, 3.0  # of a SuperNode that asks whether there is work, with its signature and TLS
+
+
 def test_mingledpie_over_flower(deploy: Any, tmp_path: Path) -> None:
-    """Parity with the simulation, bytes on the wire, time of a round, and no secret where it could be read."""
+    """Parity with the simulation, bytes on the wire, and no secret where it could be read."""
     experiment = rehearsal("mingledpie", encryption="ckks", clients=3, model="mlp", training={"rounds": 3})
     parties = deploy(experiment)
     parties.serve()
     parties.until(lambda: "waiting for" in parties.log("server"))
-    meter = Meter(parties.port)
+    meter, begin = Meter(parties.port), time.monotonic()
     parties.join("north", meter.port)
     parties.join("south")
     parties.join("west", 0, "--share-accuracy")
@@ -37,6 +41,7 @@ def test_mingledpie_over_flower(deploy: Any, tmp_path: Path) -> None:
     spoken = subprocess.run(["ps", "axwwe"], capture_output=True, check=True).stdout
     for name in ("server", *parties.names):
         parties.wait(name)
+    polls = POLL_BYTES * (time.monotonic() - begin) / POLL_SECONDS
     _, uses = simulated(experiment)
     for i, name in enumerate(parties.names):
         mine = parties.model(name)
@@ -46,9 +51,7 @@ def test_mingledpie_over_flower(deploy: Any, tmp_path: Path) -> None:
     rounds = len(records)
     up = sum(r["bytes"]["up"] for r in records)
     down = sum(r["bytes"]["down"] for r in records) * (1 + 1 / (rounds - 1))  # sums of rounds 2…, and with the finish
-    assert meter.up == pytest.approx(up, rel=0.05) and meter.down == pytest.approx(down, rel=0.05)
-    # Time beyond the work itself; see docs/deployment for figures of a quiet machine.
-    assert all(r["seconds"]["silos"] < 60 for r in records)
+    assert up < meter.up < 1.03 * up + polls and down < meter.down < 1.03 * down + polls
     secrets_of(parties, spoken, tmp_path)
 
 

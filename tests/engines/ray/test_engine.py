@@ -41,11 +41,21 @@ os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # else Ray warns
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'covey[ray]')")
 
 
+ATTEMPTS = 5
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.delenv("RAY_ADDRESS", raising=False)
-        connect(cpus=2)
+        for attempt in range(ATTEMPTS):
+            try:
+                connect(cpus=2)
+                break
+            except Exception as e:  # Ray gives itself 30 s, whatever else the machine has to do
+                ray.shutdown()
+                if attempt == ATTEMPTS - 1 or "timed out during startup" not in str(e):
+                    raise
         yield
         ray.shutdown()
 
