@@ -44,6 +44,10 @@ class Party:
         self._process = FORKED.Process(target=_live, args=(run, tuple(words), log, dict(os.environ)))
         self._process.start()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid or 0
+
     def poll(self) -> int | None:
         return self._process.exitcode
 
@@ -53,7 +57,7 @@ class Party:
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
-        os.kill(self._process.pid or 0, number)
+        os.kill(self.pid, number)
 
 
 def _live(run: Callable[..., None], words: Sequence[str], log: Path, environment: dict[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -209,3 +210,26 @@ def test_bad_input_is_one_sentence(
     monkeypatch.chdir(tmp_path)
     code, text = main(words), capfd.readouterr().err
     assert code == 2 and "party.bin" in text and len(text.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_paused_coordinator(deploy: Any) -> None:
+    """Its processes stand still for a minute, as under a closed lid: Flower has forgotten the run, and all find each other."""
+    parties = deploy(rehearsal("ifca", clients=3, training={"rounds": 400}))
+    server = parties.serve()
+    for name in parties.names:
+        parties.join(name)
+    parties.until(lambda: len(parties.records()) >= 1)
+    pids = [server.pid, *children(server.pid)]
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for pid in pids:
+            os.kill(pid, number)
+        time.sleep(60 if number == signal.SIGSTOP else 0)
+    done = len(parties.records())
+    parties.until(lambda: any(r["participants"] == 3 for r in parties.records()[done + 1 :]))
+    assert "starting Flower's SuperLink again" in parties.log("server")
+
+
+def children(pid: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=True)
+    return [int(child) for child in found.stdout.split()]

@@ -73,7 +73,6 @@ REASONS = {
     408: "Request Timeout",
     411: "Length Required",
     413: "Content Too Large",
-    429: "Too Many Requests",
     431: "Request Header Fields Too Large",
     503: "Service Unavailable",
 }
@@ -129,7 +128,9 @@ class Guests:
 
     keys: dict[bytes, ec.EllipticCurvePublicKey] | None = field(default_factory=dict)
     superlink: int = 0  # its port on loopback
-    here: Counter[bytes] = field(default_factory=Counter)  # connections of each key
+    here: dict[bytes, list[asyncio.Task[None]]] = field(
+        default_factory=dict
+    )  # connections of each key, the oldest first
     spent: dict[bytes, tuple[float, float]] = field(default_factory=dict)  # key -> (requests, when)
 
     def learn(self, line: bytes) -> None:
@@ -158,6 +159,18 @@ class Guests:
         except (KeyError, ValueError, InvalidSignature):
             raise Refusal(401) from None
         return public
+
+    def enter(self, key: bytes, task: asyncio.Task[None]) -> None:
+        """The newest connections of a key are kept: older ones may be of a network that is gone."""
+        tasks = self.here.setdefault(key, [])
+        tasks.append(task)
+        if len(tasks) > PER_KEY:
+            tasks[0].cancel()
+
+    def leave(self, key: bytes, task: asyncio.Task[None]) -> None:
+        self.here[key].remove(task)
+        if not self.here[key]:
+            del self.here[key]
 
     def delay(self, key: bytes) -> float:
         """Seconds that a key's next request has to wait."""
@@ -224,10 +237,8 @@ class Door:
                 while request is not None:
                     name = self.guests.authenticated(request)
                     if key is None:
-                        if self.guests.here[name] >= PER_KEY:
-                            raise Refusal(429)
                         key = name
-                        self.guests.here[key] += 1
+                        self.guests.enter(key, task)
                         self.nameless.pop(task, None)
                     elif name != key:
                         raise Refusal(401)
@@ -238,13 +249,13 @@ class Door:
             except Refusal as e:
                 self.say(f"refused {address}: {e.status} {REASONS[e.status]}")
                 await _answer(writer, e.status)
-        except (OSError, TimeoutError, EOFError, ValueError, asyncio.CancelledError) as e:
+        except (Exception, asyncio.CancelledError) as e:
             if key is not None:
                 self.say(f"lost a silo's connection from {address}: {type(e).__name__}")
         finally:
             self.nameless.pop(task, None)
             if key is not None:
-                self.guests.here -= Counter([key])  # drops what is zero
+                self.guests.leave(key, task)
             if transport is None:
                 connection.close()
             else:
