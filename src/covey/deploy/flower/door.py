@@ -56,8 +56,8 @@ UNAUTHENTICATED_CALLS = frozenset({"/v1/fleet/register-node", "/v1/fleet/unregis
 
 BODY_BYTES = 16 << 20  # Flower cuts messages into objects of 5 MB
 HEAD_BYTES = 16 << 10
-CHUNK_BYTES = 256 << 10
-NAMELESS = 128  # connections that have shown no key; each costs up to half a megabyte
+CHUNK_BYTES = 128 << 10
+NAMELESS = 128  # connections that have shown no key; each costs up to 3/4 of a megabyte
 PER_KEY = 8  # connections; a SuperNode needs three
 PER_SECOND, BURST = 100.0, 400.0  # requests of one key
 HEAD_SECONDS = 10.0  # for TLS and the first request's head
@@ -221,7 +221,7 @@ class Door:
         """One connection, from its handshake to its end. Whatever goes wrong ends it, and nothing else."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
-        reader = asyncio.StreamReader(limit=HEAD_BYTES)
+        reader = asyncio.StreamReader(limit=CHUNK_BYTES)
         protocol = asyncio.StreamReaderProtocol(reader)
         transport: asyncio.BaseTransport | None = None
         key: bytes | None = None
@@ -285,7 +285,7 @@ class Door:
         until = time.monotonic() + AWAY_SECONDS
         while True:
             try:
-                return await asyncio.open_connection("127.0.0.1", self.guests.superlink, limit=HEAD_BYTES)
+                return await asyncio.open_connection("127.0.0.1", self.guests.superlink, limit=4 * CHUNK_BYTES)
             except OSError:
                 if time.monotonic() > until:
                     raise Refusal(503) from None
@@ -306,7 +306,7 @@ async def _request(reader: asyncio.StreamReader, seconds: float) -> Request | No
     """The next request's head, or None where the other side has hung up."""
     try:
         async with asyncio.timeout(seconds):
-            return Request.read(await reader.readuntil(b"\r\n\r\n"))
+            head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
         raise Refusal(431) from None
     except asyncio.IncompleteReadError as e:
@@ -315,6 +315,9 @@ async def _request(reader: asyncio.StreamReader, seconds: float) -> Request | No
         return None
     except TimeoutError:
         raise Refusal(408) from None
+    if len(head) > HEAD_BYTES:
+        raise Refusal(431)
+    return Request.read(head)
 
 
 async def _stream(source: asyncio.StreamReader, sink: asyncio.StreamWriter, length: int | None) -> None:
