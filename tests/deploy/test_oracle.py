@@ -15,16 +15,19 @@ import torch
 
 from covey.algorithms import routing
 from covey.algorithms.fedavg import FedAvg
+from covey.algorithms.fedcaprivacy.two_servers import CloudProvider, CoveredRound, CoveredSums
 from covey.algorithms.ifca import ClusterUpdate
 from covey.algorithms.pqfed.features import Features
 from covey.algorithms.pqfed.incremental import Check
 from covey.algorithms.pqfed.messages import Turns
+from covey.crypto.blinded import blinded
 from covey.crypto.sealing import lattice, sealing
 from covey.crypto.sealing.sealing import LABEL_BYTES, Label
 from covey.data.folder import read_folder
-from covey.deploy import keys
+from covey.deploy import keys, second_server
 from covey.deploy import silo as silos
 from covey.deploy.letters import Refused, RoundReply
+from covey.deploy.second_server import SecondServer
 from covey.deploy.silo import Silo, SiloState
 from covey.errors import CoveyError
 from covey.messages import decode, encode
@@ -242,3 +245,60 @@ def test_one_round_has_one_answer_for_each_target(tmp_path: Path) -> None:
         for round, request in enumerate((Turns(dict.fromkeys(range(9), models)), Check(models.model)), 1):
             assert isinstance(attacker.ask(silo, round, request), Refused)
             assert "no part of what was agreed" in deployment.said[-1]
+
+
+def two_servers(tmp_path: Path) -> tuple[Deployment, Any, list[bytes]]:
+    """A deployment, a way to ask its CSP whatever one likes, and honest rows."""
+    deployment = Deployment(tmp_path, rehearsal({"name": "fedcaprivacy", "min_size": 2}, encryption="bfv"))
+    session = deployment.coordinator().session
+    sealer = blinded.sealer(deployment.coordinator().keys["csp"])
+    d = deployment.parties["csp"].setting.start.shape[1]
+    cover = blinded.draw_cover(sealer, d, False, None)
+    rows = sealer.cover([sealer.seal(np.full(d, n / 4)) for n in range(4)], cover)
+
+    def ask(round: int, question: Any) -> Any:
+        csp = deployment.parties["csp"]
+        return session.mailbox.read(
+            csp.handle(session.mailbox.write("run", "ask", "csp", round, question)[0])
+        ).letter.body
+
+    return deployment, ask, rows
+
+
+def test_a_csp_is_asked_for_a_round_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, a thousand newcomers could stand in one question, and each was told its nearest cluster: a bit of the key."""
+    _, ask, rows = two_servers(tmp_path)
+    opened: list[Any] = []
+    opens = CloudProvider.open
+    monkeypatch.setattr(CloudProvider, "open", lambda self, request: opened.append(1) or opens(self, request))
+    known = np.eye(2, dtype=np.uint8)[[0, 0, 1, 1]]
+    newcomers = np.concatenate([known, np.zeros((996, 2), np.uint8)])
+    for question, why in (
+        (CoveredRound(rows + rows[:1] * 996, 2, newcomers, []), "1000 rows were sent, expected 1 to 4"),
+        (CoveredRound(rows, 64, None, []), "64 clusters"),
+        (CoveredRound(rows, 2, newcomers, []), "do not have the shape"),
+        (CoveredRound(rows, 2, None, [0, 1]), "2 kept numbers"),
+        (CoveredRound([*rows[:3], rows[3][:-8]], 2, None, []), "all equally long"),
+        (CoveredSums(rows[:1]), "0 at most"),
+    ):
+        with pytest.raises(CoveyError, match=why):
+            ask(1, question)
+    assert not opened
+    assert ask(1, CoveredRound(rows, 2, known, [])).memberships.tolist() == known.tolist()
+
+
+def test_a_csp_answers_so_many_questions_in_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, the limit was for each round number, and there was no last one."""
+    monkeypatch.setattr(second_server, "RESTARTS", 1)
+    deployment, ask, rows = two_servers(tmp_path)
+    for round in (0, 4, 10**6):
+        with pytest.raises(CoveyError, match="3 are agreed"):
+            ask(round, CoveredRound(rows, 2, None, []))
+    answered = 0
+    for round in (1, 1, 1, 2, 2, 2, 2, 3, 3, 3):
+        party, agreed = keys.load(deployment.folder / "keys" / "csp")
+        deployment.parties["csp"] = SecondServer(party, agreed, deployment.folder / "csp", say=deployment.said.append)
+        with suppress(CoveyError):
+            ask(round, CoveredRound(rows, 2, None, []))
+            answered += 1
+    assert answered == 2 * 3 + 1 and "7 in the run" in deployment.said[-1]

@@ -17,8 +17,9 @@ from covey.deploy.transcript import Transcript
 from covey.errors import CoveyError
 from covey.version import __version__
 
-# In one round: an honest coordinator asks two, and those again each time that it was restarted in mid-round.
-QUESTIONS = 8
+# An honest coordinator asks two in a round, and those again each time that it was restarted in mid-round.
+PER_ROUND = 8
+ROUND, RESTARTS = 2, 16  # in a run: so many for each round, and so many more
 
 
 class SecondServer:
@@ -41,8 +42,7 @@ class SecondServer:
         (self.server,) = party.known
         self.transcript = Transcript(folder / "transcript.jsonl")
         self.finished: float | None = None
-        self._asked: dict[int, int] = {}  # round -> questions answered in it
-        self._newest = self._load()
+        self._asked = self._load()  # round of each question that was answered, or refused after it was begun
 
     def handle(self, data: bytes) -> bytes:
         with report_refusals(self.folder, self.say):
@@ -64,16 +64,8 @@ class SecondServer:
 
     def _answer_question(self, verified: VerifiedLetter) -> Any:
         round, question = verified.round, verified.letter.body
-        if round < self._newest or self._asked.get(round, 0) >= QUESTIONS:
-            raise CoveyError(
-                f"question {self._asked.get(round, 0) + 1} of round {round} came: {QUESTIONS} are answered in each, "
-                f"and none of a round before {self._newest}"
-            )
-        if self.asks and type(question) not in self.asks:
-            names = " or ".join(kind.__name__ for kind in self.asks)
-            raise CoveyError(f"it was asked with a {type(question).__name__}, expected {names}")
-        self._asked = {round: self._asked.get(round, 0) + 1}
-        self._save(round)
+        self._check_question(round, question)
+        self._save(round)  # first: a question is spent, whatever comes of it
         begin = time.perf_counter()
         server = Server(round, self.setting.seed, self.setting, self.keys, _nobody, _untimed)
         answer = self.experiment.algorithm.answer(server, question)
@@ -83,14 +75,32 @@ class SecondServer:
         self.say(f"round {round}: answered after {time.perf_counter() - begin:.1f} s")
         return answer
 
-    def _load(self) -> int:
-        lines = files.read_lines(self.folder / "rounds.jsonl")
-        return int(lines[-1]["round"]) if lines else 0
+    def _check_question(self, round: int, question: Any) -> None:
+        rounds = self.setting.rounds
+        if not 1 <= round <= rounds or round < self._newest:
+            raise CoveyError(
+                f"a question of round {round} came: {rounds} are agreed, and round {self._newest} has come"
+            )
+        most = ROUND * rounds + RESTARTS
+        if self._asked.count(round) >= PER_ROUND or len(self._asked) >= most:
+            raise CoveyError(
+                f"question {self._asked.count(round) + 1} of round {round} came, and {len(self._asked)} before it in this run: "
+                f"{PER_ROUND} are answered in a round and {most} in the run, since every answer tells something of what is opened"
+            )
+        if self.asks and type(question) not in self.asks:
+            names = " or ".join(kind.__name__ for kind in self.asks)
+            raise CoveyError(f"it was asked with a {type(question).__name__}, expected {names}")
+
+    @property
+    def _newest(self) -> int:
+        return max(self._asked, default=0)
+
+    def _load(self) -> list[int]:
+        return [int(line["round"]) for line in files.read_lines(self.folder / "rounds.jsonl")]
 
     def _save(self, round: int) -> None:
-        if round > self._newest:
-            files.append_line(self.folder / "rounds.jsonl", {"round": round})
-            self._newest = round
+        files.append_line(self.folder / "rounds.jsonl", {"round": round})
+        self._asked.append(round)
 
 
 def _nobody(party: str, question: Any) -> Any:

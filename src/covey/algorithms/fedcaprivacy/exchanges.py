@@ -8,10 +8,11 @@ key; they divide by the size that comes with a sum. `by_sketches` asks for membe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from covey.algorithms.contract import Server
+from covey.algorithms.contract import Server, Setting
 from covey.algorithms.fedcaprivacy.envelopes import CSP
 from covey.algorithms.fedcaprivacy.two_servers import (
     BusinessServer,
@@ -22,7 +23,10 @@ from covey.algorithms.fedcaprivacy.two_servers import (
     Matrix,
 )
 from covey.crypto.blinded import blinded
+from covey.crypto.blinded.integers import Points
 from covey.errors import CoveyError
+
+LARGEST_BLOCK = 1 << 14  # of all schemes, and more
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,37 @@ def by_sums(
     return Averaged(phi, models, [int(n) for n in phi.sum(0)])
 
 
+def check_request(request: Any, setting: Setting, buckets: int, summed: bool) -> None:
+    """Refuses what a BS that follows the protocol cannot ask, before anything is opened: every row's cluster is an answer.
+
+    `buckets`: numbers of a sketch, 0 where rows are compared; `summed`: whether sums may come.
+    """
+    clusters = setting.clusters
+    if isinstance(request, CoveredSums):
+        if not summed or len(request.sums) > clusters:
+            raise CoveyError(f"{len(request.sums)} sums were sent, {clusters if summed else 0} at most are agreed")
+        return
+    if not isinstance(request, CoveredRound):
+        raise CoveyError(f"the CSP was asked with a {type(request).__name__}: it takes rounds and sums of covered rows")
+    rows, known = request.rows, request.memberships
+    if not (isinstance(rows, list) and all(isinstance(row, bytes) for row in rows)):
+        raise CoveyError("a round without rows was sent")
+    if not 1 <= len(rows) <= setting.clients or len({len(row) for row in rows}) > 1:
+        raise CoveyError(f"{len(rows)} rows were sent, expected 1 to {setting.clients}, all equally long")
+    if request.clusters != clusters or len(request.kept) > buckets or bool(request.kept) != bool(buckets):
+        raise CoveyError(
+            f"a round of {request.clusters} clusters and {len(request.kept)} kept numbers is not what was agreed"
+        )
+    if known is not None and not (isinstance(known, np.ndarray) and known.shape == (len(rows), clusters)):
+        raise CoveyError(f"old memberships do not have the shape [{len(rows)}, {clusters}]")
+
+
+def check_length(opened: blinded.CoveredRows | Points, length: int) -> None:
+    """Rows are as long as the model, or longer by part of a block where blocks were moved."""
+    if not isinstance(opened, np.ndarray) and not length <= opened.length < length + LARGEST_BLOCK:
+        raise CoveyError(f"rows of {opened.length} numbers were sent, models have {length}")
+
+
 def answer_request(
     server: Server, csp: CloudProvider, request: CoveredRound | CoveredSums
 ) -> CoveredMeans | CoveredSums:
@@ -93,10 +128,9 @@ def answer_request(
     if isinstance(request, CoveredSums):
         with server.phase("average"):
             return CoveredSums([csp.reseal(one) for one in request.sums])
-    if not isinstance(request, CoveredRound):
-        raise CoveyError(f"the CSP was asked with a {type(request).__name__}: it takes rounds and sums of covered rows")
     with server.phase("open"):
         opened = csp.open(request)
+    check_length(opened, server.setting.start.shape[1])
     with server.phase("cluster"):
         phi, facts = csp.memberships(request, opened, server.random("cluster"))
     for name, value in facts.items():

@@ -35,7 +35,14 @@ from covey.algorithms.fedcaprivacy.envelopes import (
     pad_model,
     seal_model,
 )
-from covey.algorithms.fedcaprivacy.exchanges import Averaged, answer_request, by_rows, by_sketches, by_sums
+from covey.algorithms.fedcaprivacy.exchanges import (
+    Averaged,
+    answer_request,
+    by_rows,
+    by_sketches,
+    by_sums,
+    check_request,
+)
 from covey.algorithms.fedcaprivacy.two_servers import (
     BusinessServer,
     BusinessState,
@@ -186,6 +193,8 @@ class FedCAPrivacy:
 
     def answer(self, server: Server, message: Any) -> CoveredMeans | CoveredSums:
         """The CSP, which meets nobody but BS."""
+        buckets = self.buckets if self.mitigation == "sketch" else 0
+        check_request(message, server.setting, buckets, self.mitigation in SUMMING)
         csp = CloudProvider(server.keys, self.gamma, self.median, self.min_size, self.threads)
         return answer_request(server, csp, message)
 
