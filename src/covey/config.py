@@ -26,7 +26,10 @@ def build(cls: type[T], table: Mapping[str, Any], path: str = "") -> T:
     fields = {f.name: f for f in dataclasses.fields(cast(Any, cls)) if f.init}
     hints = typing.get_type_hints(cls)
     table = _with_new_names(cls, table, path)
+    refused: Mapping[str, str] = getattr(cls, "REFUSED", {})  # keys of its kind that it cannot have -> why
     for name in table:
+        if name in refused:
+            raise CoveyError(f"'{path}{name}' cannot be set here: {refused[name]}")
         if name not in fields:
             raise CoveyError(f"unknown key '{path}{name}'{nearest(name, sorted(fields))}")
     values = {name: convert(value, hints[name], path + name) for name, value in table.items()}

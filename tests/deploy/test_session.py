@@ -31,6 +31,8 @@ ALGORITHMS: list[Any] = [
     ("feddyn", "none"),
     ("fedem", "none"),
     ("ifca", "none"),
+    ({"name": "ifca", "aggregation": "median"}, "none"),
+    ({"name": "fedavg", "weighting": "clients", "aggregation": "clipped"}, "none"),
     ("sattler", "none"),
     ("fedsoft", "none"),
     ({"name": "pqfed", "components": 8, "k": 3, "strategy": "all"}, "none"),

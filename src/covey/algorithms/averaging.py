@@ -1,11 +1,10 @@
 """What methods that average models share: the two messages of one model for all, and streaming weighted averages.
 
-Averages take the memory of k accumulators, whatever the number of clients.
+Averages take the memory of k accumulators, whatever the number of clients; those that bear liars are in `robust`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -61,14 +60,6 @@ class Averages:
         """The average over all k sums together, float32 [d]."""
         total = sum(self.weights)
         return (self.sums.sum(0) / total).to(torch.float32) if total > 0 else previous
-
-
-def mean_model(state: GlobalModel, replies: Iterator[tuple[int, LocalModel]], weighting: str) -> GlobalModel:
-    """The replies' average, or what was sent where nobody answered."""
-    average = Averages(1, like=state.model)
-    for _, reply in replies:
-        average.add(0, reply.model, weight_of(reply, weighting))
-    return GlobalModel(average.means(state.model[None])[0])
 
 
 def use_model(me: Client, message: Any) -> Coroutine:

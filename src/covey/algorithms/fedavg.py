@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from covey.algorithms.averaging import GlobalModel, LocalModel, check_weighting, mean_model, use_model
+from covey.algorithms.averaging import GlobalModel, LocalModel, check_weighting, use_model
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
+from covey.algorithms.robust.averages import check_aggregation, mean_model
 from covey.learn.work import Train
 
 
@@ -25,9 +26,11 @@ class FedAvg:
     trains: ClassVar[str] = "one"
 
     weighting: str = "samples"  # or "clients"
+    aggregation: str = "mean"  # or a rule that bears liars: see `robust.rules`
 
     def __post_init__(self) -> None:
         check_weighting(self.weighting)
+        check_aggregation(self.aggregation, self.weighting)
 
     def start(self, setting: Setting) -> GlobalModel:
         return GlobalModel(setting.one_start())
@@ -40,7 +43,7 @@ class FedAvg:
         return LocalModel(model, me.samples)
 
     def aggregate(self, server: Server, state: GlobalModel, replies: Iterator[tuple[int, Any]]) -> GlobalModel:
-        return mean_model(state, replies, self.weighting)
+        return mean_model(state, replies, self.weighting, self.aggregation)
 
     def use(self, me: Client, message: GlobalModel) -> Coroutine:
         return use_model(me, message)

@@ -18,8 +18,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from covey.algorithms.averaging import Averages, GlobalModel, LocalModel, use_model
+from covey.algorithms.averaging import GlobalModel, LocalModel, use_model
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
+from covey.algorithms.robust.averages import averages, check_aggregation
 from covey.errors import CoveyError
 from covey.learn.work import Train
 from covey.messages import message
@@ -42,12 +43,14 @@ class FedDyn:
     trains: ClassVar[str] = "one"
 
     alpha: float = 0.1
+    aggregation: str = "mean"  # or a rule that bears liars: see `robust.rules`
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.alpha) and self.alpha > 0):
             raise CoveyError(
                 f"algorithm.alpha is {self.alpha}: it must be a finite number above 0 (the server divides by it)"
             )
+        check_aggregation(self.aggregation)
 
     def start(self, setting: Setting) -> DynamicState:
         model = setting.one_start()
@@ -68,7 +71,7 @@ class FedDyn:
 
     def aggregate(self, server: Server, state: DynamicState, replies: Iterator[tuple[int, Any]]) -> DynamicState:
         theta = state.sent.model
-        average = Averages(1, like=theta)
+        average = averages(self.aggregation, theta[None])
         for _, reply in replies:
             average.add(0, reply.model)
         if average.weights[0] == 0:

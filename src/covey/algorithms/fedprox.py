@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from covey.algorithms.averaging import GlobalModel, LocalModel, check_weighting, mean_model, use_model
+from covey.algorithms.averaging import GlobalModel, LocalModel, check_weighting, use_model
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
+from covey.algorithms.robust.averages import check_aggregation, mean_model
 from covey.errors import CoveyError
 from covey.learn.work import Train
 
@@ -27,10 +28,12 @@ class FedProx:
     trains: ClassVar[str] = "one"
 
     weighting: str = "samples"  # or "clients"
+    aggregation: str = "mean"  # or a rule that bears liars: see `robust.rules`
     mu: float = 0.1
 
     def __post_init__(self) -> None:
         check_weighting(self.weighting)
+        check_aggregation(self.aggregation, self.weighting)
         if not (math.isfinite(self.mu) and self.mu >= 0):
             raise CoveyError(f"algorithm.mu is {self.mu}: the pull must be a finite number that is not negative")
 
@@ -45,7 +48,7 @@ class FedProx:
         return LocalModel(model, me.samples)
 
     def aggregate(self, server: Server, state: GlobalModel, replies: Iterator[tuple[int, Any]]) -> GlobalModel:
-        return mean_model(state, replies, self.weighting)
+        return mean_model(state, replies, self.weighting, self.aggregation)
 
     def use(self, me: Client, message: GlobalModel) -> Coroutine:
         return use_model(me, message)

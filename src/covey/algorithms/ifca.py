@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from covey import roles
-from covey.algorithms.averaging import Averages, check_weighting, weight_of
+from covey.algorithms.averaging import check_weighting, weight_of
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
+from covey.algorithms.robust.averages import averages, check_aggregation
 from covey.learn.work import Losses, Train
 from covey.messages import message
 
@@ -45,9 +46,11 @@ class IFCA:
     replies: ClassVar[Messages] = (ClusterUpdate,)
 
     weighting: str = "clients"  # or "samples"
+    aggregation: str = "mean"  # or a rule that bears liars, per cluster: see `robust.rules`
 
     def __post_init__(self) -> None:
         check_weighting(self.weighting)
+        check_aggregation(self.aggregation, self.weighting)
 
     def start(self, setting: Setting) -> ClusterModels:
         return ClusterModels(setting.start)
@@ -63,7 +66,7 @@ class IFCA:
         return ClusterUpdate(model, choice, me.samples)
 
     def aggregate(self, server: Server, state: ClusterModels, replies: Iterator[tuple[int, Any]]) -> ClusterModels:
-        average = Averages(len(state.models), like=state.models)
+        average = averages(self.aggregation, state.models)
         for _, reply in replies:
             average.add(reply.cluster, reply.model, weight_of(reply, self.weighting))
         personal = server.setting.personal.to(state.models.device)

@@ -19,6 +19,7 @@ from torch import Tensor
 from covey import roles
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.algorithms.rebuild import Rebuilt, mingled_means, rebuild_models, recall
+from covey.algorithms.robust.averages import UNDER_SEALS
 from covey.crypto.key_kinds import Describe
 from covey.crypto.sealing import sealing
 from covey.crypto.sealing.sealing import key_kind
@@ -47,6 +48,7 @@ class Routing:
     title: ClassVar[str] = "exact oblivious routing: a sealed block for every cluster, at k times the upload"
     surveyed: ClassVar[bool] = True
     sealing: ClassVar[str] = "sums"
+    REFUSED: ClassVar[Mapping[str, str]] = UNDER_SEALS
     sends: ClassVar[Messages] = (RoutedSums,)
     replies: ClassVar[Messages] = (RoutedUpdate,)
     key_kinds: ClassVar[Mapping[str, Describe]] = {"sealing": key_kind}

@@ -23,9 +23,10 @@ import torch
 from torch import Tensor
 
 from covey import roles
-from covey.algorithms.averaging import Averages, check_weighting, use_model, weight_of
+from covey.algorithms.averaging import check_weighting, use_model, weight_of
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
 from covey.algorithms.refusals import refuse_shared_layers
+from covey.algorithms.robust.averages import averages, check_aggregation
 from covey.clustering.bipartition import bipartition, cosine_similarities, is_separated, wants_split
 from covey.errors import CoveyError
 from covey.leaks import EAVESDROPPER, IDENTITY, SERVER, Given
@@ -95,6 +96,7 @@ class Sattler:
     eps2: float = 0.0  # ε2; 0: five times ε1, the middle of the 1 to 10 times that the paper suggests
     gamma: float = 0.7  # γ; 0.7: the halves must point apart (α < 0.02); 0: any similarity below 1 splits
     weighting: str = "clients"  # or "samples"
+    aggregation: str = "mean"  # or a rule that bears liars: see `robust.rules`; splits do not
 
     def __post_init__(self) -> None:
         if min(self.eps1, self.eps2) < 0 or (self.eps2 and self.eps2 < self.eps1):
@@ -105,6 +107,7 @@ class Sattler:
         if not 0 <= self.gamma < 1:
             raise CoveyError(f"algorithm.gamma is {self.gamma}: it must be at least 0 and below 1, else nothing splits")
         check_weighting(self.weighting)
+        check_aggregation(self.aggregation, self.weighting)
 
     def start(self, setting: Setting) -> ClusterTree:
         refuse_shared_layers("Sattler's CFL", setting)
@@ -150,7 +153,7 @@ class Sattler:
         return ClusterTree(tuple(nodes), place, largest)
 
     def _mean(self, replies: list[Any]) -> Tensor:
-        average = Averages(1, like=replies[0].change)
+        average = averages(self.aggregation, torch.zeros_like(replies[0].change)[None])
         for reply in replies:
             average.add(0, reply.change, weight_of(reply, self.weighting))
         return average.overall(replies[0].change)

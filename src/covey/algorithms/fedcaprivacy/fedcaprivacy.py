@@ -53,6 +53,7 @@ from covey.algorithms.fedcaprivacy.two_servers import (
     Matrix,
     settle_memberships,
 )
+from covey.algorithms.robust.averages import UNDER_SEALS
 from covey.crypto.blinded.blinded import permutation, sealer, secure_bits, terms_for
 from covey.crypto.key_kinds import Describe
 from covey.crypto.signatures import Envelope
@@ -77,6 +78,7 @@ class FedCAPrivacy:
     title: ClassVar[str] = "soft spectral clusters of blinded, shuffled models by two servers (Wei et al.)"
     surveyed: ClassVar[bool] = True
     sealing: ClassVar[str] = "rows"
+    REFUSED: ClassVar[Mapping[str, str]] = UNDER_SEALS
     server: ClassVar[str] = BS
     further: ClassVar[tuple[str, ...]] = (CSP,)
     sends: ClassVar[Messages] = (Package,)

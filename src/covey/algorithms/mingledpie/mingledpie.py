@@ -37,6 +37,7 @@ from covey import roles
 from covey.algorithms import rebuild
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.algorithms.rebuild import Matrix, Rebuilt
+from covey.algorithms.robust.averages import UNDER_SEALS
 from covey.crypto import fmd
 from covey.crypto.identity_math import Reading, effective_rate
 from covey.crypto.key_kinds import Describe, KeyKind
@@ -88,6 +89,7 @@ class MingledPie:
     title: ClassVar[str] = "cluster identities among false ones, encrypted sums, models rebuilt by clients (NDSS 2025)"
     surveyed: ClassVar[bool] = True
     sealing: ClassVar[str] = "sums"
+    REFUSED: ClassVar[Mapping[str, str]] = UNDER_SEALS
     sends: ClassVar[Messages] = (MingledSums,)
     replies: ClassVar[Messages] = (MingledUpdate,)
     key_kinds: ClassVar[Mapping[str, Describe]] = {

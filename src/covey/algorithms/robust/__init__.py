@@ -1,0 +1,1 @@
+"""Averages that bear lying clients: the rules, on a table of models; and the averages that algorithms take by them."""

@@ -1,0 +1,81 @@
+"""Averages by any rule, with one face: `algorithm.aggregation` is read here and nowhere else.
+
+The mean takes flat memory (`averaging`); the other rules hold what came until they are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from covey.algorithms.averaging import Averages, GlobalModel, LocalModel, weight_of
+from covey.algorithms.robust.rules import Rule, aggregate
+from covey.errors import CoveyError
+
+# For algorithms whose server gets ciphertexts, as `REFUSED`: see `covey.config`.
+UNDER_SEALS = {
+    "aggregation": "the server gets ciphertexts, so it can neither compare what silos send nor bound its norm; lies can be "
+    "kept out only where it sees models, for example with algorithm = 'ifca'"
+}
+
+
+def check_aggregation(aggregation: str, weighting: str = "clients") -> None:
+    """Refuses what is no rule, and weights that a liar chooses itself."""
+    if Rule.of(aggregation).name != "mean" and weighting != "clients":
+        raise CoveyError(
+            f"algorithm.aggregation is {aggregation!r} and algorithm.weighting {weighting!r}: a liar would choose its own weight, "
+            "so set algorithm.weighting = 'clients'"
+        )
+
+
+def averages(aggregation: str, sent: Tensor) -> Averages | RobustAverages:
+    """Averages of what comes back, one for every row of what was sent, [k, d]."""
+    rule = Rule.of(aggregation)
+    return Averages(len(sent), like=sent) if rule.name == "mean" else RobustAverages(rule, sent)
+
+
+def mean_model(
+    state: GlobalModel, replies: Iterator[tuple[int, LocalModel]], weighting: str, aggregation: str
+) -> GlobalModel:
+    """The replies' average, or what was sent where nobody answered."""
+    average = averages(aggregation, state.model[None])
+    for _, reply in replies:
+        average.add(0, reply.model, weight_of(reply, weighting))
+    return GlobalModel(average.means(state.model[None])[0])
+
+
+class RobustAverages:
+    """`Averages` by another rule: holds every model until they are asked for."""
+
+    def __init__(self, rule: Rule, sent: Tensor) -> None:
+        self.rule, self.sent = rule, sent
+        self.models: list[list[Tensor]] = [[] for _ in sent]
+
+    @property
+    def weights(self) -> list[float]:
+        return [float(len(group)) for group in self.models]
+
+    def add(self, j: int, model: Tensor, weight: float = 1.0) -> None:
+        if weight != 1:
+            raise CoveyError(
+                f"a model came with the weight {weight:g}, but '{self.rule.name}' counts every client the same"
+            )
+        self.models[j].append(model)
+
+    def means(self, previous: Tensor) -> Tensor:
+        """One model of each group as float32 [k, d]; where nobody contributed, the row of `previous`."""
+        groups = zip(self.models, self.sent, previous)
+        return torch.stack([self._one(group, sent) if group else before for group, sent, before in groups])
+
+    def overall(self, previous: Tensor) -> Tensor:
+        """One model of all groups together, float32 [d]."""
+        everyone = [model for group in self.models for model in group]
+        if not everyone:
+            return previous
+        sent = torch.stack([row for row, group in zip(self.sent, self.models) for _ in group])
+        return aggregate(self.rule, torch.stack(everyone), sent)
+
+    def _one(self, group: list[Tensor], sent: Tensor) -> Tensor:
+        return aggregate(self.rule, torch.stack(group), sent)
