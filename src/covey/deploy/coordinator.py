@@ -2,8 +2,9 @@
 
 The rounds are the simulation's: broadcast, replies, aggregate. What differs is that silos come, go, dawdle and err. A round
 ends when every silo that was asked has answered, or has been gone or silent for too long and enough others have (see
-`Deployment`). Replies are checked before the algorithm sees them; what is refused counts as not sent, and each reason
-is said once. State is on disk after every round: started again in the same folder, the coordinator goes on where it was.
+`Deployment`). Replies are checked before the algorithm sees them; what is refused counts as not sent, and each reason is said
+once. A reply on which the algorithm breaks is left out, and sums that the silos cannot open are taken back (`doubts.py`). State
+is on disk after every round: started again in the same folder, the coordinator goes on where it was.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ from __future__ import annotations
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from covey.algorithms.admission import admit
 from covey.algorithms.contract import Server, declaration, wanted
+from covey.deploy import doubts
 from covey.deploy.agreed import Agreed, digest, experiment_of, setting_of
+from covey.deploy.doubts import Doubts
 from covey.deploy.keys import Party
 from covey.deploy.letters import Mailbox, Refused, RoundReply, largest_message
 from covey.deploy.session import Mail, PendingLetter, Session
@@ -44,9 +47,15 @@ class Tally:
 
     replies: dict[int, RoundReply] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)
+    refusing: set[int] = field(default_factory=set)  # of those: who say that they cannot work with what they were sent
     up: int = 0
     down: int = 0
     wire: int = 0
+
+    @property
+    def is_setback(self) -> bool:
+        """Whether more than half of those that answered refuse what they were sent."""
+        return len(self.refusing) > len(self.replies)
 
 
 class Coordinator:
@@ -80,6 +89,7 @@ class Coordinator:
         self.transcript = Transcript(out / "transcript.jsonl")
         self.records: list[dict[str, Any]] = []
         self._secret_notes = {name for name, measure in self.declared.measures.items() if measure.secret}
+        self.doubts = Doubts()
         self._gathered = False  # since this process began
 
     def run(self, progress: Callable[[int, dict[str, Any]], None] = lambda done, record: None) -> Result:
@@ -93,7 +103,7 @@ class Coordinator:
             RunFolder(self.out).write_records(self.records)
             progress(round, record)
         self._look_for_the_last()
-        accuracy = self._finish(state)
+        state, accuracy = self._finish(state)
         if accuracy is not None and self.records:
             self.records[-1]["accuracy"] = accuracy
             RunFolder(self.out).write_records(self.records)
@@ -109,7 +119,7 @@ class Coordinator:
         if content.get("agreed") != self.digest:
             raise CoveyError(f"{self.out} holds a run of other keys or another experiment: choose another --out")
         self.session.run, done = content["run"], int(content["round"])
-        self.records = content["records"]
+        self.records, self.doubts = content["records"], content.get("doubts", Doubts())
         if done:
             self.say(f"going on after round {done}")
         return to_device(content["state"], device_of(self.experiment)), done
@@ -120,6 +130,7 @@ class Coordinator:
             "agreed": self.digest,
             "round": done,
             "state": state,
+            "doubts": self.doubts,
             "records": self.records,
         }
         RunFolder(self.out).save(content, {})
@@ -128,7 +139,7 @@ class Coordinator:
         seconds: dict[str, float] = defaultdict(float)
         drawn, _ = self.experiment.participation.participants(self.setting.seed, round, self.setting.clients)
         present = [int(i) for i in drawn if f"client:{i}" in self.session.at]
-        asked = wanted(self.algorithm, state, present)
+        asked = doubts.asked(self.doubts, wanted(self.algorithm, state, present))
         begin = time.perf_counter()
         tally = self._ask_silos(state, round, asked)
         seconds["silos"] = time.perf_counter() - begin
@@ -141,9 +152,11 @@ class Coordinator:
             partial(_timed, seconds),
         )
         with _timed(seconds, "aggregate"):
-            state = self.algorithm.aggregate(
-                server, state, iter([(i, tally.replies[i].reply) for i in sorted(tally.replies)])
-            )
+            if tally.is_setback and self.doubts.before is not None:
+                state, tally.replies = self._go_back(round), {}
+            else:
+                before, state = state, self._aggregate(server, state, round, tally)
+                self.doubts = doubts.after_round(self.doubts, before, tally.replies)
         seconds["aggregate"] -= sum(s for p, s in seconds.items() if p not in ("aggregate", "silos"))
         n = max(len(tally.replies), 1)
         reported = [one.accuracy for one in tally.replies.values() if one.accuracy is not None]
@@ -159,6 +172,38 @@ class Coordinator:
             "clusters": None,
             "extra": {name: value for name, value in server.notes.items() if name not in self._secret_notes},
         }
+
+    def _aggregate(self, server: Server, state: Any, round: int, tally: Tally) -> Any:
+        """The next state. A reply that passed every check and on which the algorithm breaks nevertheless is left out.
+
+        What the algorithm refuses in words (a CoveyError) is its verdict on the round, not a broken reply.
+        """
+
+        def attempt(senders: Sequence[int]) -> Any:
+            desk = replace(server, notes={})
+            after = self.algorithm.aggregate(desk, state, iter([(i, tally.replies[i].reply) for i in senders]))
+            server.notes.update(desk.notes)
+            return after
+
+        senders = sorted(tally.replies)
+        try:
+            return attempt(senders)
+        except CoveyError:
+            raise
+        except Exception as e:
+            culprits = [] if self.further else _culprits(senders, lambda chosen: _breaks(attempt, chosen))
+            for i in culprits or senders:
+                del tally.replies[i]
+                self.session.refuse(f"client:{i}", round, f"the algorithm breaks on its reply ({type(e).__name__})")
+            return attempt(sorted(tally.replies)) if tally.replies else state
+
+    def _go_back(self, round: int) -> Any:
+        state = self.doubts.before
+        self.doubts = doubts.after_setback(self.doubts, self.deployment.max_refusals)
+        names = ", ".join(self.session.name(f"client:{i}") for i in self.doubts.suspects or self.doubts.left_out)
+        whose = "one of" if self.doubts.suspects else "left out from now on:"
+        self.say(f"round {round}: the sums of the round before do not open, back to those before them; {whose} {names}")
+        return state
 
     def gather(self) -> None:
         """Waits until enough silos, and every further server, are there.
@@ -202,6 +247,8 @@ class Coordinator:
             self._await(open_letters, round, state, tally)
             missing = [i for i in asked if i not in tally.replies and i not in tally.failed]
             enough = max(1, self.deployment.min_silos)
+            if tally.is_setback and self.doubts.before is not None and not missing:
+                break
             if tally.failed and not tally.replies and not missing:
                 tries += 1
                 if tries == TRIES:
@@ -209,6 +256,7 @@ class Coordinator:
                         f"round {round}: every silo's answer was refused, {TRIES} times; see the reasons above"
                     )
                 tally.failed.clear()
+                tally.refusing.clear()
             elif not missing or (self.deployment.missing == "go_on" and len(tally.replies) >= enough):
                 break
             if missing:
@@ -232,6 +280,7 @@ class Coordinator:
                 try:
                     _, answer = self.session.open(sent, data)
                     if isinstance(answer, Refused):
+                        tally.refusing.add(client)
                         raise CoveyError("it could not work with what it was sent; its own log says why")
                     if not isinstance(answer, RoundReply):
                         raise CoveyError(f"found a {type(answer).__name__}, expected the reply to a round")
@@ -281,32 +330,66 @@ class Coordinator:
             self.session.look_around()
             time.sleep(POLL_SECONDS * 5)
 
-    def _finish(self, state: Any) -> dict[str, Any] | None:
-        """The last models go out. Who is not there gets its own when coordinator and silo are started again."""
-        round, tally, letters = self.experiment.training.rounds + 1, Tally(), dict[str, PendingLetter]()
+    def _finish(self, state: Any) -> tuple[Any, dict[str, Any] | None]:
+        """The last models go out. Who is not there gets its own when coordinator and silo are started again.
+
+        Where they do not open, the models before them go out, once.
+        """
+        last = self.experiment.training.rounds + 1
+        refusing, reported = self._hand_out(state, last)
+        if len(refusing) > len(reported) and self.doubts.before is not None:
+            state = self._go_back(last)
+            self._save(state, last - 1)
+            _, reported = self._hand_out(state, last + 1)
+        accuracies = [accuracy for accuracy in reported if accuracy is not None]
+        return state, reported_accuracies(accuracies) if accuracies else None
+
+    def _hand_out(self, state: Any, round: int) -> tuple[list[str], list[float | None]]:
+        """(who refused the last models, what the others say about theirs)."""
+        letters: dict[str, PendingLetter] = {}
         clients = [int(r.removeprefix("client:")) for r in self.session.at if r.startswith("client:")]
         served = wanted(self.algorithm, state, sorted(clients), "serves")
         for i in clients:
             last = self.algorithm.broadcast(state, i) if i in served else None
-            tally.wire += self.session.send(letters, f"client:{i}", "finish", round, last)
+            self.session.send(letters, f"client:{i}", "finish", round, last)
         for party in self.further:
             if party in self.session.at:
-                tally.wire += self.session.send(letters, party, "finish", round, None)
-        until, reported = time.monotonic() + min(self.deployment.round_seconds, 120.0), []
+                self.session.send(letters, party, "finish", round, None)
+        until, refusing = time.monotonic() + min(self.deployment.round_seconds, 120.0), list[str]()
+        reported: list[float | None] = []
         while letters and time.monotonic() < until:
             for id, data in self.session.mail.receive(list(letters)):
                 sent = letters.pop(id)
                 try:
                     _, answer = self.session.open(sent, data)
                     if isinstance(answer, Refused):
+                        refusing.append(sent.role)
                         raise CoveyError("it could not open its last model; its own log says why")
-                    if isinstance(answer, RoundReply) and _is_share(answer.accuracy) and answer.accuracy is not None:
+                    if isinstance(answer, RoundReply) and _is_share(answer.accuracy) and sent.role not in self.further:
                         reported.append(answer.accuracy)
                 except CoveyError as e:
                     self.session.refuse(sent.role, round, str(e))
             self.session.drop_the_gone(letters, round)
             time.sleep(POLL_SECONDS)
-        return reported_accuracies(reported) if reported else None
+        return refusing, reported
+
+
+def _culprits(senders: list[int], breaks: Callable[[list[int]], bool]) -> list[int]:
+    """Those on whose reply alone the algorithm breaks, if that is not all; else one without whom it does not."""
+    alone = [i for i in senders if breaks([i])]
+    if 0 < len(alone) < len(senders) and not breaks([i for i in senders if i not in alone]):
+        return alone
+    return next(([i] for i in senders if len(senders) > 1 and not breaks([j for j in senders if j != i])), [])
+
+
+def _breaks(attempt: Callable[[Sequence[int]], Any], senders: list[int]) -> bool:
+    try:
+        attempt(senders)
+    except CoveyError:
+        return False
+    except Exception:
+        return True
+    return False
 
 
 def _is_share(value: Any) -> bool:

@@ -2,9 +2,9 @@
 
 It follows the experiment that it was given with its keys, not what a letter says: a coordinator cannot change the learning
 rate, switch off a defence, ask for another algorithm or for more rounds. It answers each round once, and the last letter
-("finish") is one round more. Asked again with the same words (the coordinator was restarted) it repeats its answer; asked
-again with others it refuses, since two answers of one round would say more than one. What it must remember is on disk before
-an answer leaves, so a restart changes nothing.
+("finish") is one round more (and another one if it was refused). Asked again with the same words (the coordinator was
+restarted) it repeats its answer; asked again with others it refuses, since two answers of one round would say more than one.
+What it must remember is on disk before an answer leaves, so a restart changes nothing.
 
 Whether a sum opens tells something about the key it was opened with, and a coordinator that alters sums could ask for the key
 bit by bit. So a round is begun on disk before anything is opened and is spent from then on, whatever comes of it. A silo that
@@ -157,12 +157,19 @@ class Silo:
         rounds = self.experiment.training.rounds
         if kind == "round" and not 1 <= round <= rounds:
             raise CoveyError(f"round {round} was asked for, {rounds} are agreed: nothing beyond them is answered")
-        if kind == "finish" and round != rounds + 1:
-            raise CoveyError(f"the last letter came as round {round}, it is round {rounds + 1} of this run")
+        if kind == "finish" and round not in self._last_rounds:
+            raise CoveyError(f"the last letter came as round {round}, it is round {self._last_rounds[-1]} of this run")
         expected = declaration(self.experiment.algorithm).sends
         if expected and type(broadcast) not in expected and not (kind == "finish" and broadcast is None):
             names = " or ".join(sorted(kind.__name__ for kind in expected))
             raise CoveyError(f"a {type(broadcast).__name__} was sent, expected {names}")
+
+    @property
+    def _last_rounds(self) -> list[int]:
+        """The round after the last, and one more if that was refused: models before those that did not open."""
+        first = self.experiment.training.rounds + 1
+        refused = self.state.round == first and self.state.outcome == REFUSED
+        return [first, first + 1] if refused or self.state.round > first else [first]
 
     def _answer_once(self, verified: VerifiedLetter) -> RoundReply | Refused:
         """The answer to a round's first words; see the module's docstring."""

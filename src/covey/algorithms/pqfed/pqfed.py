@@ -222,7 +222,9 @@ class PQFed:
 
     def aggregate(self, server: Server, state: Collaboration, replies: Iterator[tuple[int, Any]]) -> Collaboration:
         if state.phase == "select":
-            return self._select(server, state, {i: reply for i, reply in replies if isinstance(reply, NoisyFeatures)})
+            width = state.features.axes.shape[1]
+            described = {i: reply for i, reply in replies if isinstance(reply, NoisyFeatures)}
+            return self._select(server, state, {i: r for i, r in described.items() if r.rows.shape[1] == width})
         if state.phase == "check":
             return self._judge_step(server, state, [reply.accuracy for _, reply in replies])
         if state.phase == "done":

@@ -24,6 +24,7 @@ title = "no encryption: float32 in the clear"
 
 _PARAMETERS: dict[str, Any] = {"scheme": "none"}
 _LABEL = Label("none", fingerprint(_PARAMETERS), bytes(8))
+LARGEST = 1e30  # that is added: sums of many stay numbers
 _LIMIT = float(np.finfo(np.float32).max)
 
 
@@ -64,6 +65,8 @@ class PlainMixer:
     def add(self, sealed: bytes, members: Sequence[int]) -> None:
         chosen = checked_members(members, len(self._terms))
         values = _read(sealed, self._sums.shape[1])
+        if not bool((np.abs(values) <= LARGEST).all()):  # also where one is no number
+            raise CoveyError(f"A plain vector holds a number beyond ±{LARGEST:g} or none: one would spoil the sum.")
         terms = Label.read(sealed).terms
         for j in chosen:
             self._sums[j] += values

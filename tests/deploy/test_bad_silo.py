@@ -1,0 +1,164 @@
+"""One admitted silo with good keys and bad replies: it costs itself the round, and the run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from covey.algorithms.pqfed.features import NoisyFeatures
+from covey.algorithms.pqfed.messages import Idle
+from covey.crypto.sealing import lattice, plain
+from covey.crypto.sealing.sealing import LABEL_BYTES, Label
+from covey.deploy import doubts
+from covey.deploy.doubts import Doubts
+from covey.deploy.letters import Letter, RoundReply, unpack
+from covey.errors import CoveyError
+from covey.messages import decode
+from support.deployment import Deployment, rehearsal
+
+
+def spoil(deployment: Deployment, change: Callable[[int, Any], Any], name: str = "north") -> None:
+    """From now on this silo's replies are what `change` makes of them: (round, reply) in, well signed out."""
+    bad = deployment.parties[name]
+
+    def tamper(sender: str, call: bytes, answer: bytes) -> bytes:
+        letter: Letter = decode(unpack(answer).payload)
+        if sender != name or letter.kind != "round" or not isinstance(letter.body, RoundReply):
+            return answer
+        round = unpack(answer).round
+        body = RoundReply(change(round, letter.body.reply), None)
+        return bytes(bad.mailbox.write(letter.run, "round", letter.receiver, round, body, letter.answers)[0])
+
+    deployment.office.tamper = tamper
+
+
+def random_residues(sealed: bytes) -> bytes:
+    label = Label.read(sealed)
+    words = np.frombuffer(sealed, "<u8", offset=LABEL_BYTES)
+    drawn = np.random.default_rng(0).integers(0, 2**40, len(words), np.uint64)
+    return lattice.write_words(drawn, label, label.length, label.terms)
+
+
+def plain_vector(sealed: bytes, number: float) -> bytes:
+    values = np.frombuffer(sealed, "<f4", offset=LABEL_BYTES).astype(np.float64)
+    values[-1] = number
+    return plain._write(values, 1)
+
+
+def models(deployment: Deployment) -> list[Any]:
+    return [decode((deployment.folder / "state" / n / "model.bin").read_bytes()) for n in deployment.names]
+
+
+@pytest.mark.parametrize("bad_round", [1, 2, 5])
+def test_random_residues_are_taken_back(tmp_path: Path, bad_round: int) -> None:
+    """Before, nothing opened ever again, also not after a restart: the checkpoint kept the bad sum."""
+    deployment = Deployment(tmp_path, rehearsal("mingledpie", encryption="ckks", training={"rounds": 5}))
+    spoil(
+        deployment, lambda r, reply: replace(reply, sealed=random_residues(reply.sealed)) if r == bad_round else reply
+    )
+    coordinator = deployment.coordinator()
+    result = coordinator.run()
+    assert len(result.records) == 5 and coordinator.doubts.setbacks == 1
+    assert all(bool(torch.isfinite(model.models).all()) for model in models(deployment))
+    assert not any(deployment.parties[name].stopped for name in deployment.names)
+    if bad_round < 5:
+        assert [r["participants"] for r in result.records][bad_round] == 0  # the round that told
+        assert not coordinator.doubts.left_out  # once: the portions that followed were good
+
+
+def test_a_silo_that_never_stops_is_left_out(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, rehearsal("mingledpie", encryption="ckks", training={"rounds": 7}))
+    spoil(deployment, lambda r, reply: replace(reply, sealed=random_residues(reply.sealed)))
+    coordinator = deployment.coordinator()
+    result = coordinator.run()
+    assert 0 in coordinator.doubts.left_out and len(coordinator.doubts.left_out) <= 2
+    assert [r["participants"] for r in result.records][-2:] == [2, 2]
+    assert all(bool(torch.isfinite(model.models).all()) for model in models(deployment)[1:])
+    assert all(deployment.parties[name].state.refusals <= 2 for name in deployment.names)
+
+
+def test_a_coordinator_started_again_remembers_its_doubts(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, rehearsal("mingledpie", encryption="ckks", training={"rounds": 5}))
+    spoil(deployment, lambda r, reply: replace(reply, sealed=random_residues(reply.sealed)) if r == 2 else reply)
+
+    def stop(done: int, record: Any) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        deployment.coordinator().run(stop)
+    again = deployment.coordinator()
+    assert len(again.run().records) == 5 and again.doubts.setbacks == 1
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 3e38])
+def test_numbers_that_are_none_are_refused_in_the_clear(tmp_path: Path, number: float) -> None:
+    deployment = Deployment(tmp_path, rehearsal("mingledpie", training={"rounds": 2}))
+    spoil(deployment, lambda r, reply: replace(reply, sealed=plain_vector(reply.sealed, number)))
+    result = deployment.coordinator().run()
+    assert [r["participants"] for r in result.records] == [3, 3]
+    assert all(bool(torch.isfinite(model.models).all()) for model in models(deployment))
+
+
+def test_a_false_indicator_is_taken_back_in_the_clear(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, rehearsal("mingledpie", training={"rounds": 5}))
+    spoil(deployment, lambda r, reply: replace(reply, sealed=plain_vector(reply.sealed, 9.0)) if r == 2 else reply)
+    coordinator = deployment.coordinator()
+    coordinator.run()
+    assert coordinator.doubts.setbacks == 1 and all(bool(torch.isfinite(m.models).all()) for m in models(deployment))
+
+
+@pytest.mark.parametrize("reply", [Idle(), NoisyFeatures(torch.ones(5, 3))], ids=["idle", "another width"])
+def test_pqfed_goes_on_without_a_bad_reply(tmp_path: Path, reply: Any) -> None:
+    pqfed = {"name": "pqfed", "components": 8, "k": 3, "strategy": "all", "target": 1}
+    deployment = Deployment(tmp_path, rehearsal(pqfed))
+    spoil(deployment, lambda r, honest: reply)
+    result = deployment.coordinator().run()
+    assert len(result.records) == 3 and result.records[1]["participants"] >= 2
+
+
+def test_a_reply_on_which_the_algorithm_breaks_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment = Deployment(tmp_path, rehearsal("fedavg"))
+    spoil(deployment, lambda r, reply: replace(reply, samples=12345))
+    coordinator = deployment.coordinator()
+    aggregate = type(coordinator.algorithm).aggregate
+
+    def breaks(self: Any, server: Any, state: Any, replies: Any) -> Any:
+        came = list(replies)
+        if any(reply.samples == 12345 for _, reply in came):
+            raise ZeroDivisionError
+        return aggregate(self, server, state, iter(came))
+
+    monkeypatch.setattr(type(coordinator.algorithm), "aggregate", breaks)
+    result = coordinator.run()
+    assert [r["participants"] for r in result.records] == [3, 3, 3]
+    assert any("breaks on its reply (ZeroDivisionError)" in said for said in deployment.said)
+
+
+def test_suspects_come_back_in_portions() -> None:
+    first = doubts.after_round(Doubts(), "start", [0, 1, 2, 3])
+    assert doubts.asked(first, range(4)) == [0, 1, 2, 3]
+    told = doubts.after_setback(first, 3)
+    assert told.suspects == [0, 1, 2, 3] and doubts.asked(told, range(4)) == [0, 1]
+    tried = doubts.after_round(told, "start", [0, 1])
+    cleared = doubts.after_round(tried, "one", [0, 1, 2])
+    assert cleared.suspects == [2, 3] and doubts.asked(cleared, range(4)) == [0, 1, 2]
+    assert doubts.after_setback(cleared, 3).left_out == [2]
+    assert doubts.after_setback(tried, 3).left_out == [0, 1]
+    assert doubts.after_setback(tried, 9).suspects == [0, 1]
+
+
+def test_a_minority_that_refuses_costs_itself_the_round(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, rehearsal("mingledpie", encryption="ckks"))
+    north = deployment.parties["north"]
+    north.host.run = lambda *a: (_ for _ in ()).throw(CoveyError("no"))
+    coordinator = deployment.coordinator()
+    result = coordinator.run()
+    assert [r["participants"] for r in result.records] == [3, 3, 3] and coordinator.doubts.setbacks == 0
+    assert north.stopped  # after three of them, by itself
