@@ -21,9 +21,8 @@ settings.register_profile("covey", deadline=None)  # a busy machine is no mistak
 settings.load_profile("covey")
 
 WAITING = 3  # workers beyond the cores: the parties of a deployment mostly wait for each other
-PARTIES = "deploy/flower/test_processes.py"
 LONG_FIRST = (  # what takes longest begins first, so that nothing long is left at the end
-    PARTIES,
+    "deploy/flower/test_processes.py",
     "deploy/flower/test_link.py",
     "docs/test_tutorial.py",
     "deploy/flower/",
@@ -48,20 +47,16 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return len(os.sched_getaffinity(0)) + WAITING if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
-@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """For --dist=loadgroup: a file's tests stay together, for what they share, unless they say otherwise."""
+    if item.get_closest_marker("alone") or item.get_closest_marker("xdist_group"):
+        return
+    group = "browser" if "browser" in getattr(item, "fixturenames", ()) else item.nodeid.partition("::")[0]
+    item.add_marker(pytest.mark.xdist_group(group))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With --dist=loadgroup: a file's tests stay together, for what they share; deployments make two queues of their own."""
     items.sort(key=lambda item: next((n for n, part in enumerate(LONG_FIRST) if part in item.nodeid), len(LONG_FIRST)))
-    deployments = 0
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        if PARTIES in file:
-            item.add_marker(pytest.mark.xdist_group(f"{PARTIES} {deployments % 2}"))
-            deployments += 1
-        elif "browser" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("browser"))
-        elif not any(item.iter_markers("alone")):
-            item.add_marker(pytest.mark.xdist_group(file))
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,11 +35,12 @@ class Literal:
         return f"{self.path}:{self.line} {self.text!r}"
 
 
-def modules(root: Path) -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted(root.rglob("*.py")):
-        yield path.relative_to(root), ast.parse(path.read_text())
+@functools.cache
+def modules(root: Path) -> list[tuple[Path, ast.Module]]:
+    return [(path.relative_to(root), ast.parse(path.read_text())) for path in sorted(root.rglob("*.py"))]
 
 
+@functools.cache
 def declarations(root: Path) -> dict[str, set[Path]]:
     """Name -> the modules that declare a thing of this name: `name = "…"` of a class or module, or a call with name= and title=."""
     declared: dict[str, set[Path]] = {}

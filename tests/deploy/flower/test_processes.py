@@ -25,6 +25,8 @@ from support.processes import Meter, Processes, command
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'covey[deploy]'")
 
 
+second_queue = pytest.mark.xdist_group("more processes")  # they mostly wait: half of them may do so at the same time
+
 POLL_BYTES, POLL_SECONDS = 2_000, 3.0  # of a SuperNode that asks whether there is work, with its signature and TLS
 
 
@@ -114,6 +116,7 @@ def test_a_lying_silo(deploy: Any) -> None:
     assert bool(torch.isfinite(parties.model("south").models).all())
 
 
+@second_queue
 def test_a_silo_with_keys_of_its_own(deploy: Any) -> None:
     parties = deploy(rehearsal("mingledpie", encryption="ckks", clients=3, training={"rounds": 1}))
     parties.serve()
@@ -125,6 +128,7 @@ def test_a_silo_with_keys_of_its_own(deploy: Any) -> None:
     assert "under another key" in parties.events()[0]["why"]
 
 
+@second_queue
 def test_silos_come_and_go(deploy: Any) -> None:
     """One dawdles and is missed, one is killed in mid-round and comes back with its memory, one joins later."""
     experiment = rehearsal(
@@ -179,6 +183,7 @@ def test_the_coordinator_is_killed_and_started_again(deploy: Any, tmp_path: Path
 OWN_PACKAGE = Path(__file__).parents[3] / "examples" / "own_package"
 
 
+@second_queue
 def test_two_silos_run_a_package_of_ones_own(deploy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each party imports its own copy and says so first; one that has none says which package is missing."""
     monkeypatch.syspath_prepend(str(OWN_PACKAGE))
