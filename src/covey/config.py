@@ -109,6 +109,8 @@ def read_toml(path: Path) -> Table:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
         raise CoveyError(f"{path} is not valid TOML: {e}") from e
+    except RecursionError as e:
+        raise CoveyError(f"{path} is nested too deeply for an experiment: it has a few tables, none deep") from e
     except OSError as e:
         raise CoveyError(f"{path} cannot be read: {e.strerror}") from e
 
@@ -120,7 +122,7 @@ def assign(table: Table, assignment: str) -> Table:
         raise CoveyError(f"--set {assignment!r}: expected key=value, for example training.lr=0.1")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         value = text.strip()
     head, *rest = name.strip().split(".")
     copy = dict(table)

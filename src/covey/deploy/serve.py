@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,17 @@ PORT = 9092
 LINGER_SECONDS = 6.0  # for the last answer to leave
 
 
+@contextmanager
+def only_for_its_owner() -> Iterator[None]:
+    """What a party writes in here, and what its child processes write, nobody else on the machine can read."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@only_for_its_owner()
 def serve(folder: Path, address: str, out: Path, *, insecure: bool = False, quiet: bool = False) -> Result:
     """The coordinator, from its first round to its last."""
     flower.have_flower()
@@ -85,6 +98,7 @@ def check_same(table: dict[str, Any], folder: Path) -> None:
         )
 
 
+@only_for_its_owner()
 def join(
     folder: Path,
     data: Path,
@@ -113,6 +127,7 @@ def join(
         raise CoveyError(silo.stopped)
 
 
+@only_for_its_owner()
 def second_server(folder: Path, superlink: str, state: Path, *, insecure: bool = False, quiet: bool = False) -> None:
     """The second server of an algorithm that has one, until the coordinator says that the run is over."""
     flower.have_flower()

@@ -131,7 +131,7 @@ def read_toml(path: Path, problems: list[str]) -> tuple[str, Json]:
     written = read_text(path, problems)
     try:
         return written, tomllib.loads(written)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         problems.append(f"{path.name} could not be read ({error}).")
         return written, {}
 
