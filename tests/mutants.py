@@ -206,7 +206,7 @@ MUTANTS = (
         "files.py",
         "        except json.JSONDecodeError:\n            break",
         "        except json.JSONDecodeError:\n            continue",
-        "rounds/test_loop.py report/test_page.py",
+        "test_files.py",
     ),
     Mutant("deploy/silo.py", "if verified.sender != self.server:", "if False:", "deploy/test_session.py"),
     Mutant("deploy/silo.py", "round < self.state.round or (", "(", "deploy/test_session.py"),

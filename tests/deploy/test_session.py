@@ -416,3 +416,21 @@ def test_an_envelope_of_wrong_kinds_is_refused_and_the_round_goes_on(tmp_path: P
     events = transcript(tmp_path / "run" / "events.jsonl")
     assert [e["why"].split()[0] for e in events] == ["Envelope.round", "Envelope.nonce", "Envelope.payload"]
     assert not any("order" in record["extra"] for record in result.records)  # whose row is whose is not written down
+
+
+def test_a_silo_tells_its_accuracy_only_where_both_sides_agreed(tmp_path: Path) -> None:
+    """The silos of these tests would share theirs; what they agreed on asks for none."""
+    quiet = rehearsal("fedavg", training={"rounds": 1}, deployment={"rehearsal": True, "report_accuracy": False})
+    deployment = Deployment(tmp_path, quiet, silos=2)
+    deployment.coordinator().run()
+    records = [json.loads(text) for text in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [record["accuracy"] for record in records] == [None]
+
+
+def test_a_silo_answers_its_server_and_no_other_whose_key_it_knows(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path, rehearsal("fedavg", training={"rounds": 1}), silos=2)
+    north, south = (deployment.parties[name] for name in deployment.names)
+    north.mailbox.learn({south.role: south.mailbox._signer.public})
+    letter, _ = south.mailbox.write("a run", "hello", north.role, 1, None)
+    with pytest.raises(CoveyError, match=f"a letter came from '{south.role}'"):
+        north.handle(letter)

@@ -173,7 +173,7 @@ def test_floods(door: StandingDoor) -> None:
                 assert door.status(door.silo.request()) == 200
                 slowest = max(slowest, time.monotonic() - begin)
                 most = max(most, door.megabytes())
-        assert door.handles() < 128 + resting + 20
+        until(lambda: door.handles() < 128 + resting + 20, door.handles)  # what was hung up on is closed soon after
         for line in slow[:3]:  # one more byte does not help
             time.sleep(2)
             with suppress(OSError):

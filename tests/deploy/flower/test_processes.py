@@ -103,7 +103,7 @@ def test_a_lying_silo(deploy: Any) -> None:
     assert [r["participants"] for r in parties.records()] == [2, 2, 2, 2, 2, 2, 3]
     whys = {e["round"]: e["why"] for e in parties.events()}
     expected = [
-        "not a covey message",
+        "is not a letter",
         "has the shape [7]",
         "infinite",
         "round 3, not 4",
