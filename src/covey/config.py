@@ -155,22 +155,32 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
     return merged
 
 
-def to_table(value: Any, chosen: bool = True) -> Any:
+def later(default: Any) -> Any:
+    """A field that came when runs had been stored without it: at its default it names no other run than before."""
+    return dataclasses.field(default=default, metadata={"later": True})
+
+
+def to_table(value: Any, chosen: bool = True, naming: bool = False) -> Any:
     """A dataclass as plain tables, what `build` and `choose` read back.
 
     `chosen`: by a name, which then comes first. Of fields it is what is annotated with Any; other tables have no choice.
+    `naming`: without `later` fields at their defaults, for what names a run.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = [f for f in dataclasses.fields(value) if f.init]
-        inner = {f.name: to_table(getattr(value, f.name), "Any" in str(f.type)) for f in fields}
+        fields = [f for f in dataclasses.fields(value) if f.init and not (naming and _unchanged(value, f))]
+        inner = {f.name: to_table(getattr(value, f.name), "Any" in str(f.type), naming) for f in fields}
         if chosen and isinstance(getattr(type(value), "name", None), str):
             inner = {"name": name_of(value)} | {k: v for k, v in inner.items() if k != "name"}
         return {k: v for k, v in inner.items() if v is not None}
     if isinstance(value, tuple | list):
-        return [to_table(v, chosen) for v in value]
+        return [to_table(v, chosen, naming) for v in value]
     if isinstance(value, Mapping):
-        return {k: to_table(v, chosen) for k, v in value.items()}
+        return {k: to_table(v, chosen, naming) for k, v in value.items()}
     return value
+
+
+def _unchanged(value: Any, field: dataclasses.Field[Any]) -> bool:
+    return "later" in field.metadata and getattr(value, field.name) == field.default
 
 
 def to_toml(table: Mapping[str, Any], prefix: str = "") -> str:

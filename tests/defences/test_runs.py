@@ -2,7 +2,9 @@
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -10,6 +12,8 @@ import torch
 from covey.algorithms import ALGORITHMS
 from covey.cli.main import main
 from covey.defences import DEFENCES
+from covey.defences.afc import AFC
+from covey.defences.ldp import LDP
 from covey.errors import CoveyError
 from covey.experiment import encryptions
 from covey.experiment.experiment import Experiment
@@ -168,3 +172,19 @@ def test_processes_do_not_change_a_defended_run():
     together = run(experiment(defence, engine={"workers": 2}), quiet=True)
     torch.testing.assert_close(models(alone)[0], models(together)[0], rtol=1e-4, atol=1e-5)
     assert alone.privacy["afc"]["epsilon"] == together.privacy["afc"]["epsilon"]
+
+
+@dataclass(frozen=True)
+class RenamedLDP(LDP):
+    name: ClassVar[str] = "renamed_ldp"
+
+
+@dataclass(frozen=True)
+class RenamedAFC(AFC):
+    name: ClassVar[str] = "renamed_afc"
+
+
+@pytest.mark.parametrize("renamed", [RenamedLDP, RenamedAFC])
+def test_a_defence_by_another_name_draws_the_same_noise(renamed: type) -> None:
+    first, second = (run(experiment(defence), quiet=True) for defence in (renamed.__base__(), renamed()))
+    assert torch.equal(first.state.models, second.state.models)

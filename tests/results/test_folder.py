@@ -32,6 +32,10 @@ def test_an_old_folder_is_named_as_it_was() -> None:
     """Stored tables and audits find their runs by this hash."""
     assert hash_of(RunFolder(OLD).experiment()) == "99198a056a617f66"
     assert hash_of(Experiment()) == "d9f880bef49c30a9"
+    assert hash_of(Experiment.of(defence="dp_sgd")) == "58606065f1d59d8d"
+    assert hash_of(Experiment.of(algorithm="fedavg")) == "72901999b74f6482"
+    changed = {"name": "ifca", "aggregation": "median"}
+    assert hash_of(Experiment.of(algorithm=changed)) != "d9f880bef49c30a9"
 
 
 def test_an_old_key_is_read_under_its_new_name() -> None:

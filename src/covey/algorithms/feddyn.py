@@ -21,6 +21,7 @@ from torch import Tensor
 from covey.algorithms.averaging import GlobalModel, LocalModel, use_model
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
 from covey.algorithms.robust.averages import averages, check_aggregation
+from covey.config import later
 from covey.errors import CoveyError
 from covey.learn.work import Train
 from covey.messages import message
@@ -43,7 +44,7 @@ class FedDyn:
     trains: ClassVar[str] = "one"
 
     alpha: float = 0.1
-    aggregation: str = "mean"  # or a rule that bears liars: see `robust.rules`
+    aggregation: str = later("mean")  # or a rule that bears liars: see `robust.rules`
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.alpha) and self.alpha > 0):

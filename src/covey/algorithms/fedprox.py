@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from covey.algorithms.averaging import GlobalModel, LocalModel, check_weighting, use_model
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
 from covey.algorithms.robust.averages import check_aggregation, mean_model
+from covey.config import later
 from covey.errors import CoveyError
 from covey.learn.work import Train
 
@@ -28,7 +29,7 @@ class FedProx:
     trains: ClassVar[str] = "one"
 
     weighting: str = "samples"  # or "clients"
-    aggregation: str = "mean"  # or a rule that bears liars: see `robust.rules`
+    aggregation: str = later("mean")  # or a rule that bears liars: see `robust.rules`
     mu: float = 0.1
 
     def __post_init__(self) -> None:

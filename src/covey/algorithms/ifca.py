@@ -18,6 +18,7 @@ from covey import roles
 from covey.algorithms.averaging import check_weighting, weight_of
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.algorithms.robust.averages import averages, check_aggregation
+from covey.config import later
 from covey.learn.work import Losses, Train
 from covey.messages import message
 
@@ -46,7 +47,7 @@ class IFCA:
     replies: ClassVar[Messages] = (ClusterUpdate,)
 
     weighting: str = "clients"  # or "samples"
-    aggregation: str = "mean"  # or a rule that bears liars, per cluster: see `robust.rules`
+    aggregation: str = later("mean")  # or a rule that bears liars, per cluster: see `robust.rules`
 
     def __post_init__(self) -> None:
         check_weighting(self.weighting)

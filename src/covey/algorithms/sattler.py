@@ -28,6 +28,7 @@ from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setti
 from covey.algorithms.refusals import refuse_shared_layers
 from covey.algorithms.robust.averages import averages, check_aggregation
 from covey.clustering.bipartition import bipartition, cosine_similarities, is_separated, wants_split
+from covey.config import later
 from covey.errors import CoveyError
 from covey.leaks import EAVESDROPPER, IDENTITY, SERVER, Given
 from covey.learn.work import Train
@@ -96,7 +97,7 @@ class Sattler:
     eps2: float = 0.0  # ε2; 0: five times ε1, the middle of the 1 to 10 times that the paper suggests
     gamma: float = 0.7  # γ; 0.7: the halves must point apart (α < 0.02); 0: any similarity below 1 splits
     weighting: str = "clients"  # or "samples"
-    aggregation: str = "mean"  # or a rule that bears liars: see `robust.rules`; splits do not
+    aggregation: str = later("mean")  # or a rule that bears liars: see `robust.rules`; splits do not
 
     def __post_init__(self) -> None:
         if min(self.eps1, self.eps2) < 0 or (self.eps2 and self.eps2 < self.eps1):

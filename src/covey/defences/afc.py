@@ -38,6 +38,7 @@ SMALLEST_CLIP = 1e-12  # a client whose gradients are all 0 still needs a bound 
 @dataclass(frozen=True)
 class AFC:
     name: ClassVar[str] = "afc"
+    stream: ClassVar[str] = "afc"  # of its keyed noise
     label: ClassVar[str] = "AFC-CFL"
     title: ClassVar[str] = "noise by Fisher information, clipping by percentile of past gradients (AFC-CFL)"
     surveyed: ClassVar[bool] = True
@@ -89,7 +90,7 @@ class AFC:
             growth=1.0 if self.sensitivity == "round" else growth,
             sensitivity_from=PRIVATE,
         )
-        return add_noise(me, work, model, scaled_to * sigmas, release, clip)
+        return add_noise(me, work, model, scaled_to * sigmas, release, clip, self.stream)
 
     def sigmas(self, fisher: Tensor, size: int) -> Tensor:
         """σ_k [size] of every parameter, float64; those beyond the Fisher information's are treated as carrying none."""

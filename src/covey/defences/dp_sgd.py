@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from covey.algorithms.contract import Client, Coroutine
+from covey.config import later
 from covey.defences.contract import CLIPPING
 from covey.errors import CoveyError, nearest
 from covey.learn.work import Plan, Train
@@ -33,9 +34,7 @@ class DPSGD:
     clip: float = 1.0  # C; inf: no clipping, only without noise
     noise: float = 0.5  # σ, in units of C
     delta: float = 1e-5  # of the ledger's statement
-    sampling: str = (
-        "shuffled"  # batches of shuffled epochs; "poisson": each step takes each sample with probability |b|/n
-    )
+    sampling: str = later("shuffled")  # epochs; "poisson": each step takes each sample with probability |b|/n
 
     def __post_init__(self) -> None:
         check_clip(self.clip)

@@ -38,6 +38,7 @@ LARGEST_ROUNDING = (
 @dataclass(frozen=True)
 class LDP:
     name: ClassVar[str] = "ldp"
+    stream: ClassVar[str] = "ldp"  # of its keyed noise: a subclass of another name draws the same
     label: ClassVar[str] = "LDP"
     title: ClassVar[str] = "clipped steps, one Gaussian noise on the round's model (common local DP)"
     surveyed: ClassVar[bool] = True
@@ -74,12 +75,13 @@ class LDP:
             growth=1.0 if self.sensitivity == "round" else growth,
             sensitivity_from=PUBLIC,
         )
-        return add_noise(me, work, model, sigma and scaled_to * sigma, release, self.clip)
+        return add_noise(me, work, model, sigma and scaled_to * sigma, release, self.clip, self.stream)
 
 
 @dataclass(frozen=True)
 class ADP(LDP):
     name: ClassVar[str] = "adp"
+    stream: ClassVar[str] = "adp"
     label: ClassVar[str] = "ADP"
     title: ClassVar[str] = "common local DP whose noise decays with the rounds (Zhang et al. 2021)"
 
@@ -147,7 +149,7 @@ def check_rounding(rounding: float, release: GaussianRelease) -> None:
 
 
 def add_noise(
-    me: Client, work: Train, model: Tensor, scale: float | Tensor, release: GaussianRelease, clip: float
+    me: Client, work: Train, model: Tensor, scale: float | Tensor, release: GaussianRelease, clip: float, stream: str
 ) -> Tensor:
     """The model with its noise; the release is booked and noted, so that no noise goes unpriced.
 
@@ -158,7 +160,7 @@ def add_noise(
         smallest = float(scale.min()) if isinstance(scale, Tensor) else scale
         rounding = me.noise.gaussian_rounding(len(model)) + float_rounding(work, samples_of(me, work), clip) / smallest
         check_rounding(rounding, release)
-    noised = me.noise.gaussian(model, scale, work.purpose, release.mechanism, len(me.events))
+    noised = me.noise.gaussian(model, scale, work.purpose, stream, len(me.events))
     me.spend(replace(release, secret=me.noise.secret, rounding=rounding))
     me.note("clip", clip)
     me.note("noise", float((noised - model).norm()))

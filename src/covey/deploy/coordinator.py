@@ -12,8 +12,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +33,7 @@ from covey.errors import CoveyError
 from covey.experiment.deployment import SILOS
 from covey.messages import size, to_device
 from covey.results.folder import RunFolder
+from covey.rounds.record import timed
 from covey.rounds.result import Result, summarise
 
 POLL_SECONDS = 0.1
@@ -149,9 +149,9 @@ class Coordinator:
             self.setting,
             self.keys,
             partial(self._ask_further, round, tally),
-            partial(_timed, seconds),
+            partial(timed, seconds),
         )
-        with _timed(seconds, "aggregate"):
+        with timed(seconds, "aggregate"):
             if tally.is_setback and self.doubts.before is not None:
                 state, tally.replies = self._go_back(round), {}
             else:
@@ -394,12 +394,3 @@ def _breaks(attempt: Callable[[Sequence[int]], Any], senders: list[int]) -> bool
 
 def _is_share(value: Any) -> bool:
     return value is None or (isinstance(value, float) and 0 <= value <= 1)
-
-
-@contextmanager
-def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
-    begin = time.perf_counter()
-    try:
-        yield
-    finally:
-        seconds[phase] += time.perf_counter() - begin

@@ -1,4 +1,4 @@
-"""Stacks of linear layers: everything that `learn/linear.py` can compute in closed form."""
+"""Stacks of linear layers: everything that `learn/kernels/linear.py` can compute in closed form."""
 
 from __future__ import annotations
 

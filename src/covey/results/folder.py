@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from covey import files
+from covey import config, files
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.results.contents import Json, Run, read_json, read_rounds, read_toml
@@ -35,7 +35,8 @@ CHECKPOINT = "checkpoint"
 
 def hash_of(experiment: Experiment) -> str:
     """Names a run by all that determines its figures: not by where it runs nor where it is written."""
-    table = {k: v for k, v in experiment.table().items() if k not in ("engine", "silos", "deployment", "out")}
+    every = config.to_table(experiment, naming=True)
+    table = {k: v for k, v in every.items() if k not in ("engine", "silos", "deployment", "out")}
     text = json.dumps({"covey": __version__, **table}, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 

@@ -29,7 +29,7 @@ from covey.learn.work import Plan
 from covey.messages import size, to_device
 from covey.report.progress import Progress
 from covey.results.folder import RunFolder
-from covey.rounds.record import Traffic, clusters_of, federation_summary, means_of, pictures_of
+from covey.rounds.record import Traffic, clusters_of, federation_summary, means_of, pictures_of, timed
 from covey.rounds.result import Result, summarise, summarise_seeds
 
 Callback = Callable[[dict[str, Any], Any], None]  # (this round's record, the server's state)
@@ -219,7 +219,7 @@ class _Loop:
             notes.update(desk.notes)
             return self.observers.see(round, other, party, given)
 
-        keys, phase = self.keys.get(party, {}), partial(_timed, seconds)
+        keys, phase = self.keys.get(party, {}), partial(timed, seconds)
         return Server(round, self.setting.seed, self.setting, keys, ask, phase, notes)
 
     def _round(self, state: Any, round: int) -> tuple[Any, dict[str, Any]]:
@@ -233,7 +233,7 @@ class _Loop:
         facts: dict[int, dict[str, Any]] = {}
         replies = self._replies(round, calls, traffic, facts, seconds)
         server = self._desk(self._server, round, seconds)
-        with _timed(seconds, "aggregate"):
+        with timed(seconds, "aggregate"):
             state = algorithm.aggregate(server, state, replies)
             for _ in replies:  # an algorithm that looks at some replies only still gets all of them computed
                 pass
@@ -338,15 +338,6 @@ def _tell(callbacks: Sequence[Callback], moment: str, *facts: Any) -> None:
     for callback in callbacks:
         if hasattr(callback, moment):
             getattr(callback, moment)(*facts)
-
-
-@contextmanager
-def _timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
-    begin = time.perf_counter()
-    try:
-        yield
-    finally:
-        seconds[phase] += time.perf_counter() - begin
 
 
 @contextmanager

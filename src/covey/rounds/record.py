@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,3 +71,13 @@ def federation_summary(federation: Federation) -> dict[str, Any]:
         "clusters": None if federation.clusters is None else federation.clusters.tolist(),
         "notes": {k: v for k, v in federation.notes.items() if isinstance(v, str | int | float | bool)},
     }
+
+
+@contextmanager
+def timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    """Adds the time of what is done within to a phase."""
+    begin = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[phase] += time.perf_counter() - begin

@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from covey.errors import CoveyError
-from covey.report import assets as dress
+from covey.report import assets
 from covey.report.draw.markup import Html
 from covey.ui.index import Index
 
@@ -97,23 +97,23 @@ class Site:
 
     @cached_property
     def _list(self) -> bytes:
-        shown = {"style": self._style, "script": self._script, "icon": dress.ICON, "mark": dress.MARK}
-        page = dress.template(_text("list.html"))
+        shown = {"style": self._style, "script": self._script, "icon": assets.ICON, "mark": assets.MARK}
+        page = assets.template(_text("list.html"))
         markup: str = page.render(folder=self.root.resolve().name, **{name: Html(part) for name, part in shown.items()})
         return markup.encode()
 
     @cached_property
     def _style(self) -> str:
-        return dress.style() + _text("list.css")
+        return assets.style() + _text("list.css")
 
     @cached_property
     def _script(self) -> str:
-        return dress.theme() + _text("list.js")
+        return assets.theme() + _text("list.js")
 
     @cached_property
     def _list_policy(self) -> str:
         return (
-            f"style-src '{dress.digest(self._style)}'; script-src '{dress.digest(self._script)}'; connect-src 'self'; "
+            f"style-src '{assets.digest(self._style)}'; script-src '{assets.digest(self._script)}'; connect-src 'self'; "
             "img-src data:; form-action 'self'"
         )
 
@@ -205,7 +205,7 @@ def _page(html: str) -> Answer:
     """A rendered report: its own script and nothing else runs."""
     return Answer(
         html.encode("utf-8", "replace"),
-        policy=f"style-src 'unsafe-inline'; script-src '{dress.digest(dress.script())}'; img-src data:; form-action 'none'",
+        policy=f"style-src 'unsafe-inline'; script-src '{assets.digest(assets.script())}'; img-src data:; form-action 'none'",
     )
 
 

@@ -123,7 +123,9 @@ class FedCAPrivacy:
     shuffle: bool = True  # ablation: false shows the CSP the rows in the order of the participants
     alignment: str = "kept"  # ablation: "scrambled" gives old memberships to other rows, as a fresh shuffle would
     bits: int = 2048  # of a Paillier modulus; 3072 for 128-bit security
-    fast_opening: bool = False  # Paillier keys that open three times faster, on one more assumption: crypto/paillier.py
+    fast_opening: bool = (
+        False  # Paillier keys that open three times faster, on one more assumption: crypto/paillier/paillier.py
+    )
     max_age: float = 3600.0  # seconds after which BS refuses an upload
     threads: int = 2  # of the CSP when it opens rows
     draw: str = "keyed"  # "secret": orders and moves from the operating system, as in a deployment

@@ -1,8 +1,8 @@
 """Membership inference on the noisy features that PQFed's clients send: was this sample among a client's?
 
 The adversary holds the exact features of a candidate and looks at the noisy rows, by one of the scores of
-`membership_scores.py`. It calibrates on samples that nobody trained on, drawn in the client's own proportions
-(`membership_strangers.py`), so that recognising a *kind* of sample does not count as recognising a sample; half of those are
+`scores.py`. It calibrates on samples that nobody trained on, drawn in the client's own proportions
+(`strangers.py`), so that recognising a *kind* of sample does not count as recognising a sample; half of those are
 kept apart as a placebo.
 """
 

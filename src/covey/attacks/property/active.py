@@ -25,6 +25,7 @@ class ActivePropertyInference(PropertyInference):
     """
 
     name: ClassVar[str] = "property_active"
+    stream: ClassVar[str] = "property_active"
     label: ClassVar[str] = "Active property inference"
     title: ClassVar[str] = "the same from a client whose own updates are made to tell more"
     active: ClassVar[bool] = True

@@ -4,7 +4,7 @@ Property Inference Attack, RAID 2023, which carries Melis et al. (S&P 2019) over
 Passive: in rounds spread over the run the attacker trains every cluster's model, from that model, on batches of its own rows
 with and without the property, averages some, and keeps their features. What it tests are the differences of each cluster's
 model between rounds. It keeps features, never models of past rounds. Active: its own training also learns the property, by a
-head that it does not upload, and is scaled up by γ; see `property_active.py`.
+head that it does not upload, and is scaled up by γ; see `active.py`.
 
 The paper's Algorithm 3 prints the attacker's cluster i where its text says each cluster j: here it is j. It does not say how
 large simulated groups are, how many updates are simulated, which rows the AUC covers: all are fields, or in the finding.
@@ -45,6 +45,7 @@ class PropertyInference:
     """Whether a client trained on rows with a property in a round, from the cluster models that a participant gets."""
 
     name: ClassVar[str] = "property"
+    stream: ClassVar[str] = "property"  # of its draws: a subclass of another name makes the same
     label: ClassVar[str] = "Property inference"
     title: ClassVar[str] = "did a client train on rows with a property? from the cluster models (Kim et al. 2023)"
     row: ClassVar[Leak] = PROPERTY_LEAK
@@ -164,7 +165,7 @@ class PropertyInference:
         if round <= self.begins:
             return False
         in_all = (setting.rounds - self.begins) * clusters * self.aggregates * len(self.pools)
-        return bool(generator(setting.seed, round, "simulate", self.name).random() < self.rows / in_all)
+        return bool(generator(setting.seed, round, "simulate", self.stream).random() < self.rows / in_all)
 
     def _group(self, clusters: int) -> int:
         return self.group or max(1, round(self.knowledge.setting.clients / clusters))
@@ -183,7 +184,7 @@ class PropertyInference:
         plan = self.knowledge.setting.plan
         works: list[Work] = [Train(models[j], plan, on=pools[kind]) for j, kind in asked]
         trained = yield from self._defended(round, works)
-        random = generator(self.knowledge.setting.seed, round, "groups", self.name)
+        random = generator(self.knowledge.setting.seed, round, "groups", self.stream)
         stacked = torch.stack(trained).view(k, -1, models.shape[1]) - models[:, None]
         split = dict(zip(counts, torch.split(stacked, list(counts.values()), dim=1)))
         for kind, updates in split.items():

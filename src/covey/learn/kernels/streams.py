@@ -2,7 +2,7 @@
 
 vmap turns the convolutions of many clients into grouped ones, which cuDNN computes slowly. Here every client keeps its
 ordinary convolutions, and the kernels of several clients overlap, since one client's alone would not fill a GPU. All of it
-is captured in one CUDA graph (`learn/graph.py`), in which the streams become parallel branches. On a CPU the clients
+is captured in one CUDA graph (`graph.py`), in which the streams become parallel branches. On a CPU the clients
 follow each other.
 """
 

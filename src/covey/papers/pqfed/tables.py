@@ -1,4 +1,4 @@
-"""PQFed: Figs. 3 to 6 (`pqfed_figures.py`, `pqfed_membership.py`) and Tables II to VIII, by `covey reproduce pqfed --table NAME`.
+"""PQFed: Figs. 3 to 6 (`figures.py`, `membership.py`) and Tables II to VIII, by `covey reproduce pqfed --table NAME`.
 
 Table III is the set-up of IV and V: experiment 6 + i trains the target with clients of dissimilarity 0, 0.1, …, i/10.
 """

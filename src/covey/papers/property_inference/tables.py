@@ -1,5 +1,5 @@
 """Property inference on clustered FL (RAID 2023): Tables 3 to 9, Figs. 2 to 4 and Appendix A, by
-`covey reproduce property_inference --table NAME`. Many partitions at a time on a GPU: see `property_settings.py`.
+`covey reproduce property_inference --table NAME`. Many partitions at a time on a GPU: see `settings.py`.
 
 A run is one partition, one start and one attack. The paper averages five seeds and gives no spread; an independent check saw
 the order of CFL and FL vary with the partition by ± .3. So every verdict here is on the mean of paired differences over

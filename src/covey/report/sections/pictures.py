@@ -1,6 +1,6 @@
 """Draws the pictures that a finding brings along: a map of dots, a histogram, a curve over whole numbers, a table.
 
-Attacks describe them in `details["pictures"]` as tables of lists (see `attacks/property_pictures.py`); nothing is computed here.
+Attacks describe them in `details["pictures"]` as tables of lists (see `attacks/property/pictures.py`); nothing is computed here.
 A table that is of no known kind, or whose lists do not fit together, is left out: a report must not fail over a decoration.
 """
 
