@@ -240,7 +240,8 @@ def pytest(tree: Path, tests: list[str]) -> tuple[int, str]:
         *tests,
     ]
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
-    failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    summary = [line.partition(" ") for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    failed = [rest.partition(" - ")[0] for _, _, rest in summary]
     return done.returncode, failed[0] if failed else ""
 
 
