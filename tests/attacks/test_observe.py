@@ -245,3 +245,13 @@ def test_an_acting_client_reaches_neither_the_host_nor_the_others() -> None:
             yield
 
     assert accuracies(Actor("client:1")) == accuracies(Honest("client:1"))
+
+
+def test_a_finding_stands_under_the_name_of_the_attack_that_made_it(prepared: Any) -> None:
+    class Borrower(Recorder):
+        def finding(self, truth: Truth) -> Finding:
+            return replace(super().finding(truth), attack="a2")
+
+    federation, network, setting = prepared
+    (finding,), _ = Observers([Borrower("server")], setting, network, federation, KEYS).findings(None)  # type: ignore[arg-type]
+    assert finding.attack == "recorder"

@@ -113,6 +113,7 @@ class Observers:
         for attack, vantage in zip(self.attacks, self.vantages):
             try:
                 finding = _explained(attack.finding(truth), declaration(attack).means)
+                finding = replace(finding, attack=attack.name)  # no score lands under another attack's name
                 _refuse_other_vantage(finding, vantage)
                 findings.append(finding)
             except CoveyError as e:

@@ -103,7 +103,7 @@ class A2:
             if moves
             else "nothing: no plain model"
         )
-        return Finding("a2", self.vantage, "accuracy", value, 1 / k, low, high, controls, used, {"models": len(moves)})
+        return Finding(self.name, self.vantage, "accuracy", value, 1 / k, low, high, controls, used, {"models": len(moves)})
 
 
 @dataclass
@@ -165,7 +165,7 @@ class Coalition:
         used = (
             f"{len(guess)} updates, as a client's key opens them" if guess else "nothing: no update that its key opens"
         )
-        return Finding("coalition", self.vantage, "accuracy", value, 1 / k, low, high, controls, used, {})
+        return Finding(self.name, self.vantage, "accuracy", value, 1 / k, low, high, controls, used, {})
 
 
 def plain_model(message: Any, setting: Setting) -> Tensor | None:
