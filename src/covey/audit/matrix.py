@@ -142,7 +142,7 @@ def fill(
     questions: Questions, done: Mapping[Watch, tuple[Finding, str]], failed: Mapping[Watch, str]
 ) -> tuple[Cell, ...]:
     """All cells, row by row, from the findings (with their run's report) and the problems of what was run."""
-    blind = {w: f"saw too little: {f.used}" for w, (f, _) in done.items() if f.verdict == NOT_MEASURED}
+    blind = {w: _blindness(f) for w, (f, _) in done.items() if f.verdict == NOT_MEASURED}
     seen = {w: scored for w, scored in done.items() if w not in blind}
     problems = {**failed, **blind}
     cells = {
@@ -154,6 +154,10 @@ def fill(
         for column in PARTIES:
             cells[row.name, column] = _carried_over(row, cells[row.name, column], cells, questions)
     return tuple(_warned(cell, cells, questions) for cell in cells.values())
+
+
+def _blindness(finding: Finding) -> str:
+    return f"could use {finding.used}" if finding.used.startswith("nothing") else f"saw too little: {finding.used}"
 
 
 def _cell(

@@ -158,8 +158,14 @@ def test_routing_hides_identities_exactly_until_a_client_helps() -> None:
     attacks = ["a1", "a1_prior", "a1_intersection", "a1_bayes", "a2", "coalition"]
     found = watched("routing", attacks, encryption="ckks", clients=15, training={"rounds": 2})
     for name in ("a1", "a1_prior", "a1_intersection", "a1_bayes", "a2"):
-        assert found[name]["value"] == pytest.approx(0.2) and found[name]["verdict"] == "no leak seen"
+        assert found[name]["value"] == pytest.approx(0.2) and found[name]["verdict"] == "not measured"
+        assert found[name]["used"].startswith("nothing: ")
     assert found["coalition"]["value"] == 1.0
+
+
+def test_a_coalition_that_no_key_serves_measures_nothing() -> None:
+    (blind,) = watched("scaffold", ["coalition"], training={"rounds": 1}).values()
+    assert blind["verdict"] == "not measured" and blind["used"] == "nothing: no update that its key opens"
 
 
 def test_an_unknown_target_is_refused() -> None:

@@ -66,6 +66,8 @@ class A1:
         if view.sender.startswith("client:"):
             client = int(view.sender.removeprefix("client:"))
             self.memory["sets"].setdefault(client, {})[view.round] = identity_set(view.message, self.clusters)
+            if roles.first(view.message, roles.IdentitySet, roles.Identity) is not None:
+                self.memory["shown"] = True
 
     def end_round(self, round: int) -> None:
         pass
@@ -81,9 +83,10 @@ class A1:
             raise CoveyError(f"{self.name} saw no reply of any client: at least one round with participants is needed")
         curve = {r: self._score(shown, truth, r)[0] for r in _every_tenth(rounds)}
         value, controls = self._score(shown, truth, rounds[-1])
-        low, high = wilson(value, len(shown))
+        blind = "shown" not in self.memory  # sets that nobody showed hold every cluster: a lot, which measures nothing
+        low, high = (0.0, 1.0) if blind else wilson(value, len(shown))
         details: dict[str, Any] = {"by round": {str(r): round(v, 4) for r, v in curve.items()}, "target": self.target}
-        used = self.used
+        used = "nothing: no reply shows a cluster" if blind else self.used
         if self.public and type(self).believe is A1.believe:  # of other guesses there is no closed form
             expected = guess_accuracy(self.clusters, *_parameters(self.public))
             details["closed form"] = expected

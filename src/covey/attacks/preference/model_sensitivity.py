@@ -2,7 +2,7 @@
 
 A2 retrains every model that it received on auxiliary samples of one label at a time and reads how far it moves. A model that
 was trained on a label hardly moves on it, so the cluster whose labels move it least is the guess. Sealed models are bytes to
-the server: nothing to retrain, and the guess is a lot among k.
+the server: nothing to retrain, and the guess is a lot among k, which measures nothing.
 
 The coalition is the server with one client. All clients of MingledPie (and of exact routing) hold the same secret key, so
 this client opens every update, and the indicator in it *is* the identity. It shows what the shared key is worth; only
@@ -72,6 +72,8 @@ class A2:
         client = int(view.sender.removeprefix("client:"))
         self.memory["seen"][client] = view.round
         model = plain_model(view.message, self.setting)
+        if model is None and roles.first(view.message, roles.Sealed) is not None:
+            self.memory["sealed"] = True
         return None if model is None or not all(self.labels) else self._retrain(client, model)
 
     def _retrain(self, client: int, model: Tensor) -> Generator[list[Work], Any, None]:
@@ -97,13 +99,18 @@ class A2:
         for i, by_label in moves.items():
             beliefs[i] = -np.array([np.mean([by_label[c] for c in labels]) for labels in self.labels])
         value, controls = score(beliefs, true_clusters(truth, seen, "preference"))
-        low, high = wilson(value, len(seen))
+        low, high = wilson(value, len(seen)) if moves else (0.0, 1.0)  # lots drawn blindly say nothing of a leak
         used = (
-            f"{len(moves)} plain models, auxiliary samples of {len(self.samples)} labels"
-            if moves
-            else "nothing: no plain model"
+            f"{len(moves)} plain models, auxiliary samples of {len(self.samples)} labels" if moves else self._lacked()
         )
-        return Finding(self.name, self.vantage, "accuracy", value, 1 / k, low, high, controls, used, {"models": len(moves)})
+        return Finding(
+            self.name, self.vantage, "accuracy", value, 1 / k, low, high, controls, used, {"models": len(moves)}
+        )
+
+    def _lacked(self) -> str:
+        if not all(self.labels):
+            return "nothing: a cluster has no auxiliary samples (partition.public)"
+        return "nothing: no plain model" + (", only ciphertext" if "sealed" in self.memory else "")
 
 
 @dataclass
@@ -161,7 +168,7 @@ class Coalition:
             raise CoveyError("the coalition saw no reply in the rounds it looks at: leave its `rounds` empty")
         beliefs = {i: np.eye(k)[guess[i]] if i in guess else np.ones(k) for i in seen}
         value, controls = score(beliefs, true_clusters(truth, seen, "identity"))
-        low, high = wilson(value, len(seen))
+        low, high = wilson(value, len(seen)) if guess else (0.0, 1.0)
         used = (
             f"{len(guess)} updates, as a client's key opens them" if guess else "nothing: no update that its key opens"
         )
