@@ -105,7 +105,14 @@ def test_an_entry_point_stands_beside_covey_and_is_read_without_importing(packag
     assert (entry.title, entry.label, entry.origin) == ("an own one", "OWN", "theirs 1.2")
     assert "theirs" not in sys.modules
     assert ALGORITHMS.resolve("own").name == "own" and ALGORITHMS.label("own") == "OWN"
-    assert names.name_of(ALGORITHMS["own"]) == names.name_of(ALGORITHMS["own"]()) == "own"
+
+
+def test_what_is_not_covey_s_is_written_by_its_path_whoever_installed_what(package: Path) -> None:
+    declare(package, "theirs", "own = theirs:Own")
+    assert names.name_of(ALGORITHMS["own"]) == names.name_of(ALGORITHMS["own"]()) == "theirs:Own"
+    assert names.name_of(IFCA) == "ifca"
+    fresh = Registry("algorithm", "covey.algorithms", "covey.algorithms")
+    assert fresh.label("theirs:Own") == "OWN" and fresh.installed("theirs:Own") is ALGORITHMS["own"]
 
 
 def test_broken_entry_points_are_named_and_break_nothing(package: Path) -> None:
@@ -119,14 +126,48 @@ def test_broken_entry_points_are_named_and_break_nothing(package: Path) -> None:
         ALGORITHMS.resolve("raising")
 
 
-def test_a_name_that_two_claim_must_be_written_out(package: Path) -> None:
+def test_a_name_that_two_others_claim_must_be_written_out(package: Path) -> None:
+    (package / "others.py").write_text((package / "theirs.py").read_text())
+    declare(package, "others", "own = others:Own")
+    declare(package, "theirs", "own = theirs:Own")
+    says = r"'own' is claimed by others 1\.2 and by theirs 1\.2: write others:Own or theirs:Own"
+    with pytest.raises(CoveyError, match=says):
+        ALGORITHMS.resolve("own")
+    things, problems = ALGORITHMS.loaded()
+    assert "own" not in things and len(problems) == 1 and "claimed by others 1.2 and by" in problems[0]
+    assert [ALGORITHMS.word(e) for e in ALGORITHMS.entries if e.name == "own"] == ["others:Own", "theirs:Own"]
+    assert ALGORITHMS.resolve("theirs:Own").name == "own"
+
+
+def test_covey_s_own_name_stays_covey_s_whatever_is_installed(
+    package: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from covey.cli.look import list_
+    from covey.experiment.experiment import Experiment
+    from covey.experiment.own_code import own_code
+
     declare(package, "theirs", "ifca = theirs:Own")
-    with pytest.raises(
-        CoveyError, match=r"claimed by covey and by theirs 1\.2: write covey\.algorithms\.ifca:IFCA or t"
-    ):
-        ALGORITHMS.resolve("ifca")
-    assert ALGORITHMS.resolve("covey.algorithms.ifca:IFCA") is IFCA
-    assert names.name_of(IFCA) == "covey.algorithms.ifca:IFCA"
+    assert ALGORITHMS.resolve("ifca") is ALGORITHMS["ifca"] is ALGORITHMS.installed("ifca") is IFCA
+    assert names.name_of(IFCA) == "ifca" and ALGORITHMS.label("ifca") == "IFCA"
+    assert isinstance(Experiment.of(algorithm="ifca").algorithm, IFCA)
+    assert own_code({"algorithm": "ifca"}) == []
+    list_("algorithms")
+    words = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert words.count("ifca") == words.count("theirs:Own") == 1
+
+
+def test_a_module_can_stand_at_a_path(package: Path) -> None:
+    (package / "vpkg").mkdir()
+    (package / "vpkg" / "__init__.py").write_text("")
+    (package / "vpkg" / "enc.py").write_text(
+        "name, title = 'enc', 'an own one'\ngenerate_keys = sealer = mixer = print\n"
+    )
+    (package / "vpkg" / "torn.py").write_text("raise RuntimeError('torn')\n")
+    assert sealing.SCHEMES.resolve("vpkg:enc") is sys.modules["vpkg.enc"]
+    with pytest.raises(CoveyError, match=r"importing 'vpkg\.torn' failed with RuntimeError: torn"):
+        sealing.SCHEMES.resolve("vpkg:torn")
+    with pytest.raises(CoveyError, match=r"module 'vpkg' has no 'encc', did you mean 'enc'"):
+        sealing.SCHEMES.resolve("vpkg:encc")
 
 
 def test_what_can_be_loaded_is_there_whatever_others_break_or_claim(package: Path) -> None:

@@ -7,9 +7,12 @@ by reading the sources of the kind's folder, not by importing and not from a lis
     a variable that is assigned a call with literal `name=` and `title=`, or
     a module with a literal `name` and `title` of its own.
 
-What other packages bring they declare as entry points of the registry's group. Everything else is reached by its path,
-`package.module:Class`; importing it runs that module, so paths are resolved in experiments that a person wrote, and never in
-what another party sent: that is what `installed` is for.
+What other packages bring they declare as entry points of the registry's group. A name that covey has means covey's own thing,
+whoever else claims it; one that two other packages claim means nothing. Everything else is reached by its path,
+`package.module:Class`; what is not covey's is also written down so, to be read back where no entry point is.
+
+Importing a path runs its module, so paths are resolved in experiments that a person wrote, and never in what another party
+sent: that is what `installed` is for.
 """
 
 from __future__ import annotations
@@ -66,7 +69,7 @@ class Registry(Mapping[str, Any]):
 
     @functools.cached_property
     def entries(self) -> tuple[Entry, ...]:
-        """All of them, covey's first; one name may stand twice, where two packages claim it."""
+        """All of them, covey's first; one name may stand twice, where two packages claim it: see `claims`."""
         return self._read[0]
 
     @functools.cached_property
@@ -88,9 +91,19 @@ class Registry(Mapping[str, Any]):
     @functools.cached_property
     def _claims(self) -> dict[str, list[Entry]]:
         claims: dict[str, list[Entry]] = {}
-        for entry in self.entries:
-            claims.setdefault(entry.name, []).append(entry)
+        for entry in self.entries:  # covey's come first: nobody who installs a package loses what was there
+            before = claims.setdefault(entry.name, [])
+            if not before or before[0].origin != OURS:
+                before.append(entry)
         return claims
+
+    def claims(self, name: str) -> tuple[Entry, ...]:
+        """What a name could mean: covey's own thing alone where it has one, else all that claim it."""
+        return tuple(self._claims.get(name, ()))
+
+    def word(self, entry: Entry) -> str:
+        """What to write for an entry: its name where that means this one and no other, else its path."""
+        return entry.name if self.claims(entry.name) == (entry,) else entry.path
 
     def reread(self) -> None:
         """Forgets what was read: for a process in which a package was installed since."""
@@ -100,8 +113,8 @@ class Registry(Mapping[str, Any]):
         importlib.invalidate_caches()
 
     def entry(self, name: str) -> Entry:
-        """The one entry of this name; CoveyError where there is none or more than one."""
-        claims = self._claims.get(name, [])
+        """The one entry that this name means; CoveyError where there is none or more than one."""
+        claims = self.claims(name)
         if not claims:
             raise CoveyError(f"unknown {self.kind} '{name}'{nearest(name, list(self))}{self._hint(name)}")
         if len(claims) > 1:
@@ -116,6 +129,8 @@ class Registry(Mapping[str, Any]):
         base, colon, rest = name.partition(":")  # of a dataset the rest names a label, of a path the class
         if base in self._claims:
             return self._claims[base][0].label + colon + rest
+        if registered := [e.label for e in self.entries if e.path == name]:
+            return registered[0]
         return str(getattr(self._met.get(name), "label", "")) or rest.rpartition(".")[2] or name
 
     # ------------------------------------------------------------ the mapping
@@ -128,18 +143,20 @@ class Registry(Mapping[str, Any]):
     def loaded(self) -> tuple[dict[str, Any], tuple[str, ...]]:
         """(name -> thing, a sentence for each that is left out): one broken package of somebody's spoils nothing for others.
 
-        A name that several packages claim means the first of them, which is covey's own where it has one.
+        A name means what it means everywhere: covey's own thing, and of two other packages' neither.
         """
         things: dict[str, Any] = {}
         problems = list(self.broken)
-        for name, claims in self._claims.items():
+        for name in self:
             try:
-                things[name] = self._load(claims[0])
+                things[name] = self._load(self.entry(name))
             except CoveyError as problem:
                 problems.append(str(problem))
-            problems += [
-                f"{self.kind} '{name}' of {other.origin} is left out: the name is taken" for other in claims[1:]
-            ]
+        problems += [
+            f"{self.kind} '{e.name}' of {e.origin} is left out: the name is covey's own, so write {e.path}"
+            for e in self.entries
+            if e not in self.claims(e.name)
+        ]
         return things, tuple(problems)
 
     def __iter__(self) -> Iterator[str]:
@@ -162,13 +179,16 @@ class Registry(Mapping[str, Any]):
         return thing
 
     def installed(self, name: str) -> Any:
-        """The thing of a name that came from elsewhere: one that is registered, or that this process resolved itself before."""
-        return self._load(self.entry(name)) if name in self or name not in self._met else self._met[name]
+        """The thing of a name or path that came from elsewhere: one that is registered, or that this process resolved before."""
+        if name not in self and name in self._met:
+            return self._met[name]
+        registered = [e for e in self.entries if e.path == name]
+        return self._load(registered[0] if registered else self.entry(name))
 
     def knows(self, kind: type) -> bool:
-        """Whether the name of this class is registered, for this very class and no other."""
-        claims = self._claims.get(_own_name(kind) or "", [])
-        return len(claims) == 1 and _loaded(claims[0].path) is kind
+        """Whether this very class is covey's own of its name."""
+        claims = self.claims(_own_name(kind) or "")
+        return any(e.origin == OURS and _loaded(e.path) is kind for e in claims)
 
     def _load(self, entry: Entry) -> Any:
         thing = self._checked(import_path(entry.path, self.kind), entry.path)
@@ -189,7 +209,7 @@ class Registry(Mapping[str, Any]):
 
 
 def name_of(thing: Any) -> str:
-    """What `resolve` reads back, of an object or a class: its name where that is registered for it, else its path."""
+    """What `resolve` reads back wherever the code is, of an object or a class: the name of what covey brings, else its path."""
     kind: Any = thing if isinstance(thing, type) else type(thing)
     return str(kind.name) if any(registry.knows(kind) for registry in _REGISTRIES) else path_of(kind)
 
@@ -204,7 +224,7 @@ def distribution_of(path: str) -> str:
 
 
 def import_path(path: str, kind: str) -> Any:
-    """What stands at `package.module:Class`, or one sentence. The current folder is searched, last."""
+    """The class, object or module that stands at `package.module:Class`, or one sentence. The current folder is searched, last."""
     module, colon, attributes = path.partition(":")
     what = f"{kind} '{path}'"
     main = sys.modules[MAIN]
@@ -217,10 +237,10 @@ def import_path(path: str, kind: str) -> Any:
         raise CoveyError(f"{what} cannot be read: expected a name, or package.module:Class")
     thing: Any = main if module in (MAIN, _script()) else _import(module, what)
     for part in attributes.split(".") if colon else ():
-        if not hasattr(thing, part):
+        if not hasattr(thing, part) and not _has_module(thing, part):
             known = [name for name in vars(thing) if not name.startswith("_")]
             raise CoveyError(f"{what}: {_called(thing, module)} has no '{part}'{nearest(part, known)}")
-        thing = getattr(thing, part)
+        thing = getattr(thing, part) if hasattr(thing, part) else _import(f"{thing.__name__}.{part}", what)
     return thing
 
 
@@ -251,6 +271,12 @@ def _import(module: str, what: str) -> ModuleType:
     except (Exception, SystemExit) as e:
         lines = str(e).strip().splitlines() or [""]
         raise CoveyError(f"{what}: importing '{module}' failed with {type(e).__name__}: {lines[0]}") from e
+
+
+def _has_module(thing: Any, name: str) -> bool:
+    """Whether a package has a module of this name, imported or not."""
+    package = isinstance(thing, ModuleType) and hasattr(thing, "__path__")
+    return package and _source(f"{thing.__name__}.{name}") is not None
 
 
 def _script() -> str:

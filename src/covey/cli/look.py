@@ -96,12 +96,14 @@ def _rows(kind: str) -> list[list[str]]:
         from covey.experiment.presets import ABOUT, PRESETS
 
         return [[name, ABOUT[name]] for name in PRESETS]
-    entries = [(family, entry) for family, registry in _registries(kind) for entry in registry.entries]
+    entries = [
+        (family, entry, registry.word(entry)) for family, registry in _registries(kind) for entry in registry.entries
+    ]
     if kind == "models":  # the smallest first
-        entries.sort(key=lambda pair: pair[1].declared.get("parameters", 0))
-        return [[entry.name, *_size(entry), _title(entry)] for _, entry in entries]
-    entries.sort(key=lambda pair: (pair[0], pair[1].name))
-    return [[entry.name, *([family] if family else []), _title(entry)] for family, entry in entries]
+        entries.sort(key=lambda row: row[1].declared.get("parameters", 0))
+        return [[word, *_size(entry), _title(entry)] for _, entry, word in entries]
+    entries.sort(key=lambda row: (row[0], row[1].name))
+    return [[word, *([family] if family else []), _title(entry)] for family, entry, word in entries]
 
 
 def _registries(kind: str) -> list[tuple[str, Registry]]:

@@ -40,7 +40,8 @@ def _paths(value: Any, registries: tuple[Registry, ...]) -> Iterator[tuple[str, 
         yield from _paths(one, registries)
     if not isinstance(value, str):
         return
-    entries = [e for registry in registries for e in registry.entries if e.name in (value, value.partition(":")[0])]
+    names = dict.fromkeys((value, value.partition(":")[0]))
+    entries = [entry for registry in registries for name in names for entry in registry.claims(name)]
     if entries:
         yield from ((entry.path, entry.origin) for entry in entries if entry.origin != OURS)
     elif _PATH.fullmatch(value) and value.partition(".")[0] != OURS:
