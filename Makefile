@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: run test check suite format test-all mutants bench clean
+.PHONY: protocol run test check suite format test-all mutants bench clean
 
 .venv/ready: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -37,6 +37,10 @@ test-all: check
 # Core lines, each broken on purpose: which tests notice? Minutes; not part of `make test`.
 mutants: .venv/ready-dev
 	$(BIN)/python tests/mutants.py
+
+# The parties of a deployment under whatever can happen to letters, for longer than in `make test`.
+protocol: .venv/ready-dev
+	COVEY_PROTOCOL_STEPS=200 $(BIN)/pytest -n 0 tests/deploy/test_protocol.py
 
 format: .venv/ready-dev
 	$(BIN)/ruff format .

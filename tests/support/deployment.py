@@ -60,11 +60,21 @@ class Deployment:
     """Keys, data and parties of an experiment in a folder."""
 
     def __init__(self, folder: Path, experiment: Experiment, silos: int | None = None) -> None:
-        self.folder, self.experiment = folder, experiment
-        self.names = NAMES[: silos or experiment.clients]
+        names = NAMES[: silos or experiment.clients]
+        keys.make(experiment, names, ["localhost"], folder / "keys")
+        export(experiment, folder / "data", names)
+        self._open(folder, experiment, names)
+
+    @classmethod
+    def opened(cls, folder: Path, experiment: Experiment) -> Deployment:
+        """Of a folder that has keys and data already."""
+        deployment = cls.__new__(cls)
+        deployment._open(folder, experiment, NAMES[: experiment.clients])
+        return deployment
+
+    def _open(self, folder: Path, experiment: Experiment, names: list[str]) -> None:
+        self.folder, self.experiment, self.names = folder, experiment, names
         self.said: list[str] = []
-        keys.make(experiment, self.names, ["localhost"], folder / "keys")
-        export(experiment, folder / "data", self.names)
         self.parties: dict[str, Any] = {name: self.silo(name) for name in self.names}
         for name in getattr(experiment.algorithm, "further", ()):
             party, agreed = keys.load(folder / "keys" / name)
