@@ -18,6 +18,7 @@ from covey.algorithms.contract import Setting
 from covey.algorithms.ifca import IFCA, ClusterUpdate
 from covey.algorithms.pqfed.features import NoisyFeatures
 from covey.algorithms.pqfed.messages import Turns
+from covey.algorithms.routing import Routing
 from covey.crypto.signatures import Envelope
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
@@ -216,3 +217,21 @@ def test_a_renamed_algorithm_is_checked_as_before() -> None:
     with pytest.raises(CoveyError, match="expected ClusterUpdate"):
         one.admit(Unsaid(torch.ones(3), {}))
     assert isinstance(one.reply, ClusterUpdate)
+
+
+@dataclass(frozen=True)
+class Vaulted(Routing):
+    name: ClassVar[str] = "vaulted"
+    sealed_with: ClassVar[str] = "vault"
+
+
+def test_the_key_that_seals_sums_is_the_one_that_the_algorithm_names() -> None:
+    sealed = heard("routing sealed")[0]
+    one = replace(sealed, algorithm=Vaulted(), keys={"vault": sealed.keys["sealing"]})
+    one.admit(one.reply)
+    with pytest.raises(CoveyError, match=r"RoutedUpdate\.blocks"):
+        one.admit(replace(one.reply, blocks=[b"", *one.reply.blocks[1:]]))
+    says = r"^vaulted seals sums, and its server holds no key 'vault' .* \(sealing\)$"
+    with pytest.raises(CoveyError, match=says):
+        sealed_elsewhere = replace(one, keys=sealed.keys)
+        sealed_elsewhere.admit(one.reply)

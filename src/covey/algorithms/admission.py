@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from covey import roles
-from covey.algorithms.contract import Algorithm, Declaration, Messages, Setting, awaited, declaration
+from covey.algorithms.contract import Algorithm, Declaration, Messages, Setting, awaited, declaration, public_sealing
 from covey.crypto.sealing import sealing
 from covey.errors import CoveyError
 
@@ -60,7 +60,9 @@ def _check_part(allowed: Messages, setting: Setting, bounds: roles.Bounds, part:
 
 def _sealed_check(declared: Declaration, keys: Mapping[str, Any]) -> Callable[[bytes, int], None]:
     """Sums are checked with the server's public parameters; of other sealed bytes it can see nothing."""
-    return partial(sealing.check_sealed, keys["sealing"]) if declared.sealing == "sums" else _unseen
+    if declared.sealing != "sums":
+        return _unseen
+    return partial(sealing.check_sealed, public_sealing(declared, keys))
 
 
 def _unseen(sealed: bytes, length: int) -> None:

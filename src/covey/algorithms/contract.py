@@ -36,6 +36,7 @@ from torch import Tensor
 
 from covey.crypto.key_kinds import Describe
 from covey.crypto.noise.source import KeyedNoise, Noise, SecretNoise
+from covey.errors import CoveyError
 from covey.leaks import Given
 from covey.learn.work import Plan, Work
 from covey.measures import Measure
@@ -171,6 +172,7 @@ class Declaration:
     further: tuple[str, ...] = ()  # the other servers; each has keys of its own and keeps nothing
     trains: str = "clusters"  # a model for each cluster; "one" for all; or each client its "own", which never leaves it
     sealing: str = ""  # family of encryptions it can run under: "sums" (crypto/sealing) or "rows" (crypto/blinded)
+    sealed_with: str = "sealing"  # which of its keys seals sums: clients hold the key, the server its public half
     gives: tuple[Given, ...] = ()  # what it hands out by design, beyond what its messages carry
     key_kinds: Mapping[str, Describe] = field(
         default_factory=dict
@@ -220,6 +222,16 @@ def own_keys(keys: Mapping[str, Any], client: int) -> dict[str, Any]:
 def server_of(algorithm: Algorithm) -> str:
     """The party that clients talk to, as views and keys name it."""
     return declaration(algorithm).server
+
+
+def public_sealing(declared: Declaration, keys: Mapping[str, Any]) -> Any:
+    """What the server of an algorithm that seals sums can check them with, among its own keys."""
+    if declared.sealed_with not in keys:
+        raise CoveyError(
+            f"{declared.name} seals sums, and its {declared.server} holds no key '{declared.sealed_with}' to check them with: "
+            f"expected `sealed_with` of the algorithm to name one of its keys ({', '.join(keys) or 'there is none'})"
+        )
+    return keys[declared.sealed_with]
 
 
 def make_keys(algorithm: Algorithm, setting: Setting) -> dict[str, dict[str, Any]]:

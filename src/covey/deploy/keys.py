@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from covey.algorithms.contract import declaration, make_keys, own_keys, server_of
+from covey.algorithms.contract import declaration, make_keys, own_keys, public_sealing, server_of
 from covey.crypto.signatures import Signer
 from covey.deploy.agreed import Agreed, agree, digest, experiment_of, setting_of
 from covey.deploy.certificates import Pair, general_name, issue_server, make_authority, make_node, registered
@@ -86,6 +86,8 @@ def make(experiment: Experiment, silos: Sequence[str], hosts: Sequence[str], out
         raise CoveyError(f"{out} is there already and keys are never overwritten: choose another folder with --out")
     agreed = agree(experiment)
     material = make_keys(experiment.algorithm, setting_of(agreed, experiment))
+    if (declared := declaration(experiment.algorithm)).sealing == "sums":
+        public_sealing(declared, material.get(declared.server, {}))  # refused here, not at every reply of every silo
     authority = make_authority()
     with _whole(out) as folder:
         server = Signer.generate(server_of(experiment.algorithm))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from types import SimpleNamespace
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import torch
 from covey import roles
 from covey.algorithms.ifca import ClusterUpdate
 from covey.algorithms.mingledpie.mingledpie import MingledUpdate
-from covey.algorithms.routing import RoutedUpdate
+from covey.algorithms.routing import RoutedUpdate, Routing
 from covey.attacks.preference.identity import identity_set
 from covey.attacks.preference.identity_sets import (
     hit,
@@ -22,9 +23,10 @@ from covey.attacks.preference.identity_sets import (
     sizes_by_likelihood,
     sizes_by_moments,
 )
-from covey.attacks.preference.model_sensitivity import plain_model
+from covey.attacks.preference.model_sensitivity import Coalition, plain_model
 from covey.crypto import fmd
 from covey.crypto.identity_math import effective_rate, guess_accuracy
+from covey.crypto.sealing import sealing
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.randomness import generator
@@ -166,6 +168,18 @@ def test_routing_hides_identities_exactly_until_a_client_helps() -> None:
 def test_a_coalition_that_no_key_serves_measures_nothing() -> None:
     (blind,) = watched("scaffold", ["coalition"], training={"rounds": 1}).values()
     assert blind["verdict"] == "not measured" and blind["used"] == "nothing: no update that its key opens"
+
+
+def test_a_coalition_opens_with_the_key_that_the_algorithm_names() -> None:
+    @dataclass(frozen=True)
+    class Vaulted(Routing):
+        sealed_with: ClassVar[str] = "vault"
+
+    for algorithm, opens in ((Vaulted(), True), (Routing(), False)):
+        material = {"client:0": {"vault": sealing.generate_keys("none")}}
+        coalition = Coalition()
+        coalition.begin(SimpleNamespace(setting=None, algorithm=algorithm, keys=material))  # type: ignore[arg-type]
+        assert (coalition.sealer is not None) == opens
 
 
 def test_an_unknown_target_is_refused() -> None:

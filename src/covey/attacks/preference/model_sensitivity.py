@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covey import roles
-from covey.algorithms.contract import Setting
+from covey.algorithms.contract import Setting, declaration
 from covey.attacks.contract import Finding, Knowledge, Thinking, Truth, View
 from covey.attacks.declaration import Reads, lacks_public
 from covey.attacks.preference.identity import GUESSED, true_clusters
@@ -133,7 +133,8 @@ class Coalition:
 
     def begin(self, knowledge: Knowledge) -> None:
         self.setting = knowledge.setting
-        keys = [k["sealing"] for party, k in knowledge.keys.items() if party.startswith("client:") and "sealing" in k]
+        key = declaration(knowledge.algorithm).sealed_with
+        keys = [k[key] for party, k in knowledge.keys.items() if party.startswith("client:") and key in k]
         self.sealer = sealing.sealer(keys[0]) if keys else None
         self.memory |= {"guess": {}, "seen": {}} if "guess" not in self.memory else {}
 
