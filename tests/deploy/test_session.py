@@ -37,6 +37,8 @@ ALGORITHMS: list[Any] = [
     ("fedsoft", "none"),
     ({"name": "pqfed", "components": 8, "k": 3, "strategy": "all"}, "none"),
     ("mingledpie", "ckks"),
+    ({"name": "ifca", "min_group": 3}, "none"),
+    ({"name": "mingledpie", "threshold": 1, "min_group": 3}, "ckks"),
     ("routing", "bfv"),
     ({"name": "fedcaprivacy", "min_size": 2}, "bfv"),
     ({"name": "fedcaprivacy", "min_size": 2, "mitigation": "sketch"}, "bfv"),

@@ -43,23 +43,28 @@ def weight_of(reply: Any, weighting: str) -> float:
 class Averages:
     """k running sums in float64, so that the order of the clients does not show in the result."""
 
-    def __init__(self, k: int, like: Tensor) -> None:
+    def __init__(self, k: int, like: Tensor, least: int = 1) -> None:
+        self.least = least  # clients that an average needs
+        self.counts = [0] * k
         self.sums = torch.zeros(k, like.shape[-1], dtype=torch.float64, device=like.device)
         self.weights = [0.0] * k
 
     def add(self, j: int, model: Tensor, weight: float = 1.0) -> None:
         self.sums[j].add_(model, alpha=weight)
         self.weights[j] += weight
+        self.counts[j] += 1
 
     def means(self, previous: Tensor) -> Tensor:
-        """The averages as float32 [k, d]; where nobody contributed, the row of `previous`."""
-        rows = [s / w if w > 0 else p for s, w, p in zip(self.sums, self.weights, previous)]
+        """The averages as float32 [k, d]; where nobody, or too few, contributed, the row of `previous`."""
+        enough = [w > 0 and n >= self.least for w, n in zip(self.weights, self.counts)]
+        rows = [s / w if full else p for s, w, p, full in zip(self.sums, self.weights, previous, enough)]
         return torch.stack([row.to(torch.float32) for row in rows])
 
     def overall(self, previous: Tensor) -> Tensor:
         """The average over all k sums together, float32 [d]."""
         total = sum(self.weights)
-        return (self.sums.sum(0) / total).to(torch.float32) if total > 0 else previous
+        full = total > 0 and sum(self.counts) >= self.least
+        return (self.sums.sum(0) / total).to(torch.float32) if full else previous
 
 
 def use_model(me: Client, message: Any) -> Coroutine:

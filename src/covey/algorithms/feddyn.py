@@ -20,7 +20,7 @@ from torch import Tensor
 
 from covey.algorithms.averaging import GlobalModel, LocalModel, use_model
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
-from covey.algorithms.robust.averages import averages, check_aggregation
+from covey.algorithms.robust.averages import averages, check_aggregation, check_group
 from covey.config import later
 from covey.errors import CoveyError
 from covey.learn.work import Train
@@ -45,6 +45,7 @@ class FedDyn:
 
     alpha: float = 0.1
     aggregation: str = later("mean")  # or a rule that bears liars: see `robust.rules`
+    min_group: int = later(1)  # fewest clients of an average that clients get; with fewer the model stays as it is
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.alpha) and self.alpha > 0):
@@ -52,6 +53,7 @@ class FedDyn:
                 f"algorithm.alpha is {self.alpha}: it must be a finite number above 0 (the server divides by it)"
             )
         check_aggregation(self.aggregation)
+        check_group(self.min_group, self.aggregation)
 
     def start(self, setting: Setting) -> DynamicState:
         model = setting.one_start()
@@ -75,8 +77,8 @@ class FedDyn:
         average = averages(self.aggregation, theta[None])
         for _, reply in replies:
             average.add(0, reply.model)
-        if average.weights[0] == 0:
-            return state  # nobody answered: the paper's mean over S does not exist
+        if average.counts[0] < self.min_group:
+            return state  # nobody, or too few, answered: the paper's mean over S does not exist
         mean = average.means(theta[None])[0]
         share = average.weights[0] / server.setting.clients  # |S| / m
         h = state.h - self.alpha * share * (mean - theta)

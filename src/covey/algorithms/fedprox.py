@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from covey.algorithms.averaging import GlobalModel, LocalModel, check_weighting, use_model
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
-from covey.algorithms.robust.averages import check_aggregation, mean_model
+from covey.algorithms.robust.averages import check_aggregation, check_group, mean_model
 from covey.config import later
 from covey.errors import CoveyError
 from covey.learn.work import Train
@@ -30,11 +30,13 @@ class FedProx:
 
     weighting: str = "samples"  # or "clients"
     aggregation: str = later("mean")  # or a rule that bears liars: see `robust.rules`
+    min_group: int = later(1)  # fewest clients of an average that clients get; with fewer the model stays as it is
     mu: float = 0.1
 
     def __post_init__(self) -> None:
         check_weighting(self.weighting)
         check_aggregation(self.aggregation, self.weighting)
+        check_group(self.min_group, self.aggregation)
         if not (math.isfinite(self.mu) and self.mu >= 0):
             raise CoveyError(f"algorithm.mu is {self.mu}: the pull must be a finite number that is not negative")
 
@@ -49,7 +51,7 @@ class FedProx:
         return LocalModel(model, me.samples)
 
     def aggregate(self, server: Server, state: GlobalModel, replies: Iterator[tuple[int, Any]]) -> GlobalModel:
-        return mean_model(state, replies, self.weighting, self.aggregation)
+        return mean_model(state, replies, self.weighting, self.aggregation, self.min_group)
 
     def use(self, me: Client, message: GlobalModel) -> Coroutine:
         return use_model(me, message)

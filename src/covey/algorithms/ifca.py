@@ -17,7 +17,7 @@ from torch import Tensor
 from covey import roles
 from covey.algorithms.averaging import check_weighting, weight_of
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
-from covey.algorithms.robust.averages import averages, check_aggregation
+from covey.algorithms.robust.averages import averages, check_aggregation, check_group
 from covey.config import later
 from covey.learn.work import Losses, Train
 from covey.messages import message
@@ -48,10 +48,14 @@ class IFCA:
 
     weighting: str = "clients"  # or "samples"
     aggregation: str = later("mean")  # or a rule that bears liars, per cluster: see `robust.rules`
+    min_group: int = later(
+        1
+    )  # fewest clients of a cluster whose average clients get; with fewer the model stays as it is
 
     def __post_init__(self) -> None:
         check_weighting(self.weighting)
         check_aggregation(self.aggregation, self.weighting)
+        check_group(self.min_group, self.aggregation)
 
     def start(self, setting: Setting) -> ClusterModels:
         return ClusterModels(setting.start)
@@ -67,7 +71,7 @@ class IFCA:
         return ClusterUpdate(model, choice, me.samples)
 
     def aggregate(self, server: Server, state: ClusterModels, replies: Iterator[tuple[int, Any]]) -> ClusterModels:
-        average = averages(self.aggregation, state.models)
+        average = averages(self.aggregation, state.models, self.min_group)
         for _, reply in replies:
             average.add(reply.cluster, reply.model, weight_of(reply, self.weighting))
         personal = server.setting.personal.to(state.models.device)

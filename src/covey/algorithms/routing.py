@@ -19,7 +19,8 @@ from torch import Tensor
 from covey import roles
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.algorithms.rebuild import Rebuilt, mingled_means, rebuild_models, recall
-from covey.algorithms.robust.averages import UNDER_SEALS
+from covey.algorithms.robust.averages import UNDER_SEALS, check_group
+from covey.config import later
 from covey.crypto.key_kinds import Describe
 from covey.crypto.sealing import sealing
 from covey.crypto.sealing.sealing import key_kind
@@ -54,6 +55,12 @@ class Routing:
     key_kinds: ClassVar[Mapping[str, Describe]] = {"sealing": key_kind}
 
     bound: float = 16.0  # largest weight that can be sealed
+    min_group: int = later(
+        1
+    )  # fewest clients of a cluster whose mean a client uses; the server sees no counts and sends all
+
+    def __post_init__(self) -> None:
+        check_group(self.min_group)
 
     def keys(self, setting: Setting) -> dict[str, dict[str, Any]]:
         seal = sealing.generate_keys(setting.encryption, self.bound, setting.clients)
@@ -92,7 +99,9 @@ class Routing:
     def _models(self, me: Client, message: RoutedSums) -> Generator[Work, Any, Tensor]:
         if not message.sums:
             return me.setting.start
-        rebuilt = yield Compute("decrypt", _open_means, (me.keys["sealing"], message, me.setting), shared=True)
+        rebuilt = yield Compute(
+            "decrypt", _open_means, (me.keys["sealing"], message, me.setting, self.min_group), shared=True
+        )
         return (yield from recall(me, rebuilt))
 
 
@@ -101,9 +110,10 @@ def _seal_blocks(keys: bytes, model: Tensor, choice: int, clusters: int) -> list
     return [sealing.sealer_of(keys).seal(block if b == choice else np.zeros_like(block)) for b in range(clusters)]
 
 
-def _open_means(keys: bytes, message: RoutedSums, setting: Setting) -> Rebuilt:
+def _open_means(keys: bytes, message: RoutedSums, setting: Setting, least: int) -> Rebuilt:
     opened = np.stack([sealing.sealer_of(keys).open(one) for one in message.sums])  # [k, d + 1]
     sums, counts = opened[:, :-1], sealing.whole_counts(opened[:, -1])
     means, known = mingled_means(sums, counts)
+    known = [there and bool(count >= least) for there, count in zip(known, counts)]
     mean = None if bool(setting.personal.all()) else sums.sum(0) / counts.sum()
     return rebuild_models(means, known, setting, mean)

@@ -26,7 +26,7 @@ from covey import roles
 from covey.algorithms.averaging import check_weighting, use_model, weight_of
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
 from covey.algorithms.refusals import refuse_shared_layers
-from covey.algorithms.robust.averages import averages, check_aggregation
+from covey.algorithms.robust.averages import averages, check_aggregation, check_group
 from covey.clustering.bipartition import bipartition, cosine_similarities, is_separated, wants_split
 from covey.config import later
 from covey.errors import CoveyError
@@ -98,6 +98,7 @@ class Sattler:
     gamma: float = 0.7  # γ; 0.7: the halves must point apart (α < 0.02); 0: any similarity below 1 splits
     weighting: str = "clients"  # or "samples"
     aggregation: str = later("mean")  # or a rule that bears liars: see `robust.rules`; splits do not
+    min_group: int = later(1)  # fewest clients of a cluster whose average clients get, and of either half of a split
 
     def __post_init__(self) -> None:
         if min(self.eps1, self.eps2) < 0 or (self.eps2 and self.eps2 < self.eps1):
@@ -109,6 +110,7 @@ class Sattler:
             raise CoveyError(f"algorithm.gamma is {self.gamma}: it must be at least 0 and below 1, else nothing splits")
         check_weighting(self.weighting)
         check_aggregation(self.aggregation, self.weighting)
+        check_group(self.min_group, self.aggregation)
 
     def start(self, setting: Setting) -> ClusterTree:
         refuse_shared_layers("Sattler's CFL", setting)
@@ -133,6 +135,7 @@ class Sattler:
             if state.nodes[node].children is None:
                 groups[node].append((client, reply))
             place[client] = state.onward(node, reply.change)
+        groups = {node: group for node, group in groups.items() if len(group) >= self.min_group}
         means = {node: self._mean([r for _, r in group]) for node, group in groups.items()}
         largest = max([state.largest, *(float(mean.norm()) for mean in means.values())])
         nodes = list(state.nodes)
@@ -164,10 +167,12 @@ class Sattler:
         changes = torch.stack([reply.change for reply in replies]).cpu().numpy()  # [n, d]
         eps1 = self.eps1 or largest / 10
         weights = [weight_of(reply, self.weighting) for reply in replies]
-        if len(replies) < 2 or not wants_split(changes, weights, eps1, self.eps2 or 5 * eps1):
+        if len(replies) < 2 * self.min_group or not wants_split(changes, weights, eps1, self.eps2 or 5 * eps1):
             return None
         cut = bipartition(cosine_similarities(changes))
-        return (cut.first.tolist(), cut.second.tolist()) if is_separated(cut.cross, self.gamma) else None
+        halves = cut.first.tolist(), cut.second.tolist()
+        large = min(map(len, halves)) >= self.min_group
+        return halves if large and is_separated(cut.cross, self.gamma) else None
 
     def use(self, me: Client, message: NodeModel) -> Coroutine:
         return use_model(me, message)

@@ -37,7 +37,8 @@ from covey import roles
 from covey.algorithms import rebuild
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.algorithms.rebuild import Matrix, Rebuilt
-from covey.algorithms.robust.averages import UNDER_SEALS
+from covey.algorithms.robust.averages import UNDER_SEALS, check_group
+from covey.clustering.isolation import keeps_apart
 from covey.crypto import fmd
 from covey.crypto.identity_math import Reading, effective_rate
 from covey.crypto.key_kinds import Describe, KeyKind
@@ -112,6 +113,9 @@ class MingledPie:
             alarm=10,
             warning=f"rebuilding magnified noise up to {{}} times; {FEWER}",
         ),
+        "withheld": Measure(
+            "Rounds withheld", "share", "Sums that would have given away too few clients are not sent."
+        ),
         "mingled": Measure(
             "Mingled membership counts",
             words="Row a, column b: clients that showed set a and truly chose b, in the last round. "
@@ -128,6 +132,9 @@ class MingledPie:
     rebuild: str = "counts"  # ablations: "ideal" expected shares, "none" the mingled means
     history: int = 1  # rounds of sums that are sent: more where clients are sampled; see above
     bound: float = 16.0  # largest weight that can be sealed
+    min_group: int = (
+        1  # fewest clients that sums may give away together; the server withholds others, clients refuse them
+    )
     draw: str = "keyed"  # "secret": sets from the operating system, as in a deployment
 
     def __post_init__(self) -> None:
@@ -138,6 +145,7 @@ class MingledPie:
                     f"algorithm.{name} is {value!r}: choose one of {', '.join(allowed)}{nearest(value, allowed)}"
                 )
         fmd.key_length(self.rate)  # refuses a rate that is none
+        check_group(self.min_group)
         if self.history < 1:
             raise CoveyError(f"algorithm.history is {self.history}: the sums of at least one round must be sent")
 
@@ -191,15 +199,24 @@ class MingledPie:
         k, d = server.setting.start.shape
         everyone = [] if bool(server.setting.personal.all()) else [k]
         mixer = sealing.mixer(server.keys["sealing"], k + len(everyone), d + k)
-        sizes = [0] * k
+        members: list[list[int]] = []  # the sums that each client is in
         for _, reply in replies:
-            mixer.add(reply.sealed, [*reply.identities, *everyone])
-            for j in reply.identities:
-                sizes[j] += 1
-        if not any(sizes):
+            members.append([*reply.identities, *everyone])
+            mixer.add(reply.sealed, members[-1])
+        groups = np.array([[j in shown for shown in members] for j in range(k + len(everyone))], dtype=bool)  # [., n]
+        sizes = groups[:k].sum(1).tolist()
+        if not any(sizes) or self._withheld(server, groups):
             return state
         past = [replace(state, past=[]), *state.past] if state.sums else []
         return MingledSums(mixer.sums(), sizes, past[: self.history - 1])
+
+    def _withheld(self, server: Server, groups: NDArray[np.bool_]) -> bool:
+        """Whether these sums would give away fewer clients than agreed: whoever shows what, the server sees."""
+        if self.min_group == 1:
+            return False
+        withheld = not keeps_apart(groups, self.min_group)
+        server.note("withheld", float(withheld))
+        return withheld
 
     def use(self, me: Client, message: MingledSums) -> Coroutine:
         models = yield from self._models(me, message)
@@ -210,6 +227,7 @@ class MingledPie:
         """Decrypting and rebuilding is the same for all clients of a host; what they remember is their own."""
         if not message.sums:
             return me.setting.start
+        self._refuse_small(message)
         opened, counts = yield Compute(
             "decrypt", open_sums, (me.keys["sealing"], message, me.setting.clusters), shared=True
         )
@@ -218,6 +236,15 @@ class MingledPie:
         me.note("noise_gain", rebuild.noise_gain(counts))
         me.note("picture:mingled", counts.tolist())
         return (yield from rebuild.recall(me, rebuilt))
+
+    def _refuse_small(self, message: MingledSums) -> None:
+        """A server that does not keep to what was agreed gets nothing more. Sizes that it lies about do not fit the counts."""
+        least = min((size for one in (message, *message.past) for size in one.sizes if size), default=self.min_group)
+        if least < self.min_group:
+            raise CoveyError(
+                f"the server sent the sum of {least} clients' models, algorithm.min_group is {self.min_group}: this is not "
+                "opened, since others could tell a single client's model from it; agree on fewer clusters or find more clients"
+            )
 
     def _rebuild_all(self, me: Client, message: MingledSums, opened: Matrix, counts: Matrix) -> Rebuilt:
         """From the newest sums, and what they do not determine from the ones before."""

@@ -30,17 +30,28 @@ def check_aggregation(aggregation: str, weighting: str = "clients") -> None:
         )
 
 
-def averages(aggregation: str, sent: Tensor) -> Averages | RobustAverages:
-    """Averages of what comes back, one for every row of what was sent, [k, d]."""
+def check_group(min_group: int, aggregation: str = "mean") -> None:
+    """Refuses a number of clients that is none, and a rule that hands out a single client's model."""
+    if min_group < 1:
+        raise CoveyError(f"algorithm.min_group is {min_group}: it is the fewest clients of an average, at least 1")
+    if min_group > 1 and Rule.of(aggregation).name == "krum":
+        raise CoveyError(
+            f"algorithm.min_group is {min_group} and algorithm.aggregation {aggregation!r}, which hands everybody one client's "
+            "own model: take 'multikrum'"
+        )
+
+
+def averages(aggregation: str, sent: Tensor, least: int = 1) -> Averages | RobustAverages:
+    """Averages of what comes back, of `least` clients or more, one for every row of what was sent, [k, d]."""
     rule = Rule.of(aggregation)
-    return Averages(len(sent), like=sent) if rule.name == "mean" else RobustAverages(rule, sent)
+    return Averages(len(sent), sent, least) if rule.name == "mean" else RobustAverages(rule, sent, least)
 
 
 def mean_model(
-    state: GlobalModel, replies: Iterator[tuple[int, LocalModel]], weighting: str, aggregation: str
+    state: GlobalModel, replies: Iterator[tuple[int, LocalModel]], weighting: str, aggregation: str, least: int
 ) -> GlobalModel:
-    """The replies' average, or what was sent where nobody answered."""
-    average = averages(aggregation, state.model[None])
+    """The replies' average, or what was sent where too few answered."""
+    average = averages(aggregation, state.model[None], least)
     for _, reply in replies:
         average.add(0, reply.model, weight_of(reply, weighting))
     return GlobalModel(average.means(state.model[None])[0])
@@ -49,13 +60,17 @@ def mean_model(
 class RobustAverages:
     """`Averages` by another rule: holds every model until they are asked for."""
 
-    def __init__(self, rule: Rule, sent: Tensor) -> None:
-        self.rule, self.sent = rule, sent
+    def __init__(self, rule: Rule, sent: Tensor, least: int = 1) -> None:
+        self.rule, self.sent, self.least = rule, sent, least
         self.models: list[list[Tensor]] = [[] for _ in sent]
 
     @property
+    def counts(self) -> list[int]:
+        return [len(group) for group in self.models]
+
+    @property
     def weights(self) -> list[float]:
-        return [float(len(group)) for group in self.models]
+        return [float(count) for count in self.counts]
 
     def add(self, j: int, model: Tensor, weight: float = 1.0) -> None:
         if weight != 1:
@@ -65,14 +80,15 @@ class RobustAverages:
         self.models[j].append(model)
 
     def means(self, previous: Tensor) -> Tensor:
-        """One model of each group as float32 [k, d]; where nobody contributed, the row of `previous`."""
+        """One model of each group as float32 [k, d]; where too few contributed, the row of `previous`."""
         groups = zip(self.models, self.sent, previous)
-        return torch.stack([self._one(group, sent) if group else before for group, sent, before in groups])
+        full = [(group if len(group) >= self.least else [], sent, before) for group, sent, before in groups]
+        return torch.stack([self._one(group, sent) if group else before for group, sent, before in full])
 
     def overall(self, previous: Tensor) -> Tensor:
         """One model of all groups together, float32 [d]."""
         everyone = [model for group in self.models for model in group]
-        if not everyone:
+        if len(everyone) < self.least:
             return previous
         sent = torch.stack([row for row, group in zip(self.sent, self.models) for _ in group])
         return aggregate(self.rule, torch.stack(everyone), sent)
