@@ -20,7 +20,7 @@ def smallest(groups: Groups) -> int:
 
 def isolating(groups: Groups) -> list[tuple[int, int]]:
     """(observer, other): clients whose own contribution and the sums determine another's contribution exactly."""
-    g, n = groups.shape
+    n = groups.shape[1]
     pairs = []
     for observer in range(n):
         known = np.vstack([groups.astype(np.float64), np.eye(n)[observer]])  # what it can combine, [g + 1, n]
