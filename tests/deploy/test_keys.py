@@ -190,12 +190,24 @@ def test_an_own_algorithm_says_what_its_keys_are_and_how_it_is_deployed(tmp_path
     keys.make(own, NAMES, [], tmp_path / "out")
     rows = {row.what: row for row in inspect(tmp_path / "out" / "server")}
     assert rows["'identities' of the algorithm"].secret  # it does not say, so nobody may see it
+    assert rows["'identities' of the algorithm"].opens == "not said by the algorithm"
     assert rows["no encryption: sums in the clear"].opens
     algorithm = experiment_of(keys.load(tmp_path / "out" / "server")[1]).algorithm
     assert (algorithm.name, algorithm.draw, algorithm.history) == ("reticent", "secret", 3)
     check_same(own.table(), tmp_path / "out" / "server")
     with pytest.raises(CoveyError, match="other algorithm"):
         check_same(experiment({**MINGLEDPIE, "rate": 0.25}).table(), tmp_path / "out" / "server")
+
+
+def test_nobody_is_said_to_open_nothing_whose_keys_the_algorithm_does_not_describe(tmp_path: Path) -> None:
+    own = experiment({"name": "support.own_algorithms:Undescribed"}, encryption="ckks")
+    keys.make(own, NAMES, [], tmp_path / "out")
+    unsaid = [(row.party.split()[0], row.what) for row in inspect(tmp_path / "out") if row.opens.startswith("not said")]
+    vault, single = "'vault' of the algorithm", "'single' of the algorithm"
+    silos = [(name, what) for name in NAMES for what in (vault, single)]
+    assert unsaid == [("authority", vault), ("authority", f"{single}, of up to 4 silos"), *silos]
+    answer = CliRunner().invoke(app, ["keys", "inspect", str(tmp_path / "out")])
+    assert answer.exit_code == 0 and "can open nothing: server\n" in answer.output  # whose keys are described
 
 
 # ---------------------------------------------------------------- TLS and Flower's nodes

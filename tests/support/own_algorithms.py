@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from covey.algorithms.contract import Setting
 from covey.algorithms.ifca import IFCA
 from covey.algorithms.mingledpie.mingledpie import MingledPie
+from covey.algorithms.routing import Routing
 from covey.crypto.key_kinds import Describe
 from covey.crypto.sealing.sealing import key_kind
 
@@ -37,3 +39,15 @@ class Reticent(MingledPie):
 
     def deployed(self, encryption: str) -> Reticent:
         return replace(self, draw="secret", history=3)
+
+
+@dataclass(frozen=True)
+class Undescribed(Routing):
+    """Silos hold a key that opens, and one of each silo's own; it describes what the server holds only."""
+
+    name: ClassVar[str] = "undescribed"
+
+    def keys(self, setting: Setting) -> dict[str, dict[str, Any]]:
+        material = super().keys(setting)
+        single = {i: {"single": bytes([i]) * 32} for i in range(setting.clients)}
+        return material | {"clients": {"vault": material["clients"]["sealing"], "own": single}}

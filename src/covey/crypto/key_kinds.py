@@ -17,4 +17,5 @@ class KeyKind:
 
 Describe = Callable[[Any, str], KeyKind]  # (the material, its holder's role) -> what it is
 
+NOT_SAID = "not said by the algorithm"
 NOTHING_ENCRYPTED = "everything (nothing is encrypted)"

@@ -1,5 +1,8 @@
 """`covey keys inspect`: who holds what, and who could open what is sealed. No secret is shown, only fingerprints.
 
+What the algorithm does not describe in `key_kinds` counts as secret, and nobody says what it opens: its holders are not among those
+who can open nothing.
+
 A fingerprint is the beginning of a SHA-256: of the public key where there is one, so that it is the same on both sides, else
 of the material itself, which is random and cannot be found by guessing.
 """
@@ -7,7 +10,7 @@ of the material itself, which is random and cannot be found by guessing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from covey.algorithms.contract import declaration
-from covey.crypto.key_kinds import KeyKind
+from covey.crypto.key_kinds import NOT_SAID, Describe, KeyKind
 from covey.crypto.signatures import Signer
 from covey.deploy import keys
 from covey.deploy.agreed import Agreed, experiment_of
@@ -31,7 +34,7 @@ class Holding:
     what: str
     secret: bool
     fingerprint: str
-    opens: str = ""  # what can be decrypted with it
+    opens: str = ""  # what can be decrypted with it; "": nothing
 
 
 def inspect(path: Path) -> list[Holding]:
@@ -54,11 +57,7 @@ def _folder(folder: Path) -> Iterator[Holding]:
         yield Holding("authority", "key that signs server certificates", True, _public_of(folder / "ca.key"))
         yield Holding("authority", f"certificate{_validity(folder / 'ca.crt')}", False, _certified(folder / "ca.crt"))
         yield from _materials("authority", "clients", issued.clients, keys.read_agreed(folder))
-        own = issued.clients.get("own", {})
-        if own:
-            yield Holding(
-                "authority", f"signing keys of up to {len(own)} silos", True, _hash(repr(sorted(own)).encode())
-            )
+        yield from _each_silo_s(issued.clients.get("own", {}), keys.read_agreed(folder))
         return
     party, agreed = keys.load(folder)
     name = party.name if party.name == party.role else f"{party.name} ({party.role})"
@@ -80,15 +79,32 @@ def _folder(folder: Path) -> Iterator[Holding]:
 
 
 def _materials(party: str, role: str, material: dict[str, Any], agreed: Agreed) -> Iterator[Holding]:
-    """The algorithm's keys, as it describes them; what it does not describe counts as secret."""
+    """The algorithm's keys, as it describes them."""
     kinds = declaration(experiment_of(agreed).algorithm).key_kinds
     for name, value in material.items():
-        if name == "own":
-            continue
-        kind = kinds[name](value, role) if name in kinds else KeyKind(f"'{name}' of the algorithm", True)
-        shown = value if kind.public is None else kind.public
-        data = shown if isinstance(shown, bytes) else repr(shown).encode()
-        yield Holding(party, kind.what, kind.secret, _hash(data), kind.opens)
+        if name != "own":
+            kind = _kind(kinds, name, value, role)
+            yield Holding(party, kind.what, kind.secret, _hash(_shown(kind, value)), kind.opens)
+
+
+def _each_silo_s(own: dict[int, dict[str, Any]], agreed: Agreed) -> Iterator[Holding]:
+    """What the authority keeps for single silos, those that come later too: a line for each kind of key."""
+    kinds = declaration(experiment_of(agreed).algorithm).key_kinds
+    for name in dict.fromkeys(name for material in own.values() for name in material):
+        values = [material[name] for material in own.values() if name in material]
+        described = [_kind(kinds, name, value, "clients") for value in values]
+        data = b"".join(_shown(kind, value) for kind, value in zip(described, values))
+        kind = described[0]
+        yield Holding("authority", f"{kind.what}, of up to {len(values)} silos", kind.secret, _hash(data), kind.opens)
+
+
+def _kind(kinds: Mapping[str, Describe], name: str, value: Any, role: str) -> KeyKind:
+    return kinds[name](value, role) if name in kinds else KeyKind(f"'{name}' of the algorithm", True, NOT_SAID)
+
+
+def _shown(kind: KeyKind, value: Any) -> bytes:
+    shown = value if kind.public is None else kind.public
+    return shown if isinstance(shown, bytes) else repr(shown).encode()
 
 
 def _hash(data: bytes) -> str:
