@@ -7,9 +7,11 @@ import pytest
 
 from covey import roles
 from covey.algorithms import ALGORITHMS
-from covey.algorithms.contract import Declaration, declaration
-from covey.algorithms.ifca import ClusterUpdate
+from covey.algorithms.contract import _EXPECTED, Declaration, declaration
+from covey.algorithms.ifca import IFCA, ClusterUpdate
 from covey.algorithms.pqfed.pqfed import PQFed
+from covey.errors import CoveyError
+from covey.experiment.experiment import Experiment
 
 
 @pytest.mark.parametrize("name", list(ALGORITHMS))
@@ -45,3 +47,42 @@ def test_a_renamed_algorithm_declares_the_same() -> None:
         assert {f.name for f in fields(Declaration) if getattr(ours, f.name) != getattr(theirs, f.name)} == {"name"}, (
             name
         )
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("name", 7, "a text"),
+        ("name", "", "a text"),
+        ("title", None, "a text"),
+        ("sends", ClusterUpdate, "a tuple of message classes"),
+        ("replies", ("ClusterUpdate",), "a tuple of message classes"),
+        ("further", "csp", "a tuple of texts"),
+        ("trains", "many", "'one', 'clusters' or 'own'"),
+        ("trains", ["one"], "'one', 'clusters' or 'own'"),
+        ("sealing", None, "a text"),
+        ("sealed_with", 1, "a text"),
+        ("gives", ("identity",), r"a tuple of leaks\.Given"),
+        ("key_kinds", {"z": "a key"}, "a table of functions"),
+        ("measures", {"heat": "Heat"}, r"a table of measures\.Measure"),
+        ("measures", ["heat"], r"a table of measures\.Measure"),
+        ("surveyed", "yes", "True or False"),
+        ("rounds_sent", 0, "a whole number of at least 1"),
+    ],
+)
+def test_what_is_declared_wrongly_is_one_sentence(field: str, value: Any, expected: str) -> None:
+    wrong: Any = type("Wrong", (IFCA,), {field: value})
+    says = rf"^Wrong\.{field} is .*: expected {expected}"
+    for ask in (lambda: declaration(wrong), lambda: declaration(wrong()), lambda: Experiment(algorithm=wrong())):
+        with pytest.raises(CoveyError, match=says) as refused:
+            ask()
+        assert "\n" not in str(refused.value)
+
+
+def test_an_algorithm_without_a_name_is_one_sentence() -> None:
+    with pytest.raises(CoveyError, match="Nameless declares no name"):
+        declaration(type("Nameless", (), {}))
+
+
+def test_every_field_of_a_declaration_is_checked() -> None:
+    assert set(_EXPECTED) == {f.name for f in fields(Declaration)}

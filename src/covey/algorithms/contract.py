@@ -183,10 +183,63 @@ class Declaration:
 
 
 def declaration(algorithm: Any) -> Declaration:
-    """An algorithm's declaration; of a class as well, as far as it stands there."""
+    """An algorithm's declaration; of a class as well, as far as it stands there. CoveyError where a field holds something else."""
     declared = {f.name: getattr(algorithm, f.name) for f in fields(Declaration) if hasattr(algorithm, f.name)}
     known = {name: value for name, value in declared.items() if not isinstance(value, property)}
+    _check(algorithm if isinstance(algorithm, type) else type(algorithm), known)
     return Declaration(**{**known, "label": known.get("label") or known["name"]})
+
+
+def _check(kind: type, declared: Mapping[str, Any]) -> None:
+    if "name" not in declared:
+        raise CoveyError(f"{kind.__qualname__} declares no name: expected a text, such as name = 'mine'")
+    for name, value in declared.items():
+        holds, expected = _EXPECTED[name]
+        if not holds(value):
+            shown = " ".join(repr(value).split())
+            raise CoveyError(f"{kind.__qualname__}.{name} is {shown[:100]}: expected {expected}")
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _tuple_of(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, tuple) and all(isinstance(one, kind) for one in value)
+
+
+def _table_of(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, Mapping) and all(_text(key) and holds(one) for key, one in value.items())
+
+
+_A_TEXT = (_text, "a text")
+_CLASSES = (_tuple_of(type), "a tuple of message classes, such as (Update,)")
+_TRAINS = ("one", "clusters", "own")
+_EXPECTED: dict[
+    str, tuple[Callable[[Any], bool], str]
+] = {  # field of a declaration -> (whether a value fits, in words)
+    "name": (lambda value: _text(value) and value != "", "a text, such as 'mine'"),
+    "title": _A_TEXT,
+    "label": _A_TEXT,
+    "sends": _CLASSES,
+    "replies": _CLASSES,
+    "parts": _CLASSES,
+    "asks": _CLASSES,
+    "answers": _CLASSES,
+    "server": _A_TEXT,
+    "further": (_tuple_of(str), "a tuple of texts, such as ('csp',)"),
+    "trains": (lambda value: _text(value) and value in _TRAINS, "'one', 'clusters' or 'own'"),
+    "sealing": _A_TEXT,
+    "sealed_with": _A_TEXT,
+    "gives": (_tuple_of(Given), "a tuple of leaks.Given"),
+    "key_kinds": (_table_of(callable), "a table of functions (material, role) -> KeyKind, by the names of keys"),
+    "surveyed": (lambda value: isinstance(value, bool), "True or False"),
+    "rounds_sent": (
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1,
+        "a whole number of at least 1",
+    ),
+    "measures": (_table_of(lambda one: isinstance(one, Measure)), "a table of measures.Measure, by the names of notes"),
+}
 
 
 def counts_models(algorithm: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from covey import config
 from covey.algorithms import ALGORITHMS
+from covey.algorithms.contract import declaration
 from covey.attacks import ATTACKS
 from covey.data.partitions import PARTITIONS
 from covey.defences import DEFENCES
@@ -164,6 +165,7 @@ class Experiment:
         if self.seeds < 1 or self.seed < 0:
             raise CoveyError("seed must not be negative and seeds must be at least 1")
         MODELS.resolve(self.model)
+        declaration(self.algorithm)  # refuses what is none
         encryptions.check(self.algorithm, self.encryption)
         if self.dataset == SILOS:
             self.silos.check()
