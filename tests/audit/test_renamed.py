@@ -18,6 +18,7 @@ from covey.attacks.declaration import GOT, Reads
 from covey.audit.matrix import Audit, Cell, fill
 from covey.audit.questions import Questions, Watch
 from covey.audit.runs import audit
+from covey.errors import CoveyError
 from covey.experiment import encryptions
 from covey.experiment.experiment import Experiment
 from covey.leaks import CLIENT, EAVESDROPPER, IDENTITY, MEMBERSHIP, OWN, PARTIES, SERVER, Leak
@@ -192,12 +193,17 @@ def test_an_own_attack_stays_where_it_looks_unless_it_says_from_where_it_can() -
     assert cloud.declared["counting"].seen_from == (PARTIES[1],)
 
 
-def test_an_attack_that_replaces_one_of_ours_by_its_name_is_the_one_that_runs() -> None:
+def test_an_attack_after_one_of_ours_is_audited_beside_it_under_a_name_of_its_own_only() -> None:
     from covey.attacks.preference.identity import A1
 
-    class Sharper(A1):
+    class Taken(A1):
         pass
 
+    class Sharper(A1):
+        name = "a1_sharper"
+
+    with pytest.raises(CoveyError, match="has the name of an attack of covey"):
+        _ = Questions(small(attacks=[Taken()])).attacks
     questions = Questions(small(attacks=[Sharper()]))
-    assert questions.attacks["a1"] is Sharper and questions.declared["a1"].row == IDENTITY
-    assert MEMBERSHIP in questions.rows
+    assert questions.attacks["a1"] is A1 and questions.attacks["a1_sharper"] is Sharper
+    assert questions.declared["a1_sharper"].row == IDENTITY and MEMBERSHIP in questions.rows

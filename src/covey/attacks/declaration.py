@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from covey import roles
-from covey.leaks import Leak
+from covey.leaks import PARTIES, Leak
 
 GOT, RETURNED, ASKED = (
     "sends",
@@ -93,6 +93,44 @@ def declaration(attack: Any) -> Declaration:
     declared = {name: getattr(attack, name) for name in names if hasattr(attack, name)}
     declared["active"] = bool(declared.get("active") or hasattr(attack, "replaces"))
     return Declaration(**{**declared, "label": declared.get("label") or declared["name"].replace("_", " ")})
+
+
+def misdeclared(attack: Any) -> str:
+    """What an attack, or its class, declares that nobody can read, in one sentence; "": nothing."""
+    name = getattr(attack, "name", None)
+    if not isinstance(name, str) or not name:
+        kind = attack if isinstance(attack, type) else type(attack)
+        return f"attack {kind.__name__}: name is {name!r}, expected a word"
+    for field, (fits, expected) in _EXPECTED.items():
+        if hasattr(attack, field) and not fits(getattr(attack, field)):
+            return f"attack '{name}': {field} is {getattr(attack, field)!r}, expected {expected}"
+    if not isinstance(attack, type) and not isinstance(getattr(attack, "vantage", None), str):
+        return (
+            f"attack '{name}': vantage is {getattr(attack, 'vantage', None)!r}, expected a party, for example 'server'"
+        )
+    return ""
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _each(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, tuple | list) and all(map(fits, value))
+
+
+_TEXT = (_is_text, "a text")
+_EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "label": _TEXT,
+    "title": _TEXT,
+    "means": _TEXT,
+    "row": (lambda value: value is None or isinstance(value, Leak), "a covey.leaks.Leak"),
+    "seen_from": (_each(lambda one: one in PARTIES), f"a tuple of {', '.join(map(repr, PARTIES))}"),
+    "reads": (_each(lambda one: isinstance(one, Reads)), "a tuple of covey.attacks.declaration.Reads"),
+    "controls": (_each(_is_text), "a tuple of texts"),
+    "lacks": (callable, "a classmethod of the experiment"),
+    "audited": (callable, "a classmethod of the experiment"),
+}
 
 
 def lacks_public(experiment: Any) -> str:

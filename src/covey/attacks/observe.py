@@ -8,8 +8,9 @@ process can look for anything there.
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +20,7 @@ import torch
 from covey.algorithms.contract import Setting, own_keys
 from covey.algorithms.contract import declaration as protocol_of
 from covey.attacks.contract import Attack, Finding, Knowledge, Thinking, Truth, View, parties, sees
-from covey.attacks.declaration import declaration
+from covey.attacks.declaration import declaration, misdeclared
 from covey.data.federation import Federation
 from covey.errors import CoveyError, nearest
 from covey.leaks import EAVESDROPPER
@@ -68,6 +69,9 @@ class Observers:
         self.seed = setting.seed
         self.machines: dict[int, Machine] = {}
         self.replaced: dict[int, Any] = {}
+        self.replies = () if algorithm is None else protocol_of(algorithm).replies
+        for words in filter(None, map(misdeclared, self.attacks)):
+            raise CoveyError(words)
         names = [a.name for a in self.attacks]
         for name in names:
             if names.count(name) > 1:
@@ -80,7 +84,8 @@ class Observers:
             known = _knowledge(vantage, setting, network, federation, keys)
             known = replace(known, algorithm=copy.deepcopy(algorithm), defence=copy.deepcopy(defence))
             self.machines[n] = Machine(network, known.x, known.y, device=device)
-            attack.begin(known)
+            with _answering_for(attack):
+                attack.begin(known)
             for client in _own_places(attack, vantage):
                 if client in self.replaced:
                     raise CoveyError(
@@ -93,31 +98,43 @@ class Observers:
         return bool(self.attacks)
 
     def see(self, round: int, sender: str, receiver: str, message: Any) -> Any:
-        """A message passes: whoever may see it does. Returns it, as received."""
+        """A message passes: whoever may see it does. Returns it, as received.
+
+        A reply that the algorithm does not declare is refused: what attacks can read is judged by what is declared.
+        """
+        if self.replies and sender.startswith("client:") and type(message) not in self.replies:
+            declared = " or ".join(kind.__name__ for kind in self.replies)
+            raise CoveyError(
+                f"{sender} returned a {type(message).__name__}, but the algorithm's `replies` declare {declared}: add it there"
+            )
         if self.attacks:
             view = View(round, sender, receiver, message)
             for n, attack in enumerate(self.attacks):
                 if sees(self.vantages[n], view):
                     own = self.copies[n].of(message, to_many=receiver.startswith("client:"))
-                    self._think(n, attack.observe(replace(view, message=own)), round)
+                    with _answering_for(attack):
+                        self._think(n, attack.observe(replace(view, message=own)), round)
         return message
 
     def end_round(self, round: int) -> None:
         for n, attack in enumerate(self.attacks):
             self.copies[n] = _Copies()
-            self._think(n, attack.end_round(round), round)
+            with _answering_for(attack):
+                self._think(n, attack.end_round(round), round)
 
     def findings(self, truth: Truth) -> tuple[list[Finding], list[str]]:
         """(what the attacks found, why those that could not be scored could not)."""
         findings, failed = [], []
         for attack, vantage in zip(self.attacks, self.vantages):
             try:
-                finding = _explained(attack.finding(truth), declaration(attack).means)
+                finding = _explained(_refuse_no_finding(attack.finding(truth)), declaration(attack).means)
                 finding = replace(finding, attack=attack.name)  # no score lands under another attack's name
                 _refuse_other_vantage(finding, vantage)
                 findings.append(finding)
             except CoveyError as e:
                 failed.append(f"attack '{attack.name}' has no finding: {e}")
+            except Exception as e:  # somebody's code: it costs its own score, not the others'
+                failed.append(_failure(attack, e))
         return findings, failed
 
     def memories(self) -> list[dict[str, Any]]:
@@ -146,6 +163,27 @@ class Observers:
             for i, result in zip(asked, self.machines[n].compute(jobs) if jobs else []):
                 answers[i] = result
             answer = answers if isinstance(request, list) else answers[0]
+
+
+@contextlib.contextmanager
+def _answering_for(attack: Attack) -> Iterator[None]:
+    """Whatever goes wrong in an attack's own code is one sentence that names it."""
+    try:
+        yield
+    except CoveyError:
+        raise
+    except Exception as e:
+        raise CoveyError(_failure(attack, e)) from e
+
+
+def _failure(attack: Attack, problem: Exception) -> str:
+    return f"attack '{attack.name}' failed with {type(problem).__name__}: {problem}"
+
+
+def _refuse_no_finding(finding: Any) -> Finding:
+    if not isinstance(finding, Finding):
+        raise CoveyError(f"its finding() returned a {type(finding).__name__}, expected a Finding")
+    return finding
 
 
 def _explained(finding: Finding, means: str) -> Finding:

@@ -189,6 +189,8 @@ def _cell(
     ]
     if lacking:
         return Cell(row.name, column, NOT_MEASURED, "; ".join(lacking))
+    if questions.unspoken:
+        return Cell(row.name, column, NOT_MEASURED, questions.unspoken)
     unfit = dict.fromkeys(words for name in attacks if (words := questions.unfit(name)))
     return Cell(row.name, column, UNKNOWN, "; ".join(["no attack of covey tells from here", *unfit]))
 

@@ -7,8 +7,10 @@ would sound like safety.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -16,7 +18,8 @@ from covey import leaks, roles
 from covey.algorithms import contract
 from covey.attacks import ATTACKS
 from covey.attacks.contract import parties
-from covey.attacks.declaration import Declaration, declaration
+from covey.attacks.declaration import Declaration, declaration, misdeclared
+from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.leaks import CLIENT, COALITION, EAVESDROPPER, SECOND, SERVER, WIRE, Leak
 
@@ -43,8 +46,14 @@ class Questions:
     def attacks(self) -> Mapping[str, Any]:
         """Name -> class of all attacks there are, by rows: the registered ones, then those that the experiment brings along."""
         order = {leak.name: n for n, leak in enumerate(leaks.LEAKS)}
-        known, _ = ATTACKS.loaded()
-        own = {a.name: type(a) for a in self.experiment.attacks if known.get(a.name) is not type(a)}
+        known, _ = registered()
+        rows = _rows(known.values())
+        own: dict[str, Any] = {}
+        for attack in self.experiment.attacks:
+            if words := _unusable(attack) or _other_row(attack, rows) or _other_attack(attack, known):
+                raise CoveyError(words)
+            own[attack.name] = type(attack)
+            rows |= _rows([attack])
         return dict(sorted({**known, **own}.items(), key=lambda item: order.get(_row_name(item[1]), len(order))))
 
     @functools.cached_property
@@ -103,6 +112,13 @@ class Questions:
         if self.protocol.sends or self.protocol.replies:
             return ""
         return f"{self.protocol.name} declares no messages (sends, replies), so nobody can tell what it shows"
+
+    @functools.cached_property
+    def unspoken(self) -> str:
+        """Which field of a declared message does not say what it carries, so that no attack can read it; "": none."""
+        protocol = self.protocol
+        kinds = (*protocol.sends, *protocol.replies, *protocol.asks, *protocol.answers)
+        return next((words for kind in kinds if (words := _unspoken(kind))), "")
 
     def given(self, row: Leak, column: str) -> str:
         """What the protocol itself hands this party, in words; "" where it does not."""
@@ -197,6 +213,80 @@ class Questions:
             if name == "vantage" or getattr(attack, name) == getattr(usual, name)
         }
         return replace(attack, memory={}, **settings)
+
+
+def registered() -> tuple[dict[str, Any], tuple[str, ...]]:
+    """(name -> class of the installed attacks that can be audited, a sentence for each that is left out)."""
+    loaded, problems = ATTACKS.loaded()
+    rows = _rows([])
+    known: dict[str, Any] = {}
+    left_out = [*problems]
+    for name, kind in loaded.items():
+        if words := misdeclared(kind) or _unmakeable(name, kind) or _other_row(kind, rows):
+            left_out.append(f"{words}; it is left out")
+        else:
+            known[name] = kind
+            rows |= _rows([kind])
+    return known, tuple(left_out)
+
+
+def _unmakeable(name: str, kind: Any) -> str:
+    """Why an audit cannot make an attack that nobody configured."""
+    try:
+        return _unusable(kind())
+    except Exception as e:  # a package of somebody's: it spoils nothing for others
+        return f"attack '{name}' cannot be made without settings ({e})"
+
+
+def _unusable(attack: Any) -> str:
+    plain = "" if dataclasses.is_dataclass(attack) else "is no dataclass, so an audit cannot set its place"
+    return misdeclared(attack) or (plain and f"attack '{attack.name}' {plain}")
+
+
+def _rows(attacks: Iterable[Any]) -> dict[str, Leak]:
+    """Name -> row: covey's own, and those that these attacks bring along."""
+    brought = [row for attack in attacks if (row := declaration(attack).row) is not None]
+    return {row.name: row for row in (*leaks.LEAKS, leaks.OWN, *brought)}
+
+
+def _other_row(attack: Any, rows: Mapping[str, Leak]) -> str:
+    """Two rows of one name would be one in the matrix, and what the first says would be lost."""
+    row = declaration(attack).row
+    if row is None or rows.get(row.name, row) == row:
+        return ""
+    return (
+        f"attack '{attack.name}': its row is named '{row.name}', and so is another one that asks "
+        f"“{rows[row.name].question}”: declare that one, or give yours another name"
+    )
+
+
+def _other_attack(attack: Any, known: Mapping[str, Any]) -> str:
+    kind = type(attack)
+    if known.get(attack.name, kind) is kind:
+        return ""
+    return (
+        f"attack '{attack.name}' of {kind.__module__}:{kind.__qualname__} has the name of an attack of "
+        f"{known[attack.name].__module__}, and an audit makes both: give it another name"
+    )
+
+
+def _unspoken(kind: Any, above: tuple[Any, ...] = ()) -> str:
+    if not dataclasses.is_dataclass(kind) or kind in above:
+        return (
+            ""
+            if above
+            else f"{getattr(kind, '__name__', kind)} is no dataclass, so its fields say nothing of themselves"
+        )
+    hints, said = typing.get_type_hints(kind), roles.of(kind)  # type: ignore[arg-type]
+    for one in fields(kind):
+        if one.name in said:
+            continue
+        inner = [c for c in (hints[one.name], *typing.get_args(hints[one.name])) if dataclasses.is_dataclass(c)]
+        if not inner:
+            return f"field {one.name} of {kind.__name__} says nothing of itself (give it a role)"  # type: ignore[union-attr]
+        if words := next((w for c in inner if (w := _unspoken(c, (*above, kind)))), ""):
+            return words
+    return ""
 
 
 def _row_name(kind: Any) -> str:

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from covey import files
-from covey.attacks import ATTACKS
 from covey.attacks.finding import Finding
 from covey.attacks.observe import check_vantage
 from covey.audit.matrix import Audit, fill
-from covey.audit.questions import Questions, Watch, usual_place
+from covey.audit.questions import Questions, Watch, registered, usual_place
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.results.folder import RunFolder
@@ -97,6 +96,10 @@ def _results(
             return
         for one in batch:
             yield from _results(questions, (one,), out, quiet, watch)
+    except Exception as problem:
+        if len(batch) != 1 or not questions.declared[batch[0].attack].active:
+            raise
+        yield batch, None, "", f"failed with {type(problem).__name__}: {problem}"  # it acts where a client's code runs
 
 
 def heading(experiment: Experiment) -> dict[str, Any]:
@@ -115,7 +118,7 @@ def heading(experiment: Experiment) -> dict[str, Any]:
 
 
 def _left_out(experiment: Experiment) -> tuple[str, ...]:
-    _, missing = ATTACKS.loaded()
+    _, missing = registered()
     if experiment.seeds == 1:
         return missing
     last = experiment.seed + experiment.seeds - 1
