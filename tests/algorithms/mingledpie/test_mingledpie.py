@@ -311,7 +311,7 @@ def test_the_default_run_names_its_closed_form() -> None:
     found = result.attacks["a1"]
     assert found["details"]["closed form"] == pytest.approx(guess_accuracy(5, 0.5, 2))
     assert found["low"] < found["details"]["closed form"] < found["high"]
-    assert any("closed form 0.347" in line for line in closing_lines(result))
+    assert any("closed form expects 0.347" in line for line in closing_lines(result))
 
 
 def ablation(**more: Any) -> dict[str, float]:

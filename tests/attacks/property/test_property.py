@@ -86,7 +86,7 @@ def federation(seed: int = 0, placebo: bool = False, clients: int = 4) -> Federa
 def found(chosen: Experiment, attack: PropertyInference | None = None, placebo: bool = False) -> tuple[Finding, float]:
     result = run(
         chosen,
-        attacks=[attack or PropertyInference(rows=1500, trees=40, remove_own=True)],
+        attacks=[attack or PropertyInference(rows=700, trees=40, remove_own=True)],
         federation=federation(chosen.seed, placebo),
         quiet=True,
     )
