@@ -135,5 +135,5 @@ def test_one_round_leaves_nothing_to_link() -> None:
 def test_only_the_csp_of_this_algorithm_can_run_them() -> None:
     for algorithm, vantage in (("fedavg", "csp"), ("fedcaprivacy", "bs")):
         table: dict[str, Any] = {"attacks": [{"name": "linkage", "vantage": vantage}], "algorithm": algorithm}
-        with pytest.raises(CoveyError, match="cloud provider|has no party"):
+        with pytest.raises(CoveyError, match=r"cloud provider|has no party"):
             run(Experiment.of(table), quiet=True)
