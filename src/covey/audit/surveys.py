@@ -86,7 +86,7 @@ def protecting() -> list[str]:
 
 
 def _saying_so(registry: Registry) -> list[str]:
-    return [entry.name for entry in registry.entries if entry.declared.get("surveyed")]
+    return [registry.word(entry) for entry in registry.entries if entry.declared.get("surveyed")]
 
 
 def combinations(experiment: Experiment, algorithms: Sequence[str], protections: Sequence[str]) -> list[Experiment]:

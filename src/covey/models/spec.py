@@ -32,7 +32,7 @@ class Spec:
         """The shape of one sample as the first layer reads it."""
         if (kind == "tokens") != (self.layout == "tokens"):
             fits = [
-                entry.name
+                MODELS.word(entry)
                 for entry in MODELS.entries
                 if (entry.declared.get("layout") == "tokens") == (kind == "tokens")
             ]
