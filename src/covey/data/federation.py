@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +19,21 @@ class Dataset:
 
     name: str
     x_train: NDArray[np.generic]  # [m, ...]: images are [m, h, w] or [m, h, w, c]
-    y_train: NDArray[np.int64]  # [m]
+    y_train: NDArray[Any]  # [m] int64 labels; other tasks: see `task`
     x_test: NDArray[np.generic]
-    y_test: NDArray[np.int64]
-    classes: tuple[str, ...]
+    y_test: NDArray[Any]
+    classes: tuple[str, ...]  # names of the labels, or of the outputs
     kind: str = "image"  # image (uint8, / 255), binary (0/1 as they are), real (float32), tokens (0 = padding)
     attributes: dict[str, NDArray[np.generic]] = field(default_factory=dict)  # gender: [m], ... of training rows
     stand_in: str = ""  # non-empty: generated data, and what it stands in for; shown beside every figure on it
     note: str = ""  # what a reader of a figure must know of this copy, e.g. that it is a subset of the published set
     vocabulary: tuple[str, ...] = ()  # token data: the word of each id; 0 is padding, 1 an unknown word
+    task: str = "classes"  # one of several; labels: y is float32 [m, labels], each 0 or 1; numbers: float32 [m, outputs]
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a model gives for a sample."""
+        return len(self.classes)
 
 
 @dataclass(frozen=True)

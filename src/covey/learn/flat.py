@@ -23,9 +23,10 @@ class Network:
 
     name: str
     input_shape: tuple[int, ...]  # of a sample as the dataset holds it: (h, w), (h, w, c), (features,) or (tokens,)
-    classes: int
+    classes: int  # numbers that it gives for a sample: one per class, per label, or per number to predict
     kind: str = "image"  # as in Dataset.kind
     vocabulary: int = VOCABULARY  # tokens only: ids run from 0 (padding) to vocabulary - 1
+    task: str = "classes"  # as in Dataset.task
 
     @classmethod
     def of(cls, name: str, dataset: Dataset) -> Network:
@@ -33,7 +34,7 @@ class Network:
         vocabulary = VOCABULARY
         if dataset.kind == "tokens":
             vocabulary = int(max(dataset.x_train.max(), dataset.x_test.max())) + 1  # type: ignore[operator]
-        return cls(name, tuple(dataset.x_train.shape[1:]), len(dataset.classes), dataset.kind, vocabulary)
+        return cls(name, tuple(dataset.x_train.shape[1:]), dataset.outputs, dataset.kind, vocabulary, dataset.task)
 
     @cached_property
     def spec(self) -> Spec:
