@@ -8,7 +8,7 @@ import struct
 import subprocess
 import sys
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covey.algorithms.averaging import LocalModel
 from covey.errors import CoveyError
 from covey.messages import MAGIC, copied, decode, encode, message, size
 
@@ -196,3 +197,9 @@ def test_a_copy_has_memory_of_its_own_and_only_what_it_shows() -> None:
     copy["rows"][1][:] = 9
     assert batch[1].tolist() == [3, 4, 5] and tree["rows"][1].tolist() == [1, 1]
     assert copy["rows"][0].untyped_storage().nbytes() == 12  # the row's, not the batch's
+
+
+def test_size_does_not_touch_the_data() -> None:
+    """A tensor without memory has a size: what is on a GPU is not fetched to be counted."""
+    shape = LocalModel(torch.zeros(3, 5), 7)
+    assert size(replace(shape, model=torch.empty(3, 5, device="meta"))) == len(encode(shape))

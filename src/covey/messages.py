@@ -112,14 +112,16 @@ def _own_kinds() -> dict[str, str]:
 
 def encode(value: Any) -> bytes:
     """The bytes of a message or of any tree of the admitted types."""
-    header, buffers = _split(value)
-    return b"".join([MAGIC, struct.pack("<I", len(header)), header, *buffers])
+    buffers = _Buffers()
+    header = _header(value, buffers)
+    return b"".join([MAGIC, struct.pack("<I", len(header)), header, *buffers.views])
 
 
 def size(value: Any) -> int:
-    """`len(encode(value))` without copying the buffers."""
-    header, buffers = _split(value)
-    return 8 + len(header) + sum(len(b) for b in buffers)
+    """`len(encode(value))` without touching the buffers: tensors stay on their device."""
+    lengths = _Lengths()
+    header = _header(value, lengths)
+    return 8 + len(header) + lengths.total
 
 
 def decode(data: bytes | bytearray | memoryview, *, foreign: bool = False) -> Any:
@@ -148,11 +150,15 @@ def decode(data: bytes | bytearray | memoryview, *, foreign: bool = False) -> An
     return value
 
 
-class _Buffers(list[memoryview]):
-    """The buffers in order. A tensor, or long bytes, that occur again are referred to: what many share is stored once."""
+class _Lengths:
+    """The bytes of buffers. A tensor, or long bytes, that occur again are referred to: what many share is stored once."""
 
     def __init__(self) -> None:
         self.shared: dict[int, tuple[int, Any]] = {}  # id -> (its number, itself: so its id stays its own)
+        self.total = 0
+
+    def add(self, value: Tensor | np.ndarray[Any, Any] | memoryview) -> None:
+        self.total += value.nbytes
 
     def again(self, value: Any) -> dict[str, int] | None:
         """A reference to a value that has come already; else it is counted, and there is none yet."""
@@ -160,6 +166,21 @@ class _Buffers(list[memoryview]):
             return {"again": self.shared[id(value)][0]}
         self.shared[id(value)] = (len(self.shared), value)
         return None
+
+
+class _Buffers(_Lengths):
+    """The buffers themselves, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.views: list[memoryview] = []
+
+    def add(self, value: Tensor | np.ndarray[Any, Any] | memoryview) -> None:
+        if isinstance(value, Tensor):
+            value = value.detach().cpu().contiguous().numpy()
+        if isinstance(value, np.ndarray):
+            value = memoryview(cast(Any, np.ascontiguousarray(value).reshape(-1).view(np.uint8)))
+        self.views.append(value)
 
 
 def to_device(value: Any, device: str) -> Any:
@@ -194,26 +215,25 @@ def copied(value: Any) -> Any:
     return value
 
 
-def _split(value: Any) -> tuple[bytes, list[memoryview]]:
-    buffers = _Buffers()
-    tree = _tree(value, buffers)
-    return json.dumps(tree, separators=(",", ":")).encode(), buffers
+def _header(value: Any, buffers: _Lengths) -> bytes:
+    """The tree of a value as it is written, its buffers added to `buffers`."""
+    return json.dumps(_tree(value, buffers), separators=(",", ":")).encode()
 
 
-def _tree(value: Any, buffers: _Buffers) -> Any:
+def _tree(value: Any, buffers: _Lengths) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Tensor):
-        return buffers.again(value) or _array("t", value.detach().cpu().contiguous().numpy(), buffers)
+        return buffers.again(value) or _array("t", value, str(value.dtype).removeprefix("torch."), buffers)
     if isinstance(value, np.ndarray):
-        return _array("a", np.ascontiguousarray(value), buffers)
+        return _array("a", value, value.dtype.name, buffers)
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, bytes | bytearray | memoryview):
         raw = memoryview(value).cast("B")
         if len(raw) >= LONG and (known := buffers.again(value)):
             return known
-        buffers.append(raw)
+        buffers.add(raw)
         return {"b": len(raw)}
     if isinstance(value, list):
         return {"l": [_tree(v, buffers) for v in value]}
@@ -230,11 +250,11 @@ def _tree(value: Any, buffers: _Buffers) -> Any:
     )
 
 
-def _array(kind: str, array: np.ndarray[Any, Any], buffers: list[memoryview]) -> dict[str, Any]:
-    if array.dtype.name not in _DTYPES:
-        raise CoveyError(f"arrays of {array.dtype.name} cannot cross the wire; use one of {', '.join(_DTYPES)}")
-    buffers.append(memoryview(cast(Any, array.reshape(-1).view(np.uint8))))
-    return {kind: array.dtype.name, "s": list(array.shape)}
+def _array(kind: str, array: Tensor | np.ndarray[Any, Any], dtype: str, buffers: _Lengths) -> dict[str, Any]:
+    if dtype not in _DTYPES:
+        raise CoveyError(f"arrays of {dtype} cannot cross the wire; use one of {', '.join(_DTYPES)}")
+    buffers.add(array)
+    return {kind: dtype, "s": list(array.shape)}
 
 
 class _Reader:

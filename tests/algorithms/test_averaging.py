@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from covey.algorithms.averaging import Averages
+from covey.algorithms.averaging import AT_ONCE, Averages
 from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.fedprox import FedProx
 from covey.algorithms.ifca import IFCA
@@ -99,3 +99,17 @@ def test_a_pull_that_cannot_work_is_refused(mu: float) -> None:
 def test_unknown_weighting_is_refused(algorithm: type) -> None:
     with pytest.raises(CoveyError, match="samples"):
         algorithm(weighting="volume")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("clients", [1, AT_ONCE, AT_ONCE + 5])
+def test_a_gpu_adds_many_models_at_once_and_gets_the_same_averages(clients: int) -> None:
+    models = torch.randn(clients, 1000, generator=torch.Generator().manual_seed(clients))
+    here, there = Averages(3, models), Averages(3, models.cuda())
+    for i, model in enumerate(models):
+        here.add(i % 2, model, 1 + i)
+        there.add(i % 2, model.cuda(), 1 + i)
+    before = torch.full((3, 1000), 7.0)
+    torch.testing.assert_close(there.means(before.cuda()).cpu(), here.means(before), rtol=1e-7, atol=0)
+    torch.testing.assert_close(there.overall(before[0].cuda()).cpu(), here.overall(before[0]), rtol=1e-7, atol=0)

@@ -40,19 +40,42 @@ def weight_of(reply: Any, weighting: str) -> float:
     return float(reply.samples) if weighting == "samples" else 1.0
 
 
+AT_ONCE = 128  # models that a GPU adds in one product: a launch per client costs more than the sum itself
+
+
 class Averages:
     """k running sums in float64, so that the order of the clients does not show in the result."""
 
     def __init__(self, k: int, like: Tensor, least: int = 1) -> None:
         self.least = least  # clients that an average needs
         self.counts = [0] * k
-        self.sums = torch.zeros(k, like.shape[-1], dtype=torch.float64, device=like.device)
         self.weights = [0.0] * k
+        self._sums = torch.zeros(k, like.shape[-1], dtype=torch.float64, device=like.device)
+        self._waiting: list[tuple[int, Tensor, float]] = []  # on a GPU: sum, model, weight
 
     def add(self, j: int, model: Tensor, weight: float = 1.0) -> None:
-        self.sums[j].add_(model, alpha=weight)
         self.weights[j] += weight
         self.counts[j] += 1
+        if self._sums.is_cuda:
+            self._waiting.append((j, model, weight))
+            if len(self._waiting) == AT_ONCE:
+                self._add_waiting()
+        else:
+            self._sums[j].add_(model, alpha=weight)
+
+    @property
+    def sums(self) -> Tensor:
+        """[k, d] of all that was added."""
+        if self._waiting:
+            self._add_waiting()
+        return self._sums
+
+    def _add_waiting(self) -> None:
+        places, models, weights = zip(*self._waiting)
+        self._waiting = []
+        shares = torch.zeros(len(self._sums), len(models), dtype=torch.float64)
+        shares[list(places), range(len(models))] = torch.tensor(weights, dtype=torch.float64)
+        self._sums.addmm_(shares.to(self._sums.device), torch.stack(models).to(self._sums.dtype))
 
     def means(self, previous: Tensor) -> Tensor:
         """The averages as float32 [k, d]; where nobody, or too few, contributed, the row of `previous`."""

@@ -28,7 +28,9 @@ class Dataset:
     stand_in: str = ""  # non-empty: generated data, and what it stands in for; shown beside every figure on it
     note: str = ""  # what a reader of a figure must know of this copy, e.g. that it is a subset of the published set
     vocabulary: tuple[str, ...] = ()  # token data: the word of each id; 0 is padding, 1 an unknown word
-    task: str = "classes"  # one of several; labels: y is float32 [m, labels], each 0 or 1; numbers: float32 [m, outputs]
+    task: str = (
+        "classes"  # one of several; labels: y is float32 [m, labels], each 0 or 1; numbers: float32 [m, outputs]
+    )
 
     @property
     def outputs(self) -> int:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +204,7 @@ class _Loop:
             raise CoveyError("; ".join(failed))
         return result
 
-    @property
+    @cached_property
     def _server(self) -> str:
         return server_of(self.experiment.algorithm)
 
