@@ -201,8 +201,11 @@ def test_ifca_from_run_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert {t.attack for t in made.cell(IDENTITY, EAVESDROPPER).tried} == {n for n in ATTACKS if n.startswith("a1")}
     assert made.cell(MODELS, CLIENT).verdict == GIVEN and made.cell(PROPERTY, CLIENT).verdict == INAPPLICABLE
     assert made.cell(LINKAGE, SERVER).why == "no rows are shuffled here"
-    (category,) = made.cell(CATEGORY, CLIENT).tried
-    assert 0 <= category.low <= category.value <= category.high <= 1
+    categories = made.cell(CATEGORY, CLIENT)
+    assert {t.attack for t in categories.tried} > {"category", "category_single_samples"}
+    assert all(set(t.controls) == {"all present"} for t in categories.tried)
+    assert "never reads the update" in categories.why  # the footnote is not dropped
+    assert all(0 <= t.low <= t.value <= t.high <= 1 for t in categories.tried)  # type: ignore[operator]
     assert made.accuracy is not None and made.accuracy > 0.5
     monkeypatch.setattr(completion, "run", lambda *a, **k: pytest.fail("a finished run was run again"))
     assert audit(small(), tmp_path, quiet=True) == made

@@ -83,7 +83,8 @@ class Finding:
     details: dict[str, Any] = field(default_factory=dict)
     perfect: float = 1.0  # the score of who knows everything; 0 for an error, where less is worse
     means: str = ""  # how the score is to be read, in words
-    variants: list[Finding] = field(default_factory=list)  # the same by stronger attackers, scored beside it
+    variants: list[Finding] = field(default_factory=list)  # the same by other attackers, scored beside it
+    note: str = ""  # what a reader must know of the score, and no verdict depends on: a whole sentence or two
 
     @property
     def scale(self) -> Scale:
@@ -185,6 +186,7 @@ class Finding:
             perfect=1.0 if perfect is None else perfect,
             means=_text(content.get("means")),
             variants=[variant for variant in variants if variant is not None],
+            note=_text(content.get("note")),
         )
 
 

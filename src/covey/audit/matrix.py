@@ -217,7 +217,8 @@ def _in_words(tried: Sequence[Finding]) -> str:
         words += f"; a score {'up' if worst.scale.upwards else 'down'} to {end:.2f} is not excluded"
     if worst.chance == 0.5 and worst.scale.upwards and worst.high is not None and worst.high < 0.5:
         words += f"; wholly below 0.5: read the other way round it would score {1 - worst.value:.3f}"
-    return words
+    notes = dict.fromkeys(finding.note for finding in tried if finding.note)
+    return ". ".join([words, *(note.rstrip(".") for note in notes)])
 
 
 def not_excluded(tried: Sequence[Finding]) -> float | None:

@@ -189,7 +189,7 @@ def _finding(cell: Cell, one: Finding, anchor: str) -> Html:
     beside = "".join(f"; {name} {value:.3f}" for name, value in references)
     interval = "" if one.interval is None else " ({:.3f} to {:.3f})".format(*one.interval)
     numbers = tag("p", tag("b", f"{one.value:.3f}"), interval + beside, class_="numbers")
-    read = f"{sentence_case(one.metric)}: {one.means}. Used: {one.used.rstrip('.')}. "
+    read = f"{sentence_case(one.metric)}: {one.means}. Used: {one.used.rstrip('.')}. {one.note} "
     report = cell.reports.get(one.attack)
     foot = tag("p", read, _report(report) if report else "")
     chip = tag("p", one.verdict, class_=f"chip {kind}")

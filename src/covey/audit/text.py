@@ -64,7 +64,7 @@ def _one(audit: Audit) -> list[str]:
         for cell in scored:
             for finding in cell.tried:
                 words = f"{cell.column}: {score(finding)}. {finding.metric}: {finding.means}. Used {finding.used.rstrip('.')}."
-                said += _wrapped(words, "  ")
+                said += _wrapped(f"{words} {finding.note}".rstrip(), "  ")
         for cell in missing:
             said += _wrapped(f"{cell.column}: not measured: {cell.why}", "  ")
     return said

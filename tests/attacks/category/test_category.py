@@ -227,7 +227,7 @@ def test_a_score_that_a_control_reaches_is_no_leak() -> None:
     everything = np.ones_like(present)
     none = leak(everything, {"all present": everything, "nothing": ~everything}, present, draws)
     assert (none.value, none.low, none.high, none.control) == (0.0, 0.0, 0.0, "all present")
-    assert in_words(none, 0.7).startswith("No leak of the update") and "all present" in in_words(none, 0.7)
+    assert in_words(none, 0.7).startswith("The update adds nothing") and "all present" in in_words(none, 0.7)
     real = leak(present, {"all present": everything}, present, draws)
     assert real.low > 0 and real.value == pytest.approx(1 - real.reached)
     assert in_words(real, 1.0).startswith("The update leaks")
@@ -259,7 +259,7 @@ def observed(after: Any, prepared: Any, defence: Any = None, **more: Any) -> Cat
     return attack
 
 
-def test_controls_never_read_the_update(prepared: Any) -> None:
+def test_who_reads_published_models_never_reads_the_update(prepared: Any) -> None:
     start = prepared[2].start
     one = observed(start + 0.01, prepared).memory["inferred"][1]
     other = observed(start + 5 * normals([4, 5], start.shape[1]), prepared).memory["inferred"][1]
@@ -344,18 +344,19 @@ def test_truth_is_any_presence_or_a_share(prepared: Any) -> None:
 def test_a_run_ends_with_controls_beside_the_score() -> None:
     result = run(setting(attacks=[{"name": "category", **QUICK}]), quiet=True)
     found = result.attacks["category"]
-    assert set(found["controls"]) == {
-        "all present",
-        "label frequency",
-        "null query",
-        "null query, pairs",
-        "single samples",
-    }
+    assert set(found["controls"]) == {"all present"}  # what one knows without taking part
+    published = found["details"]["published models"]
+    assert set(published) == {"label frequency", "null query", "null query, pairs", "single samples"}
+    variants = {one["attack"]: one for one in found["variants"]}
+    assert [one["value"] for one in variants.values()] == list(published.values())
+    assert all(one["controls"] == found["controls"] for one in variants.values())
+    assert "no update" in variants["category_null_query_pairs"]["used"]
     assert {p["round"] for p in found["details"]["pairs"]} == {2, 4}  # the result of round 6 is sent to nobody
-    assert found["details"]["leak"] == pytest.approx(found["value"] - max(found["controls"].values()))
+    bar = max(*found["controls"].values(), *published.values())
+    assert found["details"]["leak"] == pytest.approx(found["value"] - bar)
     assert found["details"]["noise_aware"] == found["value"]  # no defence, no noise
     assert "update" in found["used"] and found["low"] <= found["value"] <= found["high"]
-    assert "never reads the update" in found["details"]["in_words"]
+    assert "never reads the update" in found["details"]["in_words"] == found["note"]
     (drawn,) = found["details"]["pictures"]
     assert [row[:2] for row in drawn["rows"]] == [[p["round"], p["cluster"]] for p in found["details"]["pairs"]]
 

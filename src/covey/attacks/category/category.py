@@ -4,19 +4,20 @@ An honest-but-curious client gets all cluster models every round. It files small
 whose model fits them best, simulates their one-step updates, averages groups of them, and trains a multi-label model per
 cluster on those. Applied to Δw_j = w_j^{t+1} − w_j^t it says which categories the cluster's clients hold in round t.
 
-Controls that ignore the update stand beside every score: everything present; the categories in most simulated rows; the trained
-model asked about the *mean* simulated row (null query); the null query of a model trained on subsets of two, because the size
-of subsets is the attacker's choice and small ones tell more of how the filing went; and the filing of single samples, which
-needs no model at all and works for any number of categories. The leak of the update is the score less the best of them.
-Beside it a noise-aware attacker against defended runs, who adds the noise that it measures in the update (on the coordinates
-that its own samples move least) to its rows; it reads the update, so it is a stronger attacker and not a bar to clear, and has
-its own null query. The last round has no successor that a client sees.
+Its controls have seen nothing of the protocol: everything present, and a coin. Beside it stand attackers who read the published
+models but not the update, as findings of their own: the categories in most simulated rows; the trained model asked about the
+*mean* simulated row (null query); the null query of a model trained on subsets of two, because the size of subsets is the
+attacker's choice and small ones tell more of how the filing went; and the filing of single samples, which needs no attack model
+at all and works for any number of categories. What the update adds to the best of those is a footnote: whatever it is, what
+they learn has leaked. Against defended runs also a noise-aware attacker, who adds the noise that it measures in the update (on
+the coordinates that its own samples move least) to its rows; it has its own null query. The last round has no successor that a
+client sees.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,8 +39,14 @@ from covey.randomness import generator, key, normals
 
 FEATURES = ("output", "update", "bias")
 MODELS = {"logistic": 0, "mlp": 64}  # hidden units
-ALL_PRESENT, OWN_NULL = "all present", "its null query"  # the latter of the noise-aware attacker
-CONTROLS = ("label frequency", "null query", "null query, pairs", "single samples")  # beside these two
+ALL_PRESENT = "all present"
+PUBLISHED = (
+    "label frequency",
+    "null query",
+    "null query, pairs",
+    "single samples",
+)  # they read the models, not the update
+OWN_NULL = "its null query"  # of the noise-aware attacker
 PER_CATEGORY = 0.6  # samples in a subset: measured on MNIST, see docs/attacks/category.md
 PAIR = 2  # samples in the subsets of that control
 RESAMPLES = 2000
@@ -56,7 +63,7 @@ class CategoryInference:
     means: ClassVar[str] = (
         "F1 of the categories said to be in a cluster; naming all of them scores too, so only what is above the control counts"
     )
-    controls: ClassVar[tuple[str, ...]] = (ALL_PRESENT, *CONTROLS, OWN_NULL)
+    controls: ClassVar[tuple[str, ...]] = (ALL_PRESENT,)
     own_rows: ClassVar[bool] = False  # public samples do
 
     vantage: str = "client:0"
@@ -146,7 +153,7 @@ class CategoryInference:
         for j in range(len(before)):
             own = np.flatnonzero(filed == j)
             if len(own) == 0:  # nothing to learn from: this cluster is given up
-                answers = dict.fromkeys(("attack", *CONTROLS, "noise-aware", "noise-aware null"), self._nothing())
+                answers = dict.fromkeys(("attack", *PUBLISHED, "noise-aware", "noise-aware null"), self._nothing())
             else:
                 simulated = yield from simulate(before[j], aux, plan, self._features(), known.defence is not None)
                 together = self.group_size or max(1, known.setting.clients // known.setting.clusters)
@@ -156,8 +163,8 @@ class CategoryInference:
                 answers = self._answers(rows, simulated, update, stream)
                 there = np.flatnonzero(pairs_filed == j)
                 small = group(simulated, pairs, there, self.rows, together, random) if len(there) else rows
-                answers[CONTROLS[2]] = _null(fit(small.x, small.labels, MODELS[self.model], stream), small.x)
-            answers[CONTROLS[3]] = alone[j]
+                answers[PUBLISHED[2]] = _null(fit(small.x, small.labels, MODELS[self.model], stream), small.x)
+            answers[PUBLISHED[3]] = alone[j]
             for name, answer in answers.items():
                 said.setdefault(name, []).append(answer)
         self.memory["inferred"][round] = {name: np.stack(answers) for name, answers in said.items()}  # [k, classes]
@@ -199,55 +206,44 @@ class CategoryInference:
             return np.stack([inferred[round][name][j] for round, j in pairs])
 
         draws = resamples(pairs, RESAMPLES, generator(self._known.setting.seed, "category resamples"))
-        controls = {ALL_PRESENT: np.ones_like(present)} | {name: said(name) for name in CONTROLS}
+        everything, published = np.ones_like(present), {name: said(name) for name in PUBLISHED}
+        blind = {ALL_PRESENT: score(everything, present, draws).f1}
+
+        def found(attack: str, sets: Sets, used: str) -> Finding:
+            reached = score(sets, present, draws)
+            numbers = (reached.f1, coin(present), reached.low, reached.high)
+            return Finding(attack, self.vantage, "F1 of categories", *numbers, controls=blind, used=used)
+
+        without = {ALL_PRESENT: everything, **published}  # who does not read the update
         own, aware = score(said("attack"), present, draws), score(said("noise-aware"), present, draws)
-        above = leak(said("attack"), controls, present, draws)
-        above_aware = leak(said("noise-aware"), controls | {OWN_NULL: said("noise-aware null")}, present, draws)
+        above = leak(said("attack"), without, present, draws)
+        above_aware = leak(said("noise-aware"), without | {OWN_NULL: said("noise-aware null")}, present, draws)
+        defended = self._known.defence is not None
+        words = in_words(above, own.f1, (aware.f1, above_aware) if defended else None)
+        models = f"cluster models that every client gets and {len(self._aux)} auxiliary samples"
+        both = f"cluster models of successive rounds ({self.features} features of the update) and {len(self._aux)} auxiliary samples"
+        others = [found(f"{self.name}_{_spelt(n)}", sets, f"{models}, no update") for n, sets in published.items()]
+        if defended and aware.f1 != own.f1:
+            used = f"{both}, and the size of the noise, measured in the update"
+            others.append(found(f"{self.name}_noise_aware", said("noise-aware"), used))
         scored = describe(pairs, said("attack"), present)
-        used = (
-            f"cluster models of successive rounds ({self.features} features of the update) and {len(self._aux)} "
-            "auxiliary samples"
-        )
-        stronger = Finding(  # its interval is that of the paired difference to the best control
-            attack=f"{self.name}_noise_aware",
-            vantage=self.vantage,
-            metric="F1 of categories",
-            value=aware.f1,
-            chance=coin(present),
-            low=above_aware.reached + above_aware.low,
-            high=above_aware.reached + above_aware.high,
-            controls={above_aware.control: above_aware.reached},
-            used=f"{used}, and the size of the noise, measured in the update",
-        )
-        return Finding(
-            attack=self.name,
-            vantage=self.vantage,
-            metric="F1 of categories",
-            value=own.f1,
-            chance=coin(present),
-            low=own.low,
-            high=own.high,
-            controls={name: score(sets, present, draws).f1 for name, sets in controls.items()},
-            used=used,
-            details={
-                "in_words": in_words(
-                    above, own.f1, (aware.f1, above_aware) if self._known.defence is not None else None
-                ),
-                "precision": own.precision,
-                "recall": own.recall,
-                "leak": above.value,
-                "leak_low": above.low,
-                "leak_high": above.high,
-                "best_control": above.control,
-                "noise_aware": aware.f1,
-                "noise_aware_leak": above_aware.value,
-                "noise_aware_leak_low": above_aware.low,
-                "noise_aware_leak_high": above_aware.high,
-                "pairs": scored,
-                "pictures": [by_round_and_cluster(scored)],
-            },
-            variants=[stronger] if self._known.defence is not None and aware.f1 != own.f1 else [],
-        )
+        details = {
+            "in_words": words,
+            "precision": own.precision,
+            "recall": own.recall,
+            "published models": {name: score(sets, present, draws).f1 for name, sets in published.items()},
+            "leak": above.value,
+            "leak_low": above.low,
+            "leak_high": above.high,
+            "best_control": above.control,
+            "noise_aware": aware.f1,
+            "noise_aware_leak": above_aware.value,
+            "noise_aware_leak_low": above_aware.low,
+            "noise_aware_leak_high": above_aware.high,
+            "pairs": scored,
+            "pictures": [by_round_and_cluster(scored)],
+        }
+        return replace(found(self.name, said("attack"), both), details=details, variants=others, note=words)
 
     def _pairs(self, truth: Truth) -> tuple[list[tuple[int, int]], Sets]:
         """Attacked rounds and clusters with clients in them, and the categories that those hold."""
@@ -270,3 +266,7 @@ def _says(probabilities: Tensor) -> NDArray[np.bool_]:
 def _null(model: MultiLabel, x: Tensor) -> NDArray[np.bool_]:
     """What a model says when asked about the mean of its training rows."""
     return _says(model.probabilities(x.mean(0, keepdim=True)))
+
+
+def _spelt(name: str) -> str:
+    return name.replace(",", "").replace(" ", "_")

@@ -116,7 +116,7 @@ def by_round_and_cluster(scored: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def in_words(added: Leak, value: float, aware: tuple[float, Leak] | None = None) -> str:
     """What a reader of the score must know first; `aware`: F1 and leak of the noise-aware attacker of a defended run."""
-    bar = f"the control “{added.control}”, which never reads the update, reaches {added.reached:.3f}"
+    bar = f"“{added.control}”, which never reads the update, reaches {added.reached:.3f}"
     origin = "What the attacker learns comes from the published cluster models, by filing auxiliary subsets by loss."
     change = _change(added)
     if added.low > 0:
@@ -126,7 +126,7 @@ def in_words(added: Leak, value: float, aware: tuple[float, Leak] | None = None)
             f"Reading the update makes the inference worse: F1 {value:.3f}, {bar}; it changes F1 by {change}. {origin}"
         )
     else:
-        words = f"No leak of the update is seen: F1 {value:.3f}, but {bar}; reading it changes F1 by {change}. {origin}"
+        words = f"The update adds nothing that is seen: F1 {value:.3f}, but {bar}; reading it changes F1 by {change}. {origin}"
     if aware is None:
         return words
     return (

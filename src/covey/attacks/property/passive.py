@@ -13,7 +13,7 @@ Ours: simulated rows come from some rounds only (`rows` bounds them), and the at
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -236,7 +236,14 @@ class PropertyInference:
             scores.controls,
             self.used,
             details,
+            variants=[] if scores.placebo is None else [self._odd_rounds(*scores.placebo, scores.controls)],
         )
+
+    def _odd_rounds(self, value: float, low: float, high: float, controls: Mapping[str, float]) -> Finding:
+        """The placebo as an attacker of its own: who cannot name the property may still tell when something was different."""
+        shuffled = {CONTROLS[0]: controls[CONTROLS[0]]}
+        used = f"{self.used}; it learnt nothing of the property, only what a round without it looks like"
+        return Finding(f"{self.name}_odd_rounds", self.vantage, "AUC", value, 0.5, low, high, shuffled, used)
 
 
 def cluster_models(message: Any) -> Tensor | None:

@@ -54,6 +54,7 @@ class Scores:
     high: float
     controls: dict[str, float]
     details: dict[str, Any]
+    placebo: tuple[float, float, float] | None = None  # AUC and interval of the forest that learnt the placebo
 
 
 def labels_of(truth: Truth, round: Whole, cluster: Whole) -> Labels:
@@ -70,7 +71,8 @@ def judge(evidence: Evidence, labels: Labels, seed: int, trees: int = 100, remov
 
     Observed rows are scored by a forest that learnt from groups of the assumed size; rows less the attacker's own share by one
     that learnt from groups of one fewer. `remove_own` says which of the two is the score; the other is in the details. The
-    controls are a forest that learnt a placebo (rows without the property, with its label shares) and shuffled truth.
+    controls are a forest that learnt a placebo (rows without the property, with its label shares) and shuffled truth. The
+    placebo's reads the models: what it reaches is not the property, but it tells which rounds were odd.
     """
     rows = labels.victim
     truth = labels.property[rows]
@@ -83,17 +85,20 @@ def judge(evidence: Evidence, labels: Labels, seed: int, trees: int = 100, remov
     score = scores[chosen]
     low, high = interval(score[rows], truth, seed)
     controls = {CONTROLS[0]: shuffled(score[rows], truth, seed)}
+    placebo = None
     if (evidence.kind == PLACEBO).any():
         seen, size = tested[chosen]
-        controls[CONTROLS[1]] = auc(forest(evidence, PLACEBO, trees, seed, size)(seen[rows]), truth)
+        other = forest(evidence, PLACEBO, trees, seed, size)(seen[rows])
+        controls[CONTROLS[1]] = auc(other, truth)
+        placebo = (controls[CONTROLS[1]], *interval(other, truth, seed))
     details = {
         "rows scored": int(rows.sum()),
         "of them with the property": int(truth.sum()),
         "rows the forest learnt from": int(((evidence.kind != PLACEBO) & (evidence.size == tested[chosen][1])).sum()),
         "over all clusters": auc(score, labels.property),
-        **{name: auc(other[rows], truth) for name, other in scores.items() if name != chosen},
+        **{name: auc(one[rows], truth) for name, one in scores.items() if name != chosen},
     }
-    return Scores(auc(score[rows], truth), low, high, controls, details)
+    return Scores(auc(score[rows], truth), low, high, controls, details, placebo)
 
 
 def forest(evidence: Evidence, positive: int, trees: int, seed: int, size: int = 0) -> Any:

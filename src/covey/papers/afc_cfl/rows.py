@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from covey.papers.afc_cfl.settings import DATA, DELTA, READING, base, finding
+from covey.papers.afc_cfl.settings import DATA, DELTA, READING, base, finding, without_update
 from covey.papers.harness import Cell, Claim, Options, Outcome, Reproduction, cell
 
 CONTROLS = ("all present", "label frequency", "null query", "null query, pairs", "single samples")
@@ -28,8 +28,8 @@ def attacked(row: str, runs: Sequence[Outcome], paper: Sequence[float | None] = 
 
 def controlled(runs: Sequence[Outcome], name: str) -> list[float]:
     """A control's score per run; nothing where a stored run is older than the control, so that the cell says "not run"."""
-    older = any(name not in run.attack("category")["controls"] for run in runs)
-    return [] if older else finding(runs, "controls", name)
+    reached = [without_update(run) for run in runs]
+    return [] if any(name not in one for one in reached) else [one[name] for one in reached]
 
 
 def framed(

@@ -177,8 +177,14 @@ def finding(runs: Sequence[Outcome], *path: str) -> list[float]:
     return values
 
 
+def without_update(run: Outcome) -> dict[str, float]:
+    """F1 of those who do not read the update. Older runs have all of them among the controls."""
+    category = run.attack("category")
+    return {**category["controls"], **category["details"].get("published models", {})}
+
+
 def best_control(runs: Sequence[Outcome]) -> list[float]:
-    return [max(run.attack("category")["controls"].values()) for run in runs]
+    return [max(without_update(run).values()) for run in runs]
 
 
 def mean(values: Sequence[float]) -> float:

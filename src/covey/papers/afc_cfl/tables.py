@@ -30,6 +30,7 @@ from covey.papers.afc_cfl.settings import (
     said,
     target,
     tune,
+    without_update,
 )
 from covey.papers.harness import Cell, Claim, Options, Outcome, Reproduction, Table, cell, claim
 from covey.statistics import student_interval
@@ -168,9 +169,7 @@ def _claims_table2(runs: dict[str, list[Outcome]]) -> list[Claim]:
     accuracy = {row: [run.accuracy() for run in outcomes] for row, outcomes in runs.items()}
     f1 = {row: finding(outcomes, "value") for row, outcomes in runs.items()}
     aware, blind = finding(runs["AFC-CFL"], "details", "noise_aware"), best_control(runs["AFC-CFL"])
-    missing = set(runs["none"][0].attack("category")["controls"]) - set(
-        runs["AFC-CFL"][0].attack("category")["controls"]
-    )
+    missing = set(without_update(runs["none"][0])) - set(without_update(runs["AFC-CFL"][0]))
     older = f" (those runs are older than the control “{', '.join(sorted(missing))}”)" if missing else ""
     gap = [a - b for a, b in zip(accuracy["AFC-CFL"], accuracy["common LDP"])]
     middle = mean(accuracy["ADP"])
