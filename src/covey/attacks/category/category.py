@@ -220,8 +220,9 @@ class CategoryInference:
         above_aware = leak(said("noise-aware"), without | {OWN_NULL: said("noise-aware null")}, present, draws)
         defended = self._known.defence is not None
         words = in_words(above, own.f1, (aware.f1, above_aware) if defended else None)
-        models = f"cluster models that every client gets and {len(self._aux)} auxiliary samples"
-        both = f"cluster models of successive rounds ({self.features} features of the update) and {len(self._aux)} auxiliary samples"
+        public = f"{len(self._aux)} auxiliary samples"
+        models = f"cluster models that every client gets and {public}"
+        both = f"cluster models of successive rounds ({self.features} features of the update) and {public}"
         others = [found(f"{self.name}_{_spelt(n)}", sets, f"{models}, no update") for n, sets in published.items()]
         if defended and aware.f1 != own.f1:
             used = f"{both}, and the size of the noise, measured in the update"
