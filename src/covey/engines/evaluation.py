@@ -7,8 +7,9 @@ model is tested once on each, and a client's accuracy is the mean over groups by
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,25 +22,40 @@ from covey.clustering.agreement import accuracy, adjusted_rand_index
 from covey.learn.machine import Machine
 from covey.learn.work import Job, Logits
 from covey.messages import message
+from covey.metrics.metric import Metric
+from covey.metrics.spread import per_class, spread
+from covey.metrics.totals import NUMBERS, Predictions, Totals, by_group, predictions
 
 
 @message
 @dataclass(frozen=True)
 class Score:
-    """A client's accuracy on its own distribution and on the whole test set, with the index of the model it uses."""
+    """A client's accuracy on its own distribution and on the whole test set, with the index of the model it uses.
+
+    Of predicted numbers there is no accuracy: NaN stands there.
+    """
 
     client: int
     own: float
     everywhere: float
     index: int  # -1: a model of its own
     fits: list[float]  # accuracy on its own distribution of every model that it could choose from
+    metrics: dict[str, float] = field(default_factory=dict)  # on its own distribution; NaN: cannot be said
+    totals: Tensor | None = None  # [s] float64, see `metrics.totals`; clients alike share one
 
 
 class Examiner:
     """Tests models on the samples of each group; no party of the protocol has these."""
 
-    def __init__(self, machine: Machine, rows: NDArray[np.int64], groups: NDArray[np.int64], count: int) -> None:
-        self.machine = machine
+    def __init__(
+        self,
+        machine: Machine,
+        rows: NDArray[np.int64],
+        groups: NDArray[np.int64],
+        count: int,
+        metrics: Sequence[Metric] = (),
+    ) -> None:
+        self.machine, self.metrics, self.task = machine, metrics, machine.network.task
         self.rows = torch.from_numpy(rows)
         self.labels = machine.samples.labels(self.rows.to(machine.device))
         self.groups = groups[rows]
@@ -49,71 +65,139 @@ class Examiner:
         self, clients: Sequence[int], uses: Sequence[Predictor], distributions: NDArray[np.float64]
     ) -> list[Score]:
         """Of what each client predicts with. Models that many clients choose from are tested once."""
-        known: dict[int, NDArray[np.float64]] = {}  # place of the models in memory -> accuracy by group
+        tested: dict[int, _Tested] = {}  # by the place of the models in memory
         outputs: dict[int, Tensor] = {}
         scores = []
         for client, use in zip(clients, uses):
             at = use.models.data_ptr()  # clients hold views of one tensor
-            if use.index is None or at not in known:
-                known[at] = self.by_group(use, outputs)
-                if use.index is None and use.weights is None:
-                    outputs.clear()  # a model of the client's own: nobody else predicts with it
-            scores.append(self._score(client, use, known[at], distributions[client]))
+            own = None if use.index is not None and at in tested else self._test(use, outputs)
+            if own is not None and use.index is not None:
+                tested[at] = own
+            elif use.index is None and use.weights is None:
+                outputs.clear()  # a model of the client's own: nobody else predicts with it
+            scores.append(self._score(client, use, own or tested[at], distributions[client]))
         return scores
 
     def by_group(self, use: Predictor, outputs: dict[int, Tensor]) -> NDArray[np.float64]:
-        """Accuracy per group, [m, groups], of each model to choose from, or [1, groups] of the mixture of all.
+        """Accuracy per group, [m, groups], of each model to choose from, or [1, groups] of the mixture of all."""
+        return self._test(use, outputs).accuracy
 
-        `outputs` keeps those of models that many clients share.
-        """
+    def _test(self, use: Predictor, outputs: dict[int, Tensor]) -> _Tested:
+        """Of each model to choose from, or of the mixture of all. `outputs` keeps those of models that many clients share."""
         at = use.models.data_ptr()
         if at not in outputs:
-            (outputs[at],) = self.machine.compute([Job(self.rows, 0, Logits(use.models))])  # [m, n, classes]
-        predicted = outputs[at]
+            (outputs[at],) = self.machine.compute([Job(self.rows, 0, Logits(use.models))])  # [m, n, outputs]
+        raw = outputs[at]
+        targets = self.labels.to(raw.device)
         if use.weights is not None:
-            weights = use.weights.to(predicted.device, predicted.dtype)
-            predicted = torch.einsum("mnc,m->nc", predicted.softmax(2), weights)[None]
-        right = (predicted.argmax(2) == self.labels.to(predicted.device)).cpu().numpy()
-        correct = np.stack([np.bincount(self.groups, weights=r, minlength=len(self.tested)) for r in right])
-        return np.asarray(correct / np.maximum(self.tested, 1))
+            said = [predictions(self.task, raw, targets, use.weights.to(raw.device, raw.dtype))]
+        else:
+            said = [predictions(self.task, one[None], targets) for one in raw]
+        totals = np.stack([by_group(one, self.groups, self.tested) for one in said])  # [m, groups, s]
+        accuracy = np.full(totals.shape[:2], math.nan) if self.task == NUMBERS else totals[:, :, 1]
+        return _Tested(said, totals, accuracy)
 
-    def _score(
-        self, client: int, use: Predictor, by_group: NDArray[np.float64], distribution: NDArray[np.float64]
-    ) -> Score:
+    def _score(self, client: int, use: Predictor, tested: _Tested, distribution: NDArray[np.float64]) -> Score:
         # Groups without test samples carry no weight: nothing is known about them.
         share = distribution * (self.tested > 0)
-        fits = by_group @ share / max(share.sum(), 1e-12)  # [m]
+        fits = tested.accuracy @ share / max(share.sum(), 1e-12)  # [m]
         used = use.index or 0
-        everywhere = float(by_group[used] @ self.tested / self.tested.sum())
-        return Score(client, float(fits[used]), everywhere, -1 if use.index is None else use.index, fits.tolist())
+        everywhere = float(tested.accuracy[used] @ self.tested / self.tested.sum())
+        index = -1 if use.index is None else use.index
+        metrics, totals = self._measured(tested, used, share / max(share.sum(), 1e-12)) if self.metrics else ({}, None)
+        return Score(client, float(fits[used]), everywhere, index, fits.tolist(), metrics, totals)
+
+    def _measured(
+        self, tested: _Tested, used: int, share: NDArray[np.float64]
+    ) -> tuple[dict[str, float], Tensor | None]:
+        """Metrics and totals of a model on a distribution: once for all clients that are alike."""
+        at = (used, share.tobytes())
+        if at not in tested.known:
+            totals = Totals(self.task, share @ tested.totals[used])
+            values = {m.name: m.value(totals, lambda: (tested.said[used], self._weights(share))) for m in self.metrics}
+            tested.known[at] = (values, torch.from_numpy(totals.vector))
+        return tested.known[at]
+
+    def _weights(self, share: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Of each sample."""
+        return np.asarray((share / np.maximum(self.tested, 1))[self.groups])
+
+
+@dataclass(frozen=True)
+class _Tested:
+    """What is known of models to choose from, or of one mixture."""
+
+    said: list[Predictions]
+    totals: NDArray[np.float64]  # [m, groups, s]
+    accuracy: NDArray[np.float64]  # [m, groups]
+    known: dict[tuple[int, bytes], tuple[dict[str, float], Tensor]] = field(default_factory=dict)
 
 
 # ---------------------------------------------------------------- of a round
 
 
-def accuracies(
-    scores: Sequence[Score], truth: NDArray[np.int64] | None, intended: bool, target: Any = None
-) -> dict[str, Any]:
+@dataclass
+class RoundScores:
+    """The scores of a round as they come in. Totals are added up, so that memory grows by a few numbers per client."""
+
+    truth: NDArray[np.int64] | None  # the true cluster of every client; None: clusters are those of equal choice
+    scores: list[Score] = field(default_factory=list)
+    totals: dict[int, NDArray[np.float64]] = field(default_factory=dict)  # by cluster
+
+    def add(self, score: Score) -> None:
+        if score.totals is not None:
+            cluster = self.cluster(score)
+            self.totals[cluster] = self.totals.get(cluster, 0.0) + score.totals.cpu().numpy()
+        self.scores.append(replace(score, totals=None))
+
+    def cluster(self, score: Score) -> int:
+        return score.index if self.truth is None else int(self.truth[score.client])
+
+
+def accuracies(round: RoundScores, intended: bool, target: Any = None) -> dict[str, Any]:
     """A round's accuracies, as a record has them.
 
     Args:
-        truth: the true cluster of every client; None: clusters are those of equal choice.
         intended: model j was begun for cluster j.
         target: the client that the partition is about, where it has one.
     """
+    scores = round.scores
     own = np.array([s.own for s in scores])
     served = [s.client for s in scores]
-    groups = truth[served] if truth is not None else np.array([s.index for s in scores])
-    per_cluster = cluster_accuracies(scores, groups, intended)
+    per_cluster = cluster_accuracies(scores, np.array([round.cluster(s) for s in scores]), intended)
     return _record(
         float(own.mean()), per_cluster or [float(own.mean())], float(np.mean([s.everywhere for s in scores]))
     ) | ({"target": float(own[served.index(target)])} if target in served else {})
+
+
+def measured(metrics: Sequence[Metric], task: str, clients: int, round: RoundScores, full: bool) -> dict[str, Any]:
+    """A round's record of every metric over clients and of every class. `full`: list all, however many they are."""
+    clusters = {s.client: round.cluster(s) for s in round.scores}
+    record: dict[str, Any] = {
+        "metrics": {
+            m.name: spread(m, {s.client: s.metrics[m.name] for s in round.scores}, clusters, clients, full)
+            for m in metrics
+        }
+    }
+    if round.totals:
+        parts = [round.totals[c] for c in sorted(round.totals) if c >= 0]
+        whole = np.sum(list(round.totals.values()), axis=0)
+        record["classes"] = per_class(task, [one / len(round.scores) for one in (whole, *parts)], full)
+    return record
 
 
 def reported_accuracies(reported: Sequence[float]) -> dict[str, Any]:
     """Of what silos chose to report, in the same form; nothing is known of clusters or of common test samples."""
     mean = sum(reported) / len(reported)
     return _record(mean, [mean], mean)
+
+
+def reported_metrics(
+    metrics: Sequence[Metric], clients: int, reported: Mapping[int, Mapping[str, float]]
+) -> dict[str, Any]:
+    """Of what silos chose to report, client -> metric -> value, in the form of `measured`."""
+    every = {m: {i: values[m.name] for i, values in reported.items() if m.name in values} for m in metrics}
+    return {m.name: spread(m, values, {}, clients, full=True) for m, values in every.items() if values}
 
 
 def _record(client_mean: float, per_cluster: list[float], everywhere: float) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from covey.learn.initial import initial, personal_mask
 from covey.learn.machine import Machine
 from covey.learn.samples import Samples
 from covey.learn.work import Job, Plan, Train
+from covey.metrics.metric import chosen
 from covey.randomness import generator, key
 
 
@@ -170,7 +171,8 @@ def _examiner(experiment: Experiment, network: Network, federation: Federation) 
         kernel=experiment.engine.kernel,
         tf32=experiment.engine.tf32,
     )
-    return Examiner(machine, rows, federation.test_groups, federation.distributions.shape[1])
+    metrics = chosen(network.task, experiment.evaluation.metrics)
+    return Examiner(machine, rows, federation.test_groups, federation.distributions.shape[1], metrics)
 
 
 def device_of(experiment: Experiment) -> str:

@@ -19,6 +19,7 @@ from covey.experiment.deployment import SILOS, Deployment, Silos
 from covey.experiment.exposure import Exposure
 from covey.experiment.participation import Participation
 from covey.learn.work import Plan
+from covey.metrics.metric import resolve
 from covey.models import MODELS
 from covey.names import Registry
 
@@ -97,10 +98,15 @@ class Layers:
 class Evaluation:
     every: int = 1  # rounds; the last round is always evaluated
     samples: int = 0  # at most this many test samples; 0: all
+    metrics: tuple[str, ...] = config.later(
+        ()
+    )  # beside the usual ones of the data's task; own: package.module:function
 
     def __post_init__(self) -> None:
         if self.every < 1 or self.samples < 0:
             raise CoveyError("evaluation.every must be at least 1 and evaluation.samples not negative")
+        for name in self.metrics:
+            resolve(name)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,9 @@ from covey.files import finite
 class Figures:
     """The figures of result.json, plus the final state for those who go on in Python."""
 
-    accuracy: dict[str, Any]  # average_cluster, per_cluster, client_mean, global
+    accuracy: dict[
+        str, Any
+    ]  # average_cluster, per_cluster, client_mean, global; {}: numbers were predicted, or no silo reports
     rounds: int
     rounds_to_target: int | None
     seconds: dict[str, float]  # by phase
@@ -32,6 +34,8 @@ class Figures:
     defence: str
     command: str
     declared: dict[str, Any] = field(default_factory=dict)  # what ran, in its own words: see `results.declared`
+    metrics: dict[str, Any] = field(default_factory=dict)  # name -> mean, worst, p10, gap, … over clients, at the end
+    classes: dict[str, Any] = field(default_factory=dict)  # of each class at the end: share, recall, precision, f1
     seeds: dict[str, Any] | None = None
     records: list[dict[str, Any]] = field(default_factory=list, repr=False)  # one per round, as in metrics.jsonl
     state: Any = field(default=None, repr=False)

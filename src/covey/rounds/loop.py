@@ -19,7 +19,7 @@ from covey.algorithms.contract import Server, make_keys, server_of, wanted
 from covey.attacks.contract import Attack, Truth
 from covey.attacks.observe import Observers
 from covey.data.federation import Federation
-from covey.engines.evaluation import Score, accuracies, clustering_scores
+from covey.engines.evaluation import RoundScores, accuracies, clustering_scores, measured
 from covey.engines.host import Outcome, heterogeneous
 from covey.engines.prepare import device_of, prepare, start_engine
 from covey.engines.simulate import Call
@@ -27,6 +27,8 @@ from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.learn.work import Plan
 from covey.messages import size, to_device
+from covey.metrics.metric import chosen
+from covey.metrics.totals import NUMBERS
 from covey.report.progress import Progress
 from covey.results.folder import RunFolder
 from covey.rounds.record import Traffic, clusters_of, federation_summary, means_of, pictures_of, timed
@@ -108,6 +110,12 @@ class _Loop:
         content, keys = self.folder.load() if resume and self.folder else ({}, {})
         begin = time.perf_counter()
         self.federation, self.network, self.setting = prepare(self.experiment, self.given)
+        self.metrics = chosen(self.network.task, self.experiment.evaluation.metrics)
+        if self.network.task == NUMBERS and self.experiment.training.target:
+            raise CoveyError(
+                f"training.target = {self.experiment.training.target} is an accuracy, and this data's targets are numbers, "
+                "which have none: leave it out"
+            )
         self.keys = keys or make_keys(self.experiment.algorithm, self.setting)
         self.observers = Observers(
             [*_instances(self.experiment.attacks), *self.attacks],
@@ -239,7 +247,7 @@ class _Loop:
                 pass
         seconds["aggregate"] -= seconds.pop("waited", 0.0) + sum(s for p, s in seconds.items() if p != "aggregate")
         self.observers.end_round(round)
-        accuracy = self._evaluate(state, round) if self._evaluates(round) else None
+        evaluation = self._evaluate(state, round) if self._evaluates(round) else {"accuracy": None}
         for phase, s in self.hosts.seconds().items():
             seconds[phase] += s
         if self.observers:
@@ -252,7 +260,7 @@ class _Loop:
             "dropped": len(lost),
             "seconds": {p: s for p, s in seconds.items() if s > 0},
             "bytes": {"up": traffic.up / n, "down": traffic.down / n},
-            "accuracy": accuracy,
+            **evaluation,
             "clustering": clustering_scores(clusters, self.federation.clusters),
             "clusters": clusters,
             "extra": {**server.notes, **means_of(facts), **pictures_of(facts)},
@@ -291,11 +299,19 @@ class _Loop:
         return round % self.experiment.evaluation.every == 0 or round == self.experiment.training.rounds
 
     def _evaluate(self, state: Any, round: int) -> dict[str, Any]:
-        """Accuracy of what every client that has joined would use now; no party of the protocol learns it."""
+        """How good what every client that has joined would use now is; no party of the protocol learns it."""
         joined = self.experiment.participation.joined(round, self.setting.clients)
         served = wanted(self.experiment.algorithm, state, range(joined), "serves")
-        scores: list[Score] = list(self.hosts.score(round + 1, self._calls(state, round, served)))
-        return accuracies(scores, self.federation.clusters, self._intended(), self.federation.notes.get("target"))
+        scores = RoundScores(self.federation.clusters)
+        for score in self.hosts.score(round + 1, self._calls(state, round, served)):
+            scores.add(score)
+        accuracy = None
+        if self.network.task != NUMBERS:
+            accuracy = accuracies(scores, self._intended(), self.federation.notes.get("target"))
+        last = round == self.experiment.training.rounds or self._reached({"accuracy": accuracy})
+        return {"accuracy": accuracy} | measured(
+            self.metrics, self.network.task, self.setting.clients, scores, full=last
+        )
 
     def _intended(self) -> bool:
         """Whether model j was begun for cluster j: pre-trained on that cluster's public samples."""

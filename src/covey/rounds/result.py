@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import metadata
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from covey.attacks.contract import Finding
 from covey.experiment.experiment import Experiment
+from covey.metrics.metric import facts
 from covey.results.declared import declare
 from covey.results.figures import Figures
 from covey.results.folder import RunFolder
@@ -46,6 +48,7 @@ def summarise(
 ) -> Result:
     """The result of a finished run; with a folder also its files."""
     evaluated = [r for r in records if r["accuracy"]]
+    measured = [r for r in records if r.get("metrics")]
     total: dict[str, float] = defaultdict(float, seconds)
     for record in records:
         for phase, s in record["seconds"].items():
@@ -71,6 +74,8 @@ def summarise(
         defence=experiment.defence.name if experiment.defence else "none",
         command=command,
         declared=declare(experiment, state),
+        metrics=_declared(experiment.evaluation.metrics, measured[-1]["metrics"]) if measured else {},
+        classes=measured[-1].get("classes", {}) if measured else {},
         records=records,
         state=state,
         findings=findings,
@@ -89,12 +94,28 @@ def summarise_seeds(results: list[Result], folder: RunFolder | None, command: st
     mean = {n: float(np.mean([f[n] for f in flat])) for n in names}
     std = {n: deviation([f[n] for f in flat]) for n in names}
     first = results[0]
-    per_cluster = [r.accuracy["per_cluster"] for r in results]
-    accuracy = {k: mean[f"accuracy.{k}"] for k in ("average_cluster", "client_mean", "global")}
-    same = len({len(p) for p in per_cluster}) == 1
-    accuracy["per_cluster"] = np.mean(per_cluster, axis=0).tolist() if same else per_cluster[0]
+    accuracy = (
+        {k: mean[f"accuracy.{k}"] for k in ("average_cluster", "client_mean", "global")} if first.accuracy else {}
+    )
+    if accuracy:
+        per_cluster = [r.accuracy["per_cluster"] for r in results]
+        same = len({len(p) for p in per_cluster}) == 1
+        accuracy["per_cluster"] = np.mean(per_cluster, axis=0).tolist() if same else per_cluster[0]
+    metrics = {name: _mean_of(entry, f"metrics.{name}", mean) for name, entry in first.metrics.items()}
     seeds = {"n": len(results), "mean": mean, "std": std}
-    return _in(folder, replace(first, accuracy=accuracy, seeds=seeds, command=command))
+    return _in(folder, replace(first, accuracy=accuracy, metrics=metrics, seeds=seeds, command=command))
+
+
+def _mean_of(entry: dict[str, Any], path: str, mean: dict[str, float]) -> dict[str, Any]:
+    """A metric's figures, each the mean over seeds; lists of clusters are left out, whose order may differ."""
+    return {k: mean.get(f"{path}.{k}", v) for k, v in entry.items() if not isinstance(v, list)}
+
+
+def _declared(asked: Sequence[str], metrics: dict[str, Any]) -> dict[str, Any]:
+    """A round's metrics without each client's value (metrics.jsonl has them), and with what the metrics say of themselves."""
+    return {
+        name: {k: v for k, v in entry.items() if k != "clients"} | facts(asked, name) for name, entry in metrics.items()
+    }
 
 
 def _in(folder: RunFolder | None, result: Result) -> Result:

@@ -1,0 +1,85 @@
+"""A metric over clients: its mean, who is worst off, and how far they are apart. Every client counts the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from covey.metrics.counted import f1s, precisions, recalls
+from covey.metrics.metric import Metric
+from covey.metrics.totals import LABELS, NUMBERS, Floats, Totals
+from covey.statistics import deviation
+
+IN_FULL = 200  # clients (classes) of which every evaluated round lists each; beyond them only the last round does
+DIGITS = 6
+
+
+def spread(
+    metric: Metric, values: Mapping[int, float], clusters: Mapping[int, int], clients: int, full: bool
+) -> dict[str, Any]:
+    """A round's record of one metric. `full`: with each client's value, None of one that has none.
+
+    worst, p10, gap: the client worst off, the value that a tenth of the clients do not reach, and how far the worst is from the
+    best. Of a metric that is less the better, "reach" means to be as low.
+    """
+    known = {client: value for client, value in values.items() if not math.isnan(value)}
+    if not known:
+        return {"mean": None, "unknown": len(values)} | ({"why": metric.lacks} if metric.lacks else {})
+    all_known = np.array(list(known.values()))
+    worst, best = (all_known.min(), all_known.max())[:: 1 if metric.higher else -1]
+    low, median, high = np.quantile(all_known, [0.1, 0.5, 0.9])
+    figures = {
+        "mean": all_known.mean(),
+        "worst": worst,
+        "p10": low if metric.higher else high,
+        "median": median,
+        "p90": high if metric.higher else low,
+        "best": best,
+        "gap": abs(best - worst),
+        "spread": deviation(all_known.tolist()),
+    }
+    record: dict[str, Any] = {name: float(value) for name, value in figures.items()}
+    if len(known) < len(values):
+        record["unknown"] = len(values) - len(known)
+    groups = sorted({c for c in clusters.values() if c >= 0})
+    members = [[known[i] for i in known if clusters.get(i) == c] for c in groups]
+    record["per_cluster"] = [float(np.mean(m)) if m else None for m in members]
+    if full or clients <= IN_FULL:
+        record["clients"] = [_rounded(values.get(i, math.nan)) for i in range(clients)]
+    return record
+
+
+def per_class(task: str, totals: Sequence[Floats], full: bool) -> dict[str, Any]:
+    """Of each class, label or output: `totals` summed over clients, of all of them, then of each cluster."""
+    whole = Totals(task, totals[0])
+    if task == NUMBERS:
+        return {"rmse": _list(np.sqrt(whole.squared)), "mae": _list(whole.absolute)}
+    if len(whole.true) > IN_FULL and not full:
+        return {}
+    record: dict[str, Any] = {
+        "uneven": task == LABELS or _uneven(whole.true),
+        "share": _list(whole.true),
+        "recall": _list(recalls(whole)),
+        "precision": _list(precisions(whole)),
+        "f1": _list(f1s(whole)),
+    }
+    if len(totals) > 2:
+        record["recall_per_cluster"] = [_list(recalls(Totals(task, one))) for one in totals[1:]]
+    return record
+
+
+def _uneven(shares: Floats) -> bool:
+    """Whether the largest class has at least twice the samples of the smallest: then accuracy alone says little."""
+    held = shares[shares > 0]
+    return len(held) > 1 and bool(held.max() >= 2 * held.min())
+
+
+def _list(values: Floats) -> list[Any]:
+    return [_rounded(value) for value in values]
+
+
+def _rounded(value: float) -> float | None:
+    return None if math.isnan(value) else round(float(value), DIGITS)

@@ -1,0 +1,143 @@
+"""Totals: what most metrics need to know of predictions, as numbers that add up over samples.
+
+Test samples lie in groups and a client's distribution is a mixture of groups, so the totals of a client are the same mixture of
+the groups' totals: each model is read once, however many clients use it.
+
+    classes   loss, right | per class: weight of true samples, of predicted ones, of those that are both
+    labels    loss, all labels right | the same three per label
+    numbers   loss (mean squared error) | per output: squared error, absolute error
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+Floats = NDArray[np.float64]
+CLASSES, LABELS, NUMBERS = "classes", "labels", "numbers"  # tasks: see `Dataset.task`
+SMALLEST = 1e-38  # probability that a loss is still finite of
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Of samples whose weights sum to 1."""
+
+    task: str
+    vector: Floats  # see the module's docstring
+
+    @property
+    def loss(self) -> float:
+        return float(self.vector[0])
+
+    @property
+    def right(self) -> float:
+        """Share of samples that are right: their class, or all of their labels."""
+        return float(self.vector[1])
+
+    @property
+    def true(self) -> Floats:
+        return self._part(0)
+
+    @property
+    def predicted(self) -> Floats:
+        return self._part(1)
+
+    @property
+    def hit(self) -> Floats:
+        return self._part(2)
+
+    @property
+    def squared(self) -> Floats:
+        return self._part(0)
+
+    @property
+    def absolute(self) -> Floats:
+        return self._part(1)
+
+    def _part(self, number: int) -> Floats:
+        parts, head = (2, 1) if self.task == NUMBERS else (3, 2)
+        width = (len(self.vector) - head) // parts
+        return self.vector[head + number * width : head + (number + 1) * width]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What one model, or a mixture, says of samples."""
+
+    task: str
+    outputs: Tensor  # [n, outputs]: logarithms of the classes' probabilities, the labels' probabilities, or numbers
+    targets: Tensor  # [n] classes; [n, outputs]
+    chosen: Tensor | None = None  # [n] the class that is predicted; None: that of the largest output
+
+    def probabilities(self) -> NDArray[np.float32]:
+        """As a metric over samples reads them: probabilities of classes or labels, or the numbers themselves."""
+        outputs = self.outputs.exp() if self.task == CLASSES else self.outputs
+        return np.asarray(outputs.detach().cpu().numpy())
+
+
+def predictions(task: str, raw: Tensor, targets: Tensor, weights: Tensor | None = None) -> Predictions:
+    """From what models give, [m, n, outputs]: of the only one, or of the mixture of all by `weights` [m]."""
+    if task == CLASSES:
+        if weights is None:
+            by_class = raw[0].t().contiguous().log_softmax(0)  # a fifth of the time of rows with a few classes each
+            return Predictions(task, by_class.t(), targets, raw[0].argmax(1))
+        mixed = torch.einsum("mnc,m->nc", raw.softmax(2), weights)
+        return Predictions(task, mixed.clamp(min=SMALLEST).log(), targets, mixed.argmax(1))
+    outputs = raw.sigmoid() if task == LABELS else raw
+    mixed = outputs[0] if weights is None else torch.einsum("mnc,m->nc", outputs, weights)
+    return Predictions(task, mixed, targets)
+
+
+def by_group(said: Predictions, groups: NDArray[np.int64], sizes: Floats) -> Floats:
+    """Mean totals of each group of samples, [groups, s]; zeros where a group has none."""
+    columns = _classes(said, groups, len(sizes)) if said.task == CLASSES else _others(said, groups, len(sizes))
+    return np.asarray(columns / np.maximum(sizes, 1)[:, None])
+
+
+def of_samples(said: Predictions, weights: Floats) -> Totals:
+    """Of samples with weights that sum to 1: each is a group of its own."""
+    each = by_group(said, np.arange(len(weights)), np.ones(len(weights)))
+    return Totals(said.task, weights @ each)
+
+
+def _classes(said: Predictions, groups: NDArray[np.int64], count: int) -> Floats:
+    """Counted, not multiplied out: a table [n, classes] per model would cost more than the model."""
+    classes = said.outputs.shape[1]
+    chosen = said.outputs.argmax(1) if said.chosen is None else said.chosen
+    loss = -said.outputs.gather(1, said.targets[:, None])[:, 0]
+    y, guess, losses = (t.detach().cpu().numpy() for t in (said.targets, chosen, loss))
+    size, at = count * classes, groups * classes
+    true, predicted = at + y, at + guess
+    cells = np.concatenate([true, predicted + size, true[y == guess] + 2 * size])
+    counts = np.bincount(cells, minlength=3 * size).reshape(3, count, classes)
+    table = np.empty((count, 2 + 3 * classes))
+    table[:, 0] = np.bincount(groups, weights=losses, minlength=count)
+    table[:, 1] = counts[2].sum(1)
+    for part in range(3):
+        table[:, 2 + part * classes : 2 + (part + 1) * classes] = counts[part]
+    return table
+
+
+def _others(said: Predictions, groups: NDArray[np.int64], count: int) -> Floats:
+    rows = _label_rows(said) if said.task == LABELS else _number_rows(said)
+    summed = np.zeros((count, rows.shape[1]))
+    np.add.at(summed, groups, rows.detach().cpu().numpy())
+    return summed
+
+
+def _label_rows(said: Predictions) -> Tensor:
+    y, p = said.targets.double(), said.outputs.double()
+    loss = F.binary_cross_entropy(p, y, reduction="none").mean(1, keepdim=True)
+    guess = (p > 0.5).double()
+    right = (guess == y).all(1, keepdim=True).double()
+    return torch.cat([loss, right, y, guess, y * guess], dim=1)
+
+
+def _number_rows(said: Predictions) -> Tensor:
+    error = said.outputs.double() - said.targets.double()
+    return torch.cat([error.square().mean(1, keepdim=True), error.square(), error.abs()], dim=1)
