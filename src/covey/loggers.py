@@ -27,10 +27,12 @@ from covey.rounds.result import Result
 
 
 def scalars(record: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a round by name: `accuracy/average_cluster`, `bytes/up`, `seconds/train`, `extra/condition`."""
+    """The numbers of a round by name: `accuracy/average_cluster`, `metrics/loss/worst`, `bytes/up`, `seconds/train`."""
     values = dict(_numbers("", {k: record.get(k) for k in ("participants", "dropped")}))
     for part in ("accuracy", "clustering", "bytes", "seconds", "extra"):
         values |= dict(_numbers(f"{part}/", record.get(part) or {}))
+    for name, figures in (record.get("metrics") or {}).items():
+        values |= dict(_numbers(f"metrics/{name}/", figures))
     for cluster, accuracy in enumerate((record.get("accuracy") or {}).get("per_cluster") or ()):
         values |= dict(_numbers("accuracy/", {f"cluster_{cluster}": accuracy}))
     return values

@@ -53,7 +53,13 @@ class Metric:
         predicted, weights = said()
         counted = np.flatnonzero(weights > 0)
         targets = predicted.targets.detach().cpu().numpy()[counted]
-        given = self.of_samples(predicted.probabilities()[counted], targets, weights[counted] / weights.sum())
+        outputs, shares = predicted.probabilities()[counted], weights[counted] / weights.sum()
+        try:
+            given = self.of_samples(outputs, targets, shares)
+        except CoveyError:
+            raise
+        except Exception as e:  # somebody's own code
+            raise CoveyError(f"metric '{self.name}' failed with {type(e).__name__}: {e}") from e
         return _number(given, self.name)
 
     @property

@@ -17,6 +17,11 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f}{NBSP}%"
 
 
+def figure_of(value: float, as_share: bool) -> str:
+    """A metric's figure."""
+    return percent(value) if as_share else plain(value)
+
+
 def plain(value: float) -> str:
     """Three significant digits or so, no exponent where people would not write one."""
     if math.isinf(value):

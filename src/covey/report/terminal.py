@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from typing import Any
 
 from covey.attacks.finding import Finding
-from covey.report.format import duration, percent, plain, size
+from covey.report.format import duration, figure_of, percent, plain, size
 from covey.results.declared import read
 from covey.results.figures import Figures
 from covey.results.folder import RunFolder
+from covey.results.measured import read as read_metrics
 
 
 def show(result: Figures, as_json: bool) -> None:
@@ -27,10 +29,13 @@ def closing_lines(result: Figures) -> list[str]:
         lines = [
             f"accuracy    {percent(result.accuracy['average_cluster'])}{spread}, average over clusters, on {where}"
         ]
+    elif result.metrics:
+        lines = [f"data        {where}: numbers are predicted, which have no accuracy"]
     else:
         lines = [
             "accuracy    not known here: silos keep theirs, unless the experiment asks and they agree to report it"
         ]
+    lines += _metrics(result)
     if result.clustering and "accuracy" in result.clustering:
         lines.append(f"clustering  {percent(result.clustering['accuracy'])} of the clients in their true cluster")
     for name, entry in result.attacks.items():
@@ -44,6 +49,33 @@ def closing_lines(result: Figures) -> list[str]:
     )
     if result.folder:
         lines.append(f"report      {RunFolder(result.folder).report}")
+    return lines
+
+
+def _metrics(result: Figures) -> list[str]:
+    """How clients differ in what leads, then every other metric; what only balances classes, where they are uneven."""
+    every = read_metrics(result.metrics)
+    leading = next((one.name for one in every if one.name == "accuracy"), None)
+    lines = []
+    for one in every:
+        mean, worst, tenth, gap = (one.figure(name) for name in ("mean", "worst", "p10", "gap"))
+        if mean is None:
+            lines.append(f"{one.name:<11} not known: {one.figures.get('why', 'no client has samples to tell it by')}")
+            continue
+        if one.beside and not result.classes.get("uneven"):
+            continue
+        form = partial(figure_of, as_share=one.as_share)
+        said = [] if one.name == leading else [f"{form(mean)}, mean over clients"]
+        if worst is not None and tenth is not None and gap:
+            said.append(f"worst client {form(worst)}, worst tenth {form(tenth)}, gap {form(gap)}")
+        name = "clients" if one.name == leading else one.name
+        lines += [f"{name:<11} {'; '.join(said)}"] if said else []
+    if leading and result.classes.get("uneven") and (shares := result.classes.get("share")):
+        held = [share for share in shares if share]
+        lines.append(
+            f"            classes are uneven ({percent(min(held))} to {percent(max(held))} of test samples): accuracy hides "
+            "how small ones fare"
+        )
     return lines
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from covey import config, files
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
+from covey.metrics.metric import resolve
 from covey.results.folder import RunFolder, hash_of
 from covey.results.follow import Tail
 from covey.rounds.result import numbers, read_result, summarise_seeds, versions
@@ -77,6 +78,7 @@ class Sweep:
     settings: list[Summary]
     failed: dict[str, str]  # run -> why
     page: Path | None
+    asked: tuple[str, ...] = ()  # names of the metrics that the experiment asks for
 
     def json(self) -> dict[str, Any]:
         return {
@@ -174,7 +176,8 @@ def sweep(
         done = [job for job in jobs[point.name] if job.folder.finished]
         if done:
             summaries.append(_summary(point, RunFolder(folder / point.name), done, command))
-    whole = Sweep(folder, command, [a.key for a in axes], summaries, failed, _page(folder, summaries))
+    asked = tuple(resolve(name).name for name in base.evaluation.metrics)
+    whole = Sweep(folder, command, [a.key for a in axes], summaries, failed, _page(folder, summaries), asked)
     files.write_json(folder / "sweep.json", whole.json())
     files.write_atomically(folder / "summary.txt", ("\n".join(lines(whole)) + "\n").encode())
     return whole

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from covey.sweep.grid import Summary, Sweep
 
 SHOWN = ("accuracy.average_cluster", "accuracy.client_mean", "accuracy.global", "clustering.ari")
+OF_METRICS = ("mean", "worst")  # of those that the sweep asks for, and of all where there is no accuracy
 
 
 def lines(sweep: Sweep) -> list[str]:
@@ -18,8 +19,11 @@ def lines(sweep: Sweep) -> list[str]:
     attacks = sorted(
         {path for s in sweep.settings for path in s.mean if path.startswith("attacks.") and path.endswith(".value")}
     )
-    columns = [path for path in (*SHOWN, *attacks) if any(path in s.mean for s in sweep.settings)]
-    heads = [path.removeprefix("accuracy.").removeprefix("attacks.").removesuffix(".value") for path in columns]
+    columns = [path for path in (*SHOWN, *_metrics(sweep), *attacks) if any(path in s.mean for s in sweep.settings)]
+    heads = [
+        path.removeprefix("accuracy.").removeprefix("metrics.").removeprefix("attacks.").removesuffix(".value")
+        for path in columns
+    ]
     rows = [[*sweep.axes, "seeds", *(head.replace("_", " ").replace(".", " ") for head in heads), "time"]]
     for one in sweep.settings:
         cells = [_figure(one, path) for path in columns]
@@ -30,6 +34,16 @@ def lines(sweep: Sweep) -> list[str]:
         text += ["", f"{counted(len(sweep.failed), 'run')} failed:"]
         text += [f"  {title}: {why}" for title, why in sweep.failed.items()]
     return [*text, "", f"page  {sweep.page}" if sweep.page else f"runs  {sweep.folder}"]
+
+
+def _metrics(sweep: Sweep) -> list[str]:
+    """Paths of the metrics that were asked for; where nothing has an accuracy, of all."""
+    known = dict.fromkeys(
+        path.split(".")[1] for s in sweep.settings for path in s.mean if path.startswith("metrics.")
+    )
+    scored = any(path in s.mean for s in sweep.settings for path in SHOWN[:1])
+    names = [name for name in known if not scored or name in sweep.asked]
+    return [f"metrics.{name}.{figure}" for name in names for figure in OF_METRICS]
 
 
 def _figure(one: Summary, path: str) -> str:

@@ -1,0 +1,52 @@
+"""The metrics of a run as its files say them: figures over clients, with what each metric says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from covey.files import number
+from covey.metrics import METRICS
+from covey.results.contents import Json, Run, dig, fields
+
+
+@dataclass(frozen=True)
+class Measured:
+    name: str
+    title: str
+    higher: bool = True  # is better
+    as_share: bool = True  # from 0 to 1, shown as a percentage
+    beside: bool = False  # stands beside accuracy where classes are uneven
+    figures: Mapping[str, Any] = field(default_factory=dict)  # mean, worst, p10, gap, …
+
+    def figure(self, name: str) -> float | None:
+        return number(self.figures.get(name))
+
+
+def read(metrics: Mapping[str, Any]) -> list[Measured]:
+    """As result.json or a round has them; what a round does not say of a metric, the registry does, or nobody."""
+    return [_one(str(name), fields(entry)) for name, entry in metrics.items()]
+
+
+def measured(run: Run) -> list[Measured]:
+    """What result.json says, else the last evaluated round."""
+    return read(fields(run.final("metrics")))
+
+
+def _one(name: str, entry: Json) -> Measured:
+    claims = METRICS.claims(name)
+    declared: Mapping[str, Any] = claims[0].declared if claims else {}
+    return Measured(
+        name,
+        str(entry.get("title") or declared.get("title") or name),
+        bool(entry.get("higher", declared.get("higher", True))),
+        bool(entry.get("as_share", declared.get("share", bool(declared)))),
+        bool(entry.get("beside", declared.get("uneven", False))),
+        entry,
+    )
+
+
+def uneven(run: Run) -> bool:
+    """Whether accuracy hides how small classes fare; see `metrics.spread`."""
+    return dig(run.result, "classes", "uneven") is True or run.latest("classes", "uneven") is True

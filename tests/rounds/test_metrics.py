@@ -1,0 +1,106 @@
+"""What a run says beside accuracy: on data of which 97 % is one class, of clients that fare worse, by a metric of one's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from covey import Experiment, run
+from covey.data.federation import Dataset, Federation
+from covey.errors import CoveyError
+from covey.report.terminal import closing_lines
+from covey.results.folder import RunFolder
+from covey.rounds.loop import Result
+from covey.rounds.result import read_result
+
+
+def rare(clients: int = 4, share: float = 0.03) -> Federation:
+    """Noise, of which a few samples carry the other label; client 0 has more of them than the others."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(400, 5)).astype(np.float32), (rng.random(400) < share).astype(np.int64)
+    data = Dataset("rare", x[:200], y[:200], x[200:], y[200:], ("healthy", "ill"), kind="real")
+    rows = tuple(np.arange(200)[i::clients] for i in range(clients))
+    ill = np.full(clients, share)
+    ill[0] = 0.3
+    return Federation(data, rows, None, data.y_test, np.stack([1 - ill, ill], axis=1))
+
+
+def missed(outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
+    """Share of the ill that are not recognised, and never counted as anything else."""
+    assert outputs.shape == (len(targets), 2) and outputs.sum(1) == pytest.approx(1, abs=1e-5)
+    assert (weights > 0).all() and weights.sum() == pytest.approx(1)
+    ill = targets == 1
+    return float((weights * ill * (outputs.argmax(1) == 0)).sum() / (weights * ill).sum())
+
+
+def table(**changed: object) -> dict[str, object]:
+    training = {"rounds": 2, "epochs": 5, "batch_size": 10, "lr": 0.3}
+    base = {"algorithm": "fedavg", "clients": 4, "clusters": 1, "model": "softmax", "training": training}
+    return base | {"engine": {"workers": 1}} | changed
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    asked = {"evaluation": {"metrics": ["f1", "auc", f"{__name__}:missed"]}}
+    out = tmp_path_factory.mktemp("rare")
+    return run(Experiment.of(table(**asked)), federation=rare(), out=out, quiet=True)
+
+
+def test_accuracy_does_not_hide_the_rare_class(result: Result) -> None:
+    assert result.accuracy["client_mean"] > 0.85
+    assert result.metrics["balanced_accuracy"]["mean"] < 0.65
+    assert result.classes["uneven"] and len(result.classes["recall"]) == 2
+    text = "\n".join(closing_lines(result))
+    assert "balanced_accuracy" in text and "classes are uneven" in text
+
+
+def test_every_client_and_every_class_is_on_record(result: Result) -> None:
+    for record in result.records:
+        accuracy = record["metrics"]["accuracy"]
+        assert len(accuracy["clients"]) == 4
+        assert accuracy["mean"] == pytest.approx(record["accuracy"]["client_mean"])
+        assert accuracy["worst"] == pytest.approx(min(accuracy["clients"]), abs=1e-6)
+    worst = result.metrics["accuracy"]
+    assert worst["gap"] == pytest.approx(worst["best"] - worst["worst"]) and worst["gap"] > 0.1
+
+
+def test_an_own_metric_stands_with_the_others(result: Result) -> None:
+    own = result.metrics["missed"]
+    recall = result.classes["recall"][1]
+    assert own["mean"] == pytest.approx(1 - recall, abs=1e-5)  # all clients use one model on the same test samples
+    assert own["title"].startswith("Share of the ill") and not own["as_share"]
+    assert "missed" in "\n".join(closing_lines(result))
+
+
+def test_the_folder_reads_back_what_the_run_said(result: Result) -> None:
+    assert result.folder is not None
+    again = read_result(RunFolder(result.folder))
+    assert again.metrics == json.loads(json.dumps(result.metrics)) and again.classes == result.classes
+
+
+def test_seeds_have_a_mean_and_a_deviation_of_every_metric() -> None:
+    both = run(Experiment.of(table(seeds=2)), federation=rare(), quiet=True)
+    assert both.seeds is not None
+    assert both.metrics["loss"]["worst"] == both.seeds["mean"]["metrics.loss.worst"]
+    assert "metrics.balanced_accuracy.mean" in both.seeds["std"]
+
+
+def test_what_is_no_metric_is_refused_before_the_first_round(tmp_path: Path) -> None:
+    for name, words in (("acuracy", "did you mean"), ("os:sep", "expected a function"), ("nowhere:f", "no module")):
+        with pytest.raises(CoveyError, match=words):
+            Experiment.of(table(evaluation={"metrics": [name]}))
+    with pytest.raises(CoveyError, match="'rmse', which is for numbers"):
+        run(Experiment.of(table(evaluation={"metrics": ["rmse"]})), federation=rare(), quiet=True)
+
+
+def broken(outputs: np.ndarray, targets: np.ndarray, weights: np.ndarray) -> float:
+    raise ZeroDivisionError("no ill patients")
+
+
+def test_a_metric_that_fails_says_which_one_and_why() -> None:
+    asked = {"evaluation": {"metrics": [f"{__name__}:broken"]}}
+    with pytest.raises(CoveyError, match="metric 'broken' failed with ZeroDivisionError: no ill patients"):
+        run(Experiment.of(table(**asked)), federation=rare(), quiet=True)
