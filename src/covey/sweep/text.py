@@ -38,9 +38,7 @@ def lines(sweep: Sweep) -> list[str]:
 
 def _metrics(sweep: Sweep) -> list[str]:
     """Paths of the metrics that were asked for; where nothing has an accuracy, of all."""
-    known = dict.fromkeys(
-        path.split(".")[1] for s in sweep.settings for path in s.mean if path.startswith("metrics.")
-    )
+    known = dict.fromkeys(path.split(".")[1] for s in sweep.settings for path in s.mean if path.startswith("metrics."))
     scored = any(path in s.mean for s in sweep.settings for path in SHOWN[:1])
     names = [name for name in known if not scored or name in sweep.asked]
     return [f"metrics.{name}.{figure}" for name in names for figure in OF_METRICS]
