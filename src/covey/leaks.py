@@ -27,6 +27,7 @@ class Leak:
     name: str
     question: str
     absent: Callable[[Any], str] = _always  # why it has no meaning in this experiment, whoever looks; "": it has
+    also: tuple[str, ...] = ()  # its names in older audits
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,6 @@ def _trains(experiment: Any) -> str:
     return str(getattr(experiment.algorithm, "trains", "clusters"))
 
 
-def _no_label_sets(experiment: Any) -> str:
-    drawn = getattr(experiment.partition, "from_label_sets", False)
-    why = "clients are not drawn from sets of labels: partition is not 'label_sets'"
-    return _alone(experiment) or ("" if drawn else why)
-
-
 def _no_property(experiment: Any) -> str:
     planted = getattr(experiment.partition, "plants_property", False) and experiment.exposure.every
     why = "no property is planted: set partition = 'property', on data with attributes, and exposure.every"
@@ -81,7 +76,8 @@ def _label(experiment: Any) -> str:
 
 
 IDENTITY = Leak("cluster identity", "which cluster a client chose", _no_clusters)
-PREFERENCE = Leak("label preference", "which set of labels a client's data is from", _no_label_sets)
+LABELS = Leak("label distribution", "which labels a client's data has, and how many of each", _alone, ("label preference",))
+PREFERENCE = LABELS  # its name before, for attacks of users' own
 PROPERTY = Leak("property", "when a client trained on samples with a property that its task is not about", _no_property)
 CATEGORY = Leak("category", "which categories the clients of a cluster hold", _alone)
 MEMBERSHIP = Leak("membership", "whether a given sample was trained on", _alone)
@@ -89,5 +85,6 @@ MODELS = Leak("other clusters' models", "models of clusters that a party is not 
 LINKAGE = Leak(
     "row linkage", "whose a shuffled row is, or that two rows of different rounds are one client's", _no_shuffle
 )
-LEAKS = (IDENTITY, PREFERENCE, PROPERTY, CATEGORY, MEMBERSHIP, MODELS, LINKAGE)  # in the order of an audit's rows
+LEAKS = (IDENTITY, LABELS, PROPERTY, CATEGORY, MEMBERSHIP, MODELS, LINKAGE)  # in the order of an audit's rows
+CURRENT = {former: leak.name for leak in LEAKS for former in leak.also}  # a row's name in an older audit -> its name
 OWN = Leak("own attacks", "what attacks of one's own look for that do not say in which row they belong")

@@ -20,7 +20,7 @@ from covey.algorithms import ALGORITHMS
 from covey.attacks import ATTACKS
 from covey.attacks.declaration import declaration
 from covey.attacks.finding import NOT_MEASURED, NOTHING_SEEN, Finding, Scale
-from covey.attacks.preference.model_sensitivity import A2
+from covey.attacks.membership.loss import LossMembership
 from covey.audit import runs as auditing
 from covey.audit.matrix import GIVEN, INAPPLICABLE, LEAKING, NOBODY, UNKNOWN, VERDICTS, Audit
 from covey.audit.questions import Questions
@@ -38,7 +38,7 @@ from covey.rounds.loop import run as run_once
 from support.audits import SMALL, finding, matrix, small
 from support.patience import PATIENCE
 
-IDENTITY, PREFERENCE, PROPERTY, CATEGORY, MEMBERSHIP, MODELS, LINKAGE = ROWS = [row.name for row in leaks.LEAKS]
+IDENTITY, LABELS, PROPERTY, CATEGORY, MEMBERSHIP, MODELS, LINKAGE = ROWS = [row.name for row in leaks.LEAKS]
 
 
 def batches(experiment: Experiment) -> list[list[tuple[str, str]]]:
@@ -58,8 +58,9 @@ def test_who_watches_together() -> None:
     assert {("category", CLIENT), ("loss_membership", CLIENT), ("a2", SERVER)} <= set(first)
     join = {"initial": 6, "join": 2, "join_every": 1}
     loss = ("loss_membership", CLIENT)
-    assert batches(small(algorithm="sattler", participation=join)) == [[loss], [("acquisition", CLIENT)]]
-    assert batches(small(algorithm="sattler")) == [[loss]]  # nobody joins: nothing to acquire
+    *shared, active = batches(small(algorithm="sattler", participation=join))
+    assert loss in shared[0] and active == [("acquisition", CLIENT)]
+    assert active not in batches(small(algorithm="sattler"))  # nobody joins: nothing to acquire
     assert batches(small(algorithm="local")) == [[]]  # no attack has anything to read; still a run, for the accuracy
     (cloud,) = batches(small(algorithm="fedcaprivacy"))
     assert [c for name, c in cloud if name != "loss_membership"] == [SECOND] * 6 and loss in cloud
@@ -117,7 +118,7 @@ def test_leaks_carry_over_to_who_sees_more_and_nothing_else_does() -> None:
         assert calm.cell(CATEGORY, column).verdict == UNKNOWN and "who sees less" in calm.cell(CATEGORY, column).why
     # What the server learns of a client's labels, another client does not.
     labels = matrix(small(), {("a2", SERVER): finding(1.0, 0.8, 1.0)})
-    assert labels.cell(PREFERENCE, CLIENT).verdict == UNKNOWN and labels.cell(PREFERENCE, COALITION).carried == SERVER
+    assert labels.cell(LABELS, CLIENT).verdict == UNKNOWN and labels.cell(LABELS, COALITION).carried == SERVER
 
 
 def test_an_attack_that_saw_nothing_is_not_no_leak() -> None:
@@ -135,8 +136,8 @@ def test_what_an_interval_leaves_open_is_said() -> None:
 def test_known_clusters_spoil_sealed_labels() -> None:
     done = {("coalition", COALITION): finding(1.0, 0.9, 1.0), ("a2", SERVER): finding(0.5, 0.2, 0.8)}
     made = matrix(small(algorithm="mingledpie", encryption="ckks"), done)
-    assert "cluster identity is broken here" in made.cell(PREFERENCE, COALITION).why
-    assert "cluster identity" not in made.cell(PREFERENCE, SERVER).why
+    assert "cluster identity is broken here" in made.cell(LABELS, COALITION).why
+    assert "cluster identity" not in made.cell(LABELS, SERVER).why
 
 
 def test_a_score_below_one_half_is_said_to_be() -> None:
@@ -225,19 +226,25 @@ def test_ifca_from_run_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_hidden_identities_fall_to_one_client(tmp_path: Path) -> None:
     made = audit(small(algorithm="mingledpie", encryption="ckks", clients=12, clusters=4), tmp_path, quiet=True)
     assert made.cell(IDENTITY, COALITION).verdict == "broken"
-    sealed = made.cell(PREFERENCE, SERVER)
+    sealed = made.cell(LABELS, SERVER)
     assert sealed.verdict == NOT_MEASURED and "a2: could use nothing: no plain model, only ciphertext" in sealed.why
-    assert "broken here" in made.cell(PREFERENCE, COALITION).why
+    assert "broken here" in made.cell(LABELS, COALITION).why
 
 
 def test_one_failing_attack_costs_its_own_cell_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(self: A2, truth: Any) -> Any:
-        raise CoveyError("a2 lost its way")
+    def fails(self: LossMembership, truth: Any) -> Any:
+        raise CoveyError("it lost its way")
 
-    monkeypatch.setattr(A2, "finding", fails)
+    monkeypatch.setattr(LossMembership, "finding", fails)
     made = audit(small(algorithm="fedavg"), tmp_path, quiet=True)
-    assert made.cell(PREFERENCE, SERVER).verdict == NOT_MEASURED and "lost its way" in made.cell(PREFERENCE, SERVER).why
-    assert made.cell(MEMBERSHIP, CLIENT).tried
+    assert made.cell(MEMBERSHIP, CLIENT).verdict == NOT_MEASURED and "lost its way" in made.cell(MEMBERSHIP, CLIENT).why
+    assert {t.attack for t in made.cell(LABELS, SERVER).tried} == {"a2", "label_shares", "label_shares_dominant"}
+
+
+def test_rows_of_older_audits_are_read_by_their_new_names() -> None:
+    content = matrix(small(), {("a2", SERVER): finding(1.0, 0.8, 1.0)}).json()
+    older = json.loads(json.dumps(content).replace('"label distribution"', '"label preference"'))
+    assert Audit.of(older) == Audit.of(content) and Audit.of(older).cell(LABELS, SERVER).verdict == "broken"
 
 
 def test_a_survey_says_what_cannot_be_run(tmp_path: Path) -> None:
@@ -367,7 +374,7 @@ def test_a_kept_audit_points_at_no_run(tmp_path: Path) -> None:
     for path in (*paths, page):
         assert "report.html" not in path.read_text() and "covey audit x" in path.read_text()
     lines_ = page.read_text().splitlines()
-    assert lines_[4].startswith("|  | accuracy | cluster identity | label preference |")
+    assert lines_[4].startswith("|  | accuracy | cluster identity | label distribution |")
     assert lines_[6].startswith("| , + | 50.0 % | broken 1.00 S,S+C")
 
 

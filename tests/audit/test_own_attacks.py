@@ -150,7 +150,7 @@ def test_a_fault_in_an_attack_costs_its_own_cell_only(tmp_path: Path, monkeypatc
     made = audit(having(FailsLooking(), training={"rounds": 1}), tmp_path, quiet=True)
     cell = made.cell("membership", SERVER)
     assert cell.verdict == NOT_MEASURED and "failed with ValueError: lost its way" in cell.why
-    assert made.cell("label preference", SERVER).tried
+    assert made.cell("label distribution", SERVER).tried
 
 
 # ---------------------------------------------------------------- messages that say too little

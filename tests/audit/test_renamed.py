@@ -121,7 +121,7 @@ def test_an_algorithm_that_declares_nothing_is_not_called_safe_nor_unknown() -> 
 
 def test_attacks_fit_what_an_own_algorithm_declares() -> None:
     questions = Questions(small(algorithm=Declared(), attacks=[]))
-    assert {watch.attack for watch in questions.watches()} == {"a2", "loss_membership"}
+    assert {watch.attack for watch in questions.watches()} == {"a2", "label_shares", "loss_membership"}
     cells = {(cell.row, cell.column): cell for cell in fill(questions, {}, {})}
     assert cells["cluster identity", SERVER].why == "declared has no clusters"
     assert cells["membership", SERVER].why.endswith(

@@ -49,7 +49,8 @@ class Cell:
         """Back from `json`."""
         tried = [_finding(entry) for entry in content["tried"]]
         reports = {str(entry["attack"]): str(entry["report"]) for entry in content["tried"] if entry["report"]}
-        return cls(**{**content, "tried": tuple(tried), "reports": reports})
+        row = leaks.CURRENT.get(content["row"], content["row"])
+        return cls(**{**content, "row": row, "tried": tuple(tried), "reports": reports})
 
 
 def _entry(finding: Finding, report: str) -> dict[str, Any]:
@@ -128,7 +129,8 @@ class Audit:
         """Back from `json`; older files leave the questions to us."""
         cells = tuple(Cell.of(cell) for cell in content["cells"])
         known = {leak.name: leak.question for leak in leaks.LEAKS}
-        rows = content.get("rows") or {cell.row: known.get(cell.row, "") for cell in cells}
+        stored = {leaks.CURRENT.get(row, row): question for row, question in content.get("rows", {}).items()}
+        rows = stored or {cell.row: known.get(cell.row, "") for cell in cells}
         listed = {"runs": tuple(content["runs"]), "notes": tuple(content.get("notes", ())), "rows": rows}
         return cls(**{**content, **listed, "cells": cells})
 
@@ -246,7 +248,7 @@ def _carried_over(row: Leak, cell: Cell, cells: Mapping[tuple[str, str], Cell], 
 def _warned(cell: Cell, cells: Mapping[tuple[str, str], Cell], questions: Questions) -> Cell:
     """Who knows a client's cluster knows its labels, where clusters are label sets: models may be sealed as they like."""
     identity = cells[leaks.IDENTITY.name, cell.column].verdict
-    sets = cell.row == leaks.PREFERENCE.name and getattr(questions.experiment.partition, "from_label_sets", False)
+    sets = cell.row == leaks.LABELS.name and getattr(questions.experiment.partition, "from_label_sets", False)
     if not sets or cell.verdict in LEAKING or identity not in LEAKING:
         return cell
     return replace(cell, why=f"{cell.why}; but the cluster identity is {identity} here, and clusters are label sets")

@@ -29,7 +29,7 @@ from covey.attacks.preference.identity_sets import CONTROLS, Weights, score
 from covey.attacks.sealed import places
 from covey.crypto.sealing import sealing
 from covey.errors import CoveyError
-from covey.leaks import COALITION, IDENTITY, PREFERENCE, WIRE, Leak
+from covey.leaks import COALITION, IDENTITY, LABELS, WIRE, Leak
 from covey.learn.work import Plan, Train, Work
 from covey.statistics import wilson
 
@@ -41,7 +41,7 @@ class A2:
     name: ClassVar[str] = "a2"
     label: ClassVar[str] = "A2"
     title: ClassVar[str] = "each plain model retrained label by label: on which does it move least?"
-    row: ClassVar[Leak] = PREFERENCE
+    row: ClassVar[Leak] = LABELS
     seen_from: ClassVar[tuple[str, ...]] = WIRE
     reads: ClassVar[tuple[Reads, ...]] = (Reads((roles.Model,), sealed=True),)  # a sealed one may be sealed by nothing
     means: ClassVar[str] = "share of clients whose set of labels is guessed right; 1 is all"
@@ -54,6 +54,8 @@ class A2:
 
     @classmethod
     def lacks(cls, experiment: Any) -> str:
+        if not getattr(experiment.partition, "from_label_sets", False):
+            return "guesses among sets of labels: set partition = 'label_sets'"
         return lacks_public(experiment)
 
     def begin(self, knowledge: Knowledge) -> None:
