@@ -76,7 +76,9 @@ def _label(experiment: Any) -> str:
 
 
 IDENTITY = Leak("cluster identity", "which cluster a client chose", _no_clusters)
-LABELS = Leak("label distribution", "which labels a client's data has, and how many of each", _alone, ("label preference",))
+LABELS = Leak(
+    "label distribution", "which labels a client's data has, and how many of each", _alone, ("label preference",)
+)
 PREFERENCE = LABELS  # its name before, for attacks of users' own
 PROPERTY = Leak("property", "when a client trained on samples with a property that its task is not about", _no_property)
 CATEGORY = Leak("category", "which categories the clients of a cluster hold", _alone)

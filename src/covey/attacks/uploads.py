@@ -51,5 +51,9 @@ def upload(got: Any, returned: Any, d: int) -> Upload | None:
 
 def _models(message: Any, d: int) -> Tensor | None:
     """[m, d] of all models that stand in a message as they are."""
-    rows = [sent.detach().reshape(-1, d) for _, sent in roles.carried(message, roles.Models, roles.Model) if sent.shape[-1] == d]
+    rows = [
+        sent.detach().reshape(-1, d)
+        for _, sent in roles.carried(message, roles.Models, roles.Model)
+        if sent.shape[-1] == d
+    ]
     return torch.cat(rows) if rows else None

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from covey.attacks.finding import NOTHING_SEEN, Finding
-from covey.audit.matrix import LEAKING
 from covey.attacks.preference.label_shares import PRIOR, LabelShares, correlation, dominant, shares
+from covey.audit.matrix import LEAKING
 from covey.audit.questions import Questions
 from covey.experiment.experiment import Experiment
 from covey.rounds.loop import run
@@ -54,7 +54,9 @@ def test_a_guess_of_nothing_has_no_correlation_and_ties_are_right_either_way() -
     assert dominant(guesses, counts) == 0.5
 
 
-@pytest.mark.parametrize("change", [{}, {"partition": {"public": 0}}, {"algorithm": "scaffold"}, {"algorithm": "sattler"}])
+@pytest.mark.parametrize(
+    "change", [{}, {"partition": {"public": 0}}, {"algorithm": "scaffold"}, {"algorithm": "sattler"}]
+)
 def test_plain_uploads_tell_the_labels(change: dict[str, Any]) -> None:
     one = found(**change)
     assert one.verdict in LEAKING and one.value > 0.6 and abs(one.controls[PRIOR]) < 0.5

@@ -60,7 +60,9 @@ class LabelShares:
         own = [np.flatnonzero(knowledge.y == c)[:PER_LABEL] for c in labels] if len(knowledge.y) else []
         self.public = own if own and all(map(len, own)) else []  # of every label, or it cannot tell them apart
         self.got: dict[str, Any] = {}
-        self.memory.setdefault("seen", {})  # client -> (bias change [c], predicted [c, c] or nothing, η T or 0) of each upload
+        self.memory.setdefault(
+            "seen", {}
+        )  # client -> (bias change [c], predicted [c, c] or nothing, η T or 0) of each upload
 
     def observe(self, view: View) -> Thinking:
         if view.receiver.startswith("client:"):
