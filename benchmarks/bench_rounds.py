@@ -4,7 +4,7 @@
 
 FCNN, one local epoch, batches of 50, no evaluation but the last round's. 120 clients of 500 samples and 1,000 clients of 50, random
 pixels. The first rounds warm up (a GPU captures its steps there) and are left out; the median of the others counts. `kernels` are
-the seconds in which the machine computed (training and, for IFCA, losses); the rest of a round is the engine. Needs torch and numpy.
+the seconds in which the machine computed (training and, for IFCA, losses); the rest is the engine. Needs torch and numpy.
 """
 
 from __future__ import annotations

@@ -7,14 +7,24 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import math
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from covey.errors import CoveyError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+STATE, BEFORE, KEYS = "state.bin", "state.before.bin", "keys.bin"  # of a checkpoint
+CHECKED, CHECKSUM_BYTES = b"CVYSUM1\n", 32
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o644) -> None:
@@ -36,38 +46,101 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o644) -> None:
         raise CoveyError(f"{path} could not be written: {why}; make room or choose another folder with --out") from e
 
 
-def save(folder: Path, content: dict[str, Any], keys: dict[str, Any]) -> None:
-    """Writes a checkpoint; keys only once, since they do not change during a run."""
+def lock(path: Path) -> IO[str] | None:
+    """The file, locked for this process until it is closed or the process ends; None where another process has it."""
+    while True:
+        file = path.open("a+", encoding="utf-8")
+        try:
+            if fcntl is not None:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike flock, not held by forked workers
+        except BlockingIOError:
+            file.close()
+            return None
+        if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            return file
+        file.close()  # its owner removed it between our opening and locking it
+
+
+def owner(path: Path) -> str:
+    """` (process N)` of who holds a lock, where that can be read."""
+    with contextlib.suppress(OSError, ValueError):
+        return f" (process {int(path.read_text(encoding='utf-8'))})"
+    return ""
+
+
+def write_state(path: Path, value: Any, mode: int = 0o600) -> None:
+    """A value of the codec with its checksum: a byte that a disk changed must not become a model."""
     from covey.messages import encode  # it brings torch, which no other file of a run needs
 
-    if keys and not (folder / "keys.bin").exists():
-        write_atomically(folder / "keys.bin", encode(keys), mode=0o600)
-    write_atomically(folder / "state.bin", encode(content))
+    data = encode(value)
+    write_atomically(path, CHECKED + _checksum(data) + data, mode)
+
+
+def read_state(path: Path) -> Any:
+    """What `write_state` wrote, or older versions did without a checksum; CoveyError where a byte differs."""
+    from covey.messages import decode
+
+    data = path.read_bytes()
+    if data.startswith(CHECKED):
+        told, data = data[len(CHECKED) : len(CHECKED) + CHECKSUM_BYTES], data[len(CHECKED) + CHECKSUM_BYTES :]
+        if told != _checksum(data):
+            raise CoveyError(f"{path} is damaged: its bytes are not those that were written")
+    return decode(data)
+
+
+def _checksum(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=CHECKSUM_BYTES).digest()
+
+
+def save(folder: Path, content: dict[str, Any], keys: dict[str, Any]) -> None:
+    """Writes a checkpoint and keeps the one before; keys only once, since they do not change during a run."""
+    if keys and not (folder / KEYS).exists():
+        write_state(folder / KEYS, keys)
+    with contextlib.suppress(OSError):  # there is none yet, or no such thing as links: then the last one stands alone
+        (folder / BEFORE).unlink(missing_ok=True)
+        os.link(folder / STATE, folder / BEFORE)
+    write_state(folder / STATE, content, mode=0o644)
 
 
 def has_checkpoint(folder: Path) -> bool:
-    return (folder / "state.bin").is_file()
+    return any((folder / name).is_file() for name in (STATE, BEFORE))
 
 
 def remove_checkpoint(folder: Path) -> None:
-    for part in ("state.bin", "keys.bin"):
+    for part in (STATE, BEFORE, KEYS):
         (folder / part).unlink(missing_ok=True)
 
 
 def load(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(content, keys) of a checkpoint."""
-    from covey.messages import decode
-
+    """(content, keys) of a checkpoint; of the one before where the last is damaged, which is said."""
     if not has_checkpoint(folder):
         raise CoveyError(f"there is no checkpoint in {folder}: nothing to resume; start the run again with `covey run`")
-    keys = folder / "keys.bin"
+    keys = folder / KEYS
     try:
-        content = decode((folder / "state.bin").read_bytes())
-        return content, decode(keys.read_bytes()) if keys.is_file() else {}
+        secrets = read_state(keys) if keys.is_file() else {}
+        return _last_good(folder), secrets
     except CoveyError as e:
         raise CoveyError(f"the checkpoint in {folder} is damaged ({e}); start the run again with `covey run`") from e
     except OSError as e:
         raise CoveyError(f"the checkpoint in {folder} cannot be read: {e.strerror}") from e
+
+
+def _last_good(folder: Path) -> dict[str, Any]:
+    last, before = folder / STATE, folder / BEFORE
+    if not before.is_file():
+        return read_state(last)  # type: ignore[no-any-return]
+    try:
+        return read_state(last)  # type: ignore[no-any-return]
+    except (CoveyError, FileNotFoundError) as e:
+        content: dict[str, Any] = read_state(before)
+        why = str(e) if isinstance(e, CoveyError) else f"{last} is missing"
+        print(
+            f"{why}; going on from the checkpoint before it, after round {content.get('round', '?')}", file=sys.stderr
+        )
+        return content
 
 
 def append_line(path: Path, record: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from covey.deploy import doubts
 from covey.deploy.doubts import Doubts
 from covey.deploy.letters import Letter, RoundReply, unpack
 from covey.errors import CoveyError
+from covey.files import read_state
 from covey.messages import decode
 from support.deployment import Deployment, rehearsal
 
@@ -52,7 +53,7 @@ def plain_vector(sealed: bytes, number: float) -> bytes:
 
 
 def models(deployment: Deployment) -> list[Any]:
-    return [decode((deployment.folder / "state" / n / "model.bin").read_bytes()) for n in deployment.names]
+    return [read_state(deployment.folder / "state" / n / "model.bin") for n in deployment.names]
 
 
 @pytest.mark.parametrize("bad_round", [1, 2, 5])

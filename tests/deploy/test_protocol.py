@@ -24,6 +24,7 @@ from covey.deploy import keys
 from covey.deploy.letters import Hello, Letter, Refused, RoundReply, unpack
 from covey.deploy.second_server import SecondServer
 from covey.errors import CoveyError
+from covey.files import read_state
 from covey.messages import decode, encode
 from support.deployment import Deployment, rehearsal
 
@@ -204,7 +205,9 @@ class Protocol(RuleBasedStateMachine):
             if self.kind == "noised":
                 assert replied <= paid, f"{name} answered {replied} and booked {paid}"
             path = silo.folder / "state.bin"
-            assert not path.is_file() or path.read_bytes() == encode(silo.state)  # what is not on disk has not happened
+            assert not path.is_file() or encode(read_state(path)) == encode(
+                silo.state
+            )  # what is not on disk has not happened
 
     @invariant()
     def nothing_of_ours_broke(self) -> None:

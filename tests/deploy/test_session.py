@@ -20,6 +20,7 @@ from covey.deploy import session as sessions
 from covey.deploy.letters import Letter, RoundReply, unpack
 from covey.deploy.transcript import line
 from covey.errors import CoveyError
+from covey.files import read_state
 from covey.messages import decode, encode
 from support.deployment import Deployment, rehearsal
 
@@ -93,7 +94,7 @@ def test_deployed_and_simulated_runs_are_the_same(tmp_path: Path, algorithm: Any
     served = [n for n in deployment.names if (tmp_path / "state" / n / "model.bin").is_file()]
     assert served
     for name in served:
-        mine = decode((tmp_path / "state" / name / "model.bin").read_bytes())
+        mine = read_state(tmp_path / "state" / name / "model.bin")
         assert mine.accuracy is not None and bool(torch.isfinite(mine.models).all())
     if last_bit:
         assert torch.allclose(deployed.state.models, simulated.state.models, atol=1e-5)
@@ -112,9 +113,7 @@ def test_ciphertexts_hold_the_simulations_models(tmp_path: Path) -> None:
     plain = Deployment(tmp_path / "plain", rehearsal("mingledpie"))
     plain.coordinator().run()
     for name in deployment.names:
-        sealed, clear = (
-            decode((folder / "state" / name / "model.bin").read_bytes()) for folder in (tmp_path, tmp_path / "plain")
-        )
+        sealed, clear = (read_state(folder / "state" / name / "model.bin") for folder in (tmp_path, tmp_path / "plain"))
         assert sealed.index == clear.index
         assert torch.allclose(sealed.models, clear.models, atol=1e-5)
 
@@ -317,7 +316,7 @@ def test_a_ciphertext_under_another_key_is_refused(tmp_path: Path) -> None:
     result = deployment.coordinator().run()
     assert result.records[0]["participants"] == 3
     assert "under another key" in transcript(tmp_path / "a" / "run" / "events.jsonl")[0]["why"]
-    assert torch.isfinite(decode((tmp_path / "a" / "state" / "south" / "model.bin").read_bytes()).models).all()
+    assert torch.isfinite(read_state(tmp_path / "a" / "state" / "south" / "model.bin").models).all()
 
 
 def test_a_letter_that_is_too_long_is_not_read(tmp_path: Path) -> None:

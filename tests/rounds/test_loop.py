@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from covey import files as checkpoint
+from covey.algorithms.ifca import IFCA
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.report.terminal import closing_lines
@@ -93,14 +94,36 @@ def test_a_line_that_was_cut_off_is_written_again(tmp_path: Path) -> None:
     run(experiment, out=tmp_path, quiet=True)
     lines = (tmp_path / "metrics.jsonl").read_text()
     (tmp_path / "metrics.jsonl").write_text(lines[:-20])
+    for name in ("state.bin", "state.before.bin"):
+        (tmp_path / "checkpoint" / name).write_bytes(b"CVY1 rubbish")
     with pytest.raises(CoveyError, match="damaged"):
-        (tmp_path / "checkpoint" / "state.bin").write_bytes(b"CVY1 rubbish")
         run(experiment, out=tmp_path, resume=True, quiet=True)
 
 
 def test_nothing_to_resume(tmp_path: Path) -> None:
     with pytest.raises(CoveyError, match="no checkpoint"):
         run(small(), out=tmp_path, resume=True, quiet=True)
+
+
+def test_a_run_interrupted_in_its_first_round_can_be_resumed(tmp_path: Path) -> None:
+    class Interrupting(IFCA):
+        def aggregate(self, *_: Any) -> Any:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(replace(small(), algorithm=Interrupting()), out=tmp_path, quiet=True)
+    resumed = run(small(), out=tmp_path, resume=True, quiet=True)
+    assert resumed.accuracy == run(small(), quiet=True).accuracy
+
+
+def test_workers_die_with_a_run_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "covey", "run", "ifca-digits", "--out", str(tmp_path / "run"), "--quiet"]
+    command += ["--set", "training.rounds=100000", "--set", "engine.workers=2"]
+    process = subprocess.Popen(command, start_new_session=True)
+    until(lambda: process.poll() is not None or len(checkpoint.read_lines(tmp_path / "run" / "metrics.jsonl")) >= 1)
+    process.kill()
+    process.wait()
+    until(lambda: not _alive(process.pid))
 
 
 def test_a_dead_worker_is_reported_and_finished_rounds_are_kept(tmp_path: Path) -> None:
@@ -155,7 +178,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_checkpoint(
     with pytest.raises(CoveyError, match="the disk is full"):
         checkpoint.save(tmp_path, {"round": 2}, {})
     assert checkpoint.load(tmp_path)[0] == {"round": 1}
-    assert [p.name for p in tmp_path.iterdir()] == ["state.bin"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["state.before.bin", "state.bin"]
 
 
 def test_keys_are_for_their_owner_only(tmp_path: Path) -> None:

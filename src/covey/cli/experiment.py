@@ -75,10 +75,14 @@ def resume(
     from covey.results.folder import RunFolder
     from covey.rounds.loop import run
 
-    experiment = RunFolder(folder).experiment()
+    place = RunFolder(folder)
+    experiment = place.experiment()
+    going_on = place.begun or place.finished  # stopped while its data were read, a run has nothing but its settings
     callbacks, command = loggers.named(log or [], folder), typed("covey resume", [str(folder)])
     with kept(f"finished rounds are kept: continue with `{command}`"):
-        result = run(experiment, out=folder, callbacks=callbacks, resume=True, quiet=quiet or as_json, command=command)
+        result = run(
+            experiment, out=folder, callbacks=callbacks, resume=going_on, quiet=quiet or as_json, command=command
+        )
     show(result, as_json)
 
 

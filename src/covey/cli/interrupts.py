@@ -1,7 +1,7 @@
-"""SIGTERM stops a command as Ctrl-C does: what is finished is written before the process ends.
+"""SIGTERM and SIGHUP stop a command as Ctrl-C does: what is finished is written before the process ends.
 
 A job in the background of a script is started with SIGINT ignored; SIGTERM (`kill`, a batch system, a container's end) is then
-the only polite way to stop it.
+the only polite way to stop it. SIGHUP comes when a terminal closes; `nohup` has it ignored, and so do we then.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Interrupts:
 
     @property
     def exit_code(self) -> int:
-        """As shells count: 130 after Ctrl-C, 143 after SIGTERM."""
+        """As shells count: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
         return 128 + self.number
 
 
@@ -43,7 +43,7 @@ def kept(how: str) -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupts]:
-    """SIGTERM raises KeyboardInterrupt in this process; in one forked from it, it ends that process at once."""
+    """SIGTERM or SIGHUP raises KeyboardInterrupt in this process; in one forked from it, it ends that process at once."""
     interrupts, owner = Interrupts(), os.getpid()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -57,8 +57,13 @@ def interruptible() -> Iterator[Interrupts]:
     if threading.current_thread() is not threading.main_thread():  # only there can Python set what a signal does
         yield interrupts
         return
-    before = signal.signal(signal.SIGTERM, stop)
+    ends = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    before = {number: signal.getsignal(number) for number in ends}
+    watched = [number for number in ends if number == signal.SIGTERM or before[number] is not signal.SIG_IGN]
+    for number in watched:
+        signal.signal(number, stop)
     try:
         yield interrupts
     finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+        for number in watched:
+            signal.signal(number, before[number] or signal.SIG_DFL)

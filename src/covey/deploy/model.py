@@ -11,10 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from covey.errors import CoveyError
+from covey.files import read_state
 from covey.learn.flat import Network
 from covey.learn.machine import Machine
 from covey.learn.work import Job, Logits
-from covey.messages import decode, message
+from covey.messages import message
 
 
 @message
@@ -54,7 +55,7 @@ def load_model(folder: str | Path) -> SiloModel:
     path = Path(folder) / "model.bin"
     if not path.is_file():
         raise CoveyError(f"there is no model in {folder}: its run is not over, or trained none for this silo")
-    model = decode(path.read_bytes())
+    model = read_state(path)
     if not isinstance(model, SiloModel):
         raise CoveyError(f"{path} is not a silo's model")
     return model

@@ -50,7 +50,7 @@ from covey.engines.prepare import device_of
 from covey.errors import CoveyError
 from covey.learn.machine import Machine
 from covey.ledger.events import price
-from covey.messages import decode, encode, message
+from covey.messages import encode, message
 from covey.version import __version__
 
 Samples = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]
@@ -205,8 +205,8 @@ class Silo:
     def _store(self, turn: Turn) -> None:
         """The state last: until then the round is begun, and the same words are answered anew."""
         if turn.model is not None:
-            files.write_atomically(self.folder / "model.bin", encode(turn.model), mode=0o600)
-        files.write_atomically(self.folder / "reply.bin", encode(turn.answer), mode=0o600)
+            files.write_state(self.folder / "model.bin", turn.model)
+        files.write_state(self.folder / "reply.bin", turn.answer)
         spends = [*self.state.spends, *((self.state.round, event) for event in turn.events)]
         self._save(replace(self.state, memory=turn.memory, spends=spends, outcome=ANSWERED))
 
@@ -224,7 +224,7 @@ class Silo:
             return Refused()
         if self.state.round > self.experiment.training.rounds:
             self.finished = time.monotonic()
-        answer = decode((self.folder / "reply.bin").read_bytes())
+        answer = files.read_state(self.folder / "reply.bin")
         if not isinstance(answer, RoundReply):
             raise CoveyError(f"{self.folder / 'reply.bin'} holds no reply: it was changed since it was written")
         return answer
@@ -318,13 +318,16 @@ class Silo:
         path = self.folder / "state.bin"
         if not path.is_file():
             return SiloState("", 0, "", {}, secrets.randbits(256), [])
-        state = decode(path.read_bytes())
+        try:
+            state = files.read_state(path)
+        except CoveyError as e:
+            raise CoveyError(f"{e}; an older copy might answer twice: join with an empty --state folder") from e
         if not isinstance(state, SiloState):
             raise CoveyError(f"{path} is not a silo's state: choose another --state folder")
         return state
 
     def _save(self, state: SiloState) -> None:
-        files.write_atomically(self.folder / "state.bin", encode(state), mode=0o600)
+        files.write_state(self.folder / "state.bin", state)
         self.state = state
 
 

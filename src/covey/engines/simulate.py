@@ -24,6 +24,7 @@ import torch
 
 from covey.engines.channel import Channel
 from covey.engines.host import Host
+from covey.engines.orphans import die_with_parent
 from covey.errors import CoveyError
 from covey.learn.work import Plan
 from covey.messages import decode, encode
@@ -187,6 +188,7 @@ def _work(make_host: Callable[[], Host], pipe: Channel, inherited: list[Channel]
     """A worker's life: answers requests until its pipe closes."""
     for other in inherited:
         other.close()  # else this worker would keep the others' pipes open after the parent is gone
+    die_with_parent(signal.SIGKILL)  # it may be deep in a wave when its pipe closes
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     torch.set_num_threads(1)
     host = functools.cache(make_host)

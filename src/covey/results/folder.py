@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,31 @@ class RunFolder:
                 f"{self.path} holds a run of other settings: choose another folder with --out, or remove it"
             )
 
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """Inside, no other process runs in this folder: two would interleave their rounds."""
+        lock, fresh = self.path / ".lock", not self.path.exists()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            held = files.lock(lock)
+        except OSError as e:  # it is a file, or not ours
+            raise self._unfit(e) from e
+        if held is None:
+            raise CoveyError(
+                f"another covey process{files.owner(lock)} runs in {self.path}: wait for it, or choose another folder with --out"
+            )
+        with held:
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+                if fresh:
+                    with suppress(OSError):  # it holds a run now
+                        self.path.rmdir()
+
+    def _unfit(self, e: OSError) -> CoveyError:
+        return CoveyError(f"{self.path} cannot be the folder of a run: {e.strerror}; choose another with --out")
+
     # ------------------------------------------------------------ writing
 
     def clear(self) -> None:
@@ -116,9 +142,7 @@ class RunFolder:
                 old.unlink(missing_ok=True)
             files.remove_checkpoint(self.checkpoint)
         except OSError as e:  # it is a file, or not ours
-            raise CoveyError(
-                f"{self.path} cannot be the folder of a run: {e.strerror}; choose another with --out"
-            ) from e
+            raise self._unfit(e) from e
 
     def write_config(self, experiment: Experiment) -> None:
         files.write_atomically(self.config, experiment.toml().encode())

@@ -61,7 +61,7 @@ def run(
     if experiment.seeds > 1:
         return _run_seeds(experiment, folder, attacks, callbacks, federation, resume, quiet, command)
     loop = _Loop(experiment, folder, list(attacks), federation, command)
-    with _single_threaded():
+    with _single_threaded(), folder.owned() if folder else contextlib.nullcontext():
         return loop.run(callbacks, resume, quiet)
 
 
@@ -190,7 +190,7 @@ class _Loop:
                 pass  # a callback has seen enough
             except (KeyboardInterrupt, CoveyError):
                 # `state` is the one after round `done`: a round is recorded and adopted together.
-                if done > self.saved[0]:
+                if done > self.saved[0] or (self.folder and not self.folder.begun):
                     with contextlib.suppress(CoveyError):
                         self._checkpoint(state, done, force=True)
                 raise
@@ -325,7 +325,7 @@ class _Loop:
         return bool(training.target and accuracy and accuracy[training.target_metric] >= training.target)
 
     def _checkpoint(self, state: Any, done: int, force: bool = False) -> None:
-        if self.folder is None or done == self.saved[0]:
+        if self.folder is None or (done == self.saved[0] and self.folder.begun):
             return
         engine = self.experiment.engine
         due = done - self.saved[0] >= engine.checkpoint_every

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from covey.engines.orphans import die_with_parent
 from covey.engines.simulate import cores
 from covey.errors import CoveyError
 from covey.experiment.experiment import EngineConfig, Experiment
@@ -101,6 +102,7 @@ def _run_here(folder: str, said: str) -> None:
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C reaches it through `stop`, once
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    die_with_parent(signal.SIGINT)  # killed with `kill -9`, the sweep can no longer stop it
     out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(out, 1)
     os.dup2(out, 2)

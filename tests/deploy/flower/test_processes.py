@@ -17,6 +17,7 @@ import torch
 from covey import run
 from covey.cli.main import main
 from covey.deploy import keys
+from covey.files import read_state
 from covey.messages import decode
 from support.deployment import rehearsal, simulated
 from support.patience import PATIENCE
@@ -146,7 +147,7 @@ def test_silos_come_and_go(deploy: Any) -> None:
     parties.until(lambda: (parties.folder / "state" / "south" / "asleep").exists())
     parties.until(lambda: len(parties.records()) >= 2)
     assert parties.records()[1]["participants"] == 2 and parties.records()[1]["dropped"] == 1  # went on without it
-    remembered = decode((parties.folder / "state" / "west" / "state.bin").read_bytes()).memory["sets"]
+    remembered = read_state(parties.folder / "state" / "west" / "state.bin").memory["sets"]
     parties.running["west"].send_signal(signal.SIGKILL)
     keys.add(parties.folder / "keys", "east")
     parties.join("east")
@@ -155,7 +156,7 @@ def test_silos_come_and_go(deploy: Any) -> None:
     parties.until(lambda: any(r["participants"] == 4 for r in parties.records()[done:]))
     for name in ("server", "north", "west", "east"):
         parties.wait(name)
-    after = decode((parties.folder / "state" / "west" / "state.bin").read_bytes()).memory["sets"]
+    after = read_state(parties.folder / "state" / "west" / "state.bin").memory["sets"]
     kept = [(before, now) for before, now in zip(remembered, after) if before]
     assert kept and all(before == now for before, now in kept)  # no set is drawn twice
     assert [r["round"] for r in parties.records()] == list(range(1, 15))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import re
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from covey.engines.orphans import die_with_parent
 from covey.errors import CoveyError
 
 RETRY_SECONDS = 0.2
@@ -92,7 +92,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 env=_environment(home),
                 start_new_session=True,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,
             )
         return cls(popen, log, f"127.0.0.1:{port}", secret)
 
@@ -204,13 +204,6 @@ class DoorProcess:
         except subprocess.TimeoutExpired:
             self.popen.kill()
             self.popen.wait(timeout=3)
-
-
-def _die_with_parent() -> None:
-    """Linux sends this process SIGTERM when the one that started it is gone, however that ended: an orphaned SuperNode would
-    keep its silo's place at the SuperLink, where the silo, started again, is then refused.
-    """
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def free_port() -> int:
