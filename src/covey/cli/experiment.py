@@ -40,6 +40,9 @@ def run(
     sweep: Sweeps = None,
     seeds: Annotated[int, typer.Option(min=0, metavar="N", help="So many seeds of every setting, side by side.")] = 0,
     yes: Annotated[bool, typer.Option("--yes", help="With --sweep: yes, more than 500 runs.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Try a few rounds, say what the whole run will cost, and write nothing.")
+    ] = False,
 ) -> None:
     """Run an experiment, or several, and write the report.
 
@@ -48,19 +51,22 @@ def run(
 
         covey run ifca-mnist --set training.rounds=20 --set seeds=3
         covey run my.toml --out runs/first
+        covey run my.toml --dry-run
         covey run ifca-digits --sweep training.lr=0.1,0.01 --seeds 5
     """
     from covey.experiment.presets import table_of
 
     table = table_of(source, set_ or [])
     words = [source] * bool(source) + [f"--set={s}" for s in set_ or []]
-    if not sweep and not seeds:
+    if dry_run:
+        _dry_run(table, bool(sweep or seeds or log), as_json)
+    elif not sweep and not seeds:
         _run(table, out, log or [], as_json, quiet, typed("covey run", words))
-        return
-    if log:
+    elif log:
         raise CoveyError("--log follows one run: leave it out of a sweep, or log the runs one by one")
-    words += [f"--sweep={s}" for s in sweep or []] + [f"--seeds={seeds}"] * bool(seeds)
-    _sweep(table, sweep or [], seeds, out, as_json, quiet, yes, typed("covey run", words))
+    else:
+        words += [f"--sweep={s}" for s in sweep or []] + [f"--seeds={seeds}"] * bool(seeds)
+        _sweep(table, sweep or [], seeds, out, as_json, quiet, yes, typed("covey run", words))
 
 
 def resume(
@@ -217,6 +223,18 @@ def _run(table: dict[str, Any], out: Path | None, log: list[str], as_json: bool,
     with kept(f"finished rounds are kept: continue with `{again}`"):
         result = run(experiment, out=folder, callbacks=callbacks, quiet=quiet or as_json, command=command)
     show(result, as_json)
+
+
+def _dry_run(table: dict[str, Any], several: bool, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from covey.experiment.experiment import Experiment
+    from covey.rounds.estimate import estimate
+
+    if several:
+        raise CoveyError("--dry-run looks at one run: leave out --sweep, --seeds and --log")
+    cost = estimate(Experiment.of(table))
+    _print(asdict(cost) | {"seconds": cost.seconds, "traffic": cost.traffic}, cost.lines(), as_json)
 
 
 def _sweep(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -29,11 +30,13 @@ from covey.learn.work import Plan
 from covey.messages import size, to_device
 from covey.metrics.metric import chosen
 from covey.metrics.totals import NUMBERS
+from covey.report.format import size as in_words
 from covey.report.progress import Progress
 from covey.results.folder import RunFolder
 from covey.rounds.record import Traffic, clusters_of, federation_summary, means_of, pictures_of, timed
 from covey.rounds.result import Result, summarise, summarise_seeds
 
+HEAVY = 20e6  # bytes to a client and round that nobody expects
 Callback = Callable[[dict[str, Any], Any], None]  # (this round's record, the server's state)
 
 
@@ -168,6 +171,8 @@ class _Loop:
         rounds = self.experiment.training.rounds
         title = f"{self.experiment.algorithm.name} on {self.experiment.dataset}"
         self.saved = (done, time.monotonic())
+        if not quiet:
+            self._warn_of_size(state)
         with Progress(rounds, title, quiet=quiet) as progress:
             progress.update(done=done)
             try:
@@ -211,6 +216,14 @@ class _Loop:
         if failed:  # only now: what was trained and found is written
             raise CoveyError("; ".join(failed))
         return result
+
+    def _warn_of_size(self, state: Any) -> None:
+        sent = size(self.experiment.algorithm.broadcast(state, 0))
+        if sent > HEAVY:
+            print(
+                f"every client gets {in_words(sent)} a round; `covey run --dry-run` tells what the whole run costs",
+                file=sys.stderr,
+            )
 
     @cached_property
     def _server(self) -> str:
