@@ -96,7 +96,7 @@ def measure(resnet: bool, rounds: int) -> dict[str, Any]:
 
 
 def _work(log: str) -> dict[int, float]:
-    return {int(r): float(s) for r, s in re.findall(r"round (\d+) of \d+: answered after ([\d.]+) s", log)}
+    return {int(r): float(s) for r, s in re.findall(r"round (\d+): answered after ([\d.]+) s", log)}
 
 
 def main() -> None:

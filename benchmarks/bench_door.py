@@ -112,7 +112,7 @@ def measure(turns: int) -> dict[str, Any]:
         listener = listening("127.0.0.1", 0)
         door = DoorProcess.start(listener, tls, folder)
         signed, public = headers()
-        door.tell(inner_port, [public])
+        door.tell(inner_port, {public: 1})
         ways = {"past it": direct_port, "through the door": listener.getsockname()[1]}
         serving = {"past it": [direct.pid], "through the door": [door.popen.pid, inner.pid]}
         seconds: dict[str, list[float]] = {way: [] for way in ways}

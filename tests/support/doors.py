@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import threading
@@ -18,15 +19,19 @@ from covey.deploy import certificates
 from covey.deploy.flower.process import DoorProcess, Tls, listening
 from support.patience import PATIENCE, until
 
+NUMBER = 2**63 + 300  # of the silo's node: Flower's are as long
+
 
 class Inner(ThreadingHTTPServer):
-    """Answers every POST with the body that it got."""
+    """Answers every POST with the body that it got, unless told otherwise."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Echo)
         self.calls: list[tuple[str, dict[str, str], int]] = []
+        self.bodies: list[bytes] = []
+        self.answers: dict[str, bytes] = {}  # to calls of which the answer is another
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
@@ -35,6 +40,9 @@ class Echo(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["content-length"]))
         assert isinstance(self.server, Inner)
         self.server.calls.append((self.path, dict(self.headers), len(body)))
+        self.server.bodies.append(body)
+        if self.path in self.server.answers:
+            body = self.server.answers[self.path]
         self.send_response(200)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
@@ -62,7 +70,7 @@ class Silo:
             "flwr-signature": b64encode(signature).decode(),
         }
 
-    def request(self, path: str = "/v1/fleet/pull-messages", body: bytes = b"", **more: str) -> bytes:
+    def request(self, path: str = "/v1/fleet/get-run", body: bytes = b"", **more: str) -> bytes:
         lines = [f"POST {path} HTTP/1.1", f"content-length: {len(body)}"]
         lines += [f"{name}: {value}" for name, value in {**self.headers(), **more}.items()]
         return "\r\n".join([*lines, "", ""]).encode() + body
@@ -80,12 +88,19 @@ class StandingDoor:
         self.folder, self.silo, self.inner = folder, Silo(), Inner()
         self.listener = listening("127.0.0.1", 0)
         self.port = int(self.listener.getsockname()[1])
+        self.heard: list[dict[str, str]] = []
         self.process = DoorProcess.start(
-            self.listener, Tls(folder / "ca.crt", folder / "server.crt", folder / "server.key"), folder
+            self.listener,
+            Tls(folder / "ca.crt", folder / "server.crt", folder / "server.key"),
+            folder,
+            self.heard.append,
         )
-        self.process.tell(self.inner.server_port, [self.silo.public])
+        self.admit()
         self.tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
         self.tls.check_hostname = False
+
+    def admit(self) -> None:
+        self.process.tell(self.inner.server_port, {self.silo.public: NUMBER})
 
     def dial(self, address: str = "127.0.0.1", seconds: float = PATIENCE) -> ssl.SSLSocket:
         plain = socket.create_connection(("127.0.0.1", self.port), timeout=seconds, source_address=(address, 0))
@@ -103,6 +118,13 @@ class StandingDoor:
 
     def handles(self) -> int:
         return len(list(Path(f"/proc/{self.process.popen.pid}/fd").iterdir()))
+
+    def is_connected(self) -> bool:
+        """Beside the listener and the two ends by which asyncio wakes itself."""
+        links = [
+            os.readlink(link) for link in Path(f"/proc/{self.process.popen.pid}/fd").iterdir() if link.is_symlink()
+        ]
+        return sum(link.startswith("socket:") for link in links) > 3
 
     def close(self) -> None:
         self.process.stop()

@@ -36,7 +36,7 @@ from covey.results.folder import RunFolder
 from covey.rounds.record import timed
 from covey.rounds.result import Result, summarise
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 1.0  # between looks at the mail where nothing rings
 LAST_SECONDS = 30.0
 TRIES = 3  # of a round in which nobody gives a usable answer
 
@@ -225,7 +225,7 @@ class Coordinator:
                 names = [n for n, i in sorted(self.session.party.silos.items()) if f"client:{i}" not in silos]
                 self.say(f"waiting for {', '.join([*names, *absent])}")
                 announced = True
-            time.sleep(POLL_SECONDS * 5)
+            self.session.mail.wait(POLL_SECONDS)
 
     def _ask_silos(self, state: Any, round: int, asked: list[int]) -> Tally:
         """Letters to all, answers of as many as the experiment wants. A silo that errs is not asked again."""
@@ -264,7 +264,7 @@ class Coordinator:
                     f"round {round}: still waiting for {', '.join(self.session.name(f'client:{i}') for i in missing)}"
                 )
             self.session.look_around()
-            time.sleep(POLL_SECONDS * 5)
+            self.session.mail.wait(POLL_SECONDS)
         for i in sorted(tally.replies):
             self.transcript.add(round, f"client:{i}", self.role, tally.replies[i].reply)
         return tally
@@ -294,7 +294,8 @@ class Coordinator:
             if time.monotonic() - looked > 1.0:
                 looked = time.monotonic()
                 self.session.drop_the_gone(letters, round)
-            time.sleep(POLL_SECONDS)
+            if letters:
+                self.session.mail.wait(POLL_SECONDS)
 
     def _ask_further(self, round: int, tally: Tally, party: str, question: Any) -> Any:
         """Another server's answer; without it there is no round, so this waits for it."""
@@ -312,10 +313,10 @@ class Coordinator:
                     tally.wire += len(data or b"")
                     return answer
                 self.session.drop_the_gone(letters, round)
-                time.sleep(POLL_SECONDS)
+                self.session.mail.wait(POLL_SECONDS)
             self.say(f"round {round}: waiting for {party}")
             self.session.look_around()
-            time.sleep(POLL_SECONDS * 5)
+            self.session.mail.wait(POLL_SECONDS)
 
     def _check_answer(self, party: str, answer: Any) -> None:
         expected = self.declared.answers
@@ -328,7 +329,7 @@ class Coordinator:
         until = time.monotonic() + LAST_SECONDS
         while not self._gathered and time.monotonic() < until:
             self.session.look_around()
-            time.sleep(POLL_SECONDS * 5)
+            self.session.mail.wait(POLL_SECONDS)
 
     def _finish(self, state: Any) -> tuple[Any, dict[str, Any] | None]:
         """The last models go out. Who is not there gets its own when coordinator and silo are started again.
@@ -370,7 +371,8 @@ class Coordinator:
                 except CoveyError as e:
                     self.session.refuse(sent.role, round, str(e))
             self.session.drop_the_gone(letters, round)
-            time.sleep(POLL_SECONDS)
+            if letters:
+                self.session.mail.wait(POLL_SECONDS)
         return refusing, reported
 
 

@@ -41,7 +41,7 @@ class SecondServer:
         self.mailbox = Mailbox(party.role, party.signing, party.known, deployment.round_seconds + 300, limit)
         (self.server,) = party.known
         self.transcript = Transcript(folder / "transcript.jsonl")
-        self.finished: float | None = None
+        self.finished = False
         self._asked = self._load()  # round of each question that was answered, or refused after it was begun
 
     def handle(self, data: bytes) -> bytes:
@@ -55,7 +55,7 @@ class SecondServer:
         elif letter.kind == "ask":
             body = self._answer_question(verified)
         elif letter.kind == "finish":
-            self.finished = time.monotonic()
+            self.finished = True
             self.say("finished")
             body = RoundReply(None, None)
         else:

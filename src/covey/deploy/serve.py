@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +23,6 @@ from covey.report.progress import Progress
 from covey.rounds.result import Result
 
 PORT = 9092
-LINGER_SECONDS = 6.0  # for the last answer to leave
 
 
 @contextmanager
@@ -151,10 +149,7 @@ def _live(
     if insecure:
         say("--insecure: no TLS, no node authentication; letters are still signed")
 
-    def ended() -> bool:
-        return party.finished is not None and time.monotonic() - party.finished > LINGER_SECONDS
-
-    flower.answer_calls(state / "flower", superlink, tls, party.handle, ended, say)
+    flower.answer_calls(state / "flower", superlink, tls, party.handle, lambda: party.finished, say)
 
 
 def _name_own_code(agreed: Agreed) -> None:

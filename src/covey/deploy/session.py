@@ -32,6 +32,8 @@ class Mail(Protocol):
 
     def admit(self, name: str, public: bytes) -> None: ...
     def present(self) -> set[int]: ...
+    def begun(self) -> set[int]: ...
+    def wait(self, seconds: float) -> None: ...
     def send(self, node: int, data: bytes, seconds: float) -> str: ...
     def receive(self, ids: list[str]) -> Iterator[tuple[str, bytes | None]]: ...
 
@@ -78,6 +80,7 @@ class Session:
             self.mailbox.learn(self.party.known)
             for name, public in nodes.items():
                 self.mail.admit(name, public)
+        self._forget(self.mail.begun())
         present = self.mail.present()
         for role in [r for r, node in self.at.items() if node not in present]:
             self.say(f"{self.name(role)} is gone")
@@ -89,6 +92,16 @@ class Session:
                 self._welcome(sent, answer)
             except CoveyError as e:
                 self.refuse(sent.role, 0, str(e))
+
+    def _forget(self, begun: set[int]) -> list[str]:
+        """Nodes that were started again are strangers until they have answered a new greeting; whose they were."""
+        self._hellos = {id: sent for id, sent in self._hellos.items() if sent.node not in begun}
+        self._greeted = {node: when for node, when in self._greeted.items() if node not in begun}
+        roles = [role for role, node in self.at.items() if node in begun]
+        for role in roles:
+            self.say(f"{self.name(role)} was started again")
+            del self.at[role]
+        return roles
 
     def _greet(self, nodes: set[int]) -> None:
         """Once, and again where the greeting was lost or refused: its party may have been started anew since."""
@@ -153,7 +166,10 @@ class Session:
             self.say(f"round {round}: refused {name}: {why}")
 
     def drop_the_gone(self, letters: dict[str, PendingLetter], round: int) -> None:
-        """Takes letters out whose parties have not been there for a while."""
+        """Takes letters out whose parties have not been there for a while, or were started again and have lost them."""
+        restarted = self._forget(self.mail.begun())
+        for id in [id for id, sent in letters.items() if sent.role in restarted]:
+            del letters[id]
         present = self.mail.present()
         for id, sent in list(letters.items()):
             sent.missed = 0.0 if sent.node in present else sent.missed or time.monotonic()

@@ -103,7 +103,7 @@ class Silo:
         self.experiment = experiment_of(agreed, {"device": device, "workers": 1})
         self.setting = setting_of(agreed, self.experiment)
         self.number = int(party.role.removeprefix("client:"))
-        self.finished: float | None = None  # when
+        self.finished = False
         self.transcript = Transcript(folder / "transcript.jsonl")
         deployment = self.experiment.deployment
         declared = declaration(self.experiment.algorithm)
@@ -211,7 +211,7 @@ class Silo:
         self._save(replace(self.state, memory=turn.memory, spends=spends, outcome=ANSWERED))
 
     def _end(self, model: SiloModel | None) -> None:
-        self.finished = time.monotonic()
+        self.finished = True
         if model is None:
             self.say("finished: this experiment trains no model for this silo")
             return
@@ -223,7 +223,7 @@ class Silo:
         if self.state.outcome == REFUSED:
             return Refused()
         if self.state.round > self.experiment.training.rounds:
-            self.finished = time.monotonic()
+            self.finished = True
         answer = files.read_state(self.folder / "reply.bin")
         if not isinstance(answer, RoundReply):
             raise CoveyError(f"{self.folder / 'reply.bin'} holds no reply: it was changed since it was written")
@@ -238,7 +238,7 @@ class Silo:
         self.say(f"round {round}: refused{counted}: {describe_failure(self.folder, error)}")
         if self.stopped:
             self.say(self.stopped)
-            self.finished = time.monotonic()
+            self.finished = True
 
     def _train(self, round: int, broadcast: Any) -> Turn:
         self.say(f"round {round} of {self.experiment.training.rounds}: at work")

@@ -17,10 +17,10 @@ from covey.deploy.flower.process import listening
 from covey.deploy.keys import node_keys
 from covey.errors import CoveyError
 from support.deployment import rehearsal
-from support.doors import Silo, StandingDoor, standing_door, status_of
+from support.doors import NUMBER, Silo, StandingDoor, standing_door, status_of
 from support.patience import PATIENCE, until
 
-PULL = "/v1/fleet/pull-messages"
+CALL, PULL = "/v1/fleet/get-run", "/v1/fleet/pull-messages"
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_a_silo_passes(door: StandingDoor) -> None:
                 answer += line.recv(1 << 20)
             assert answer.startswith((b"HTTP/1.1 200", b"HTTP/1.0 200"))
             assert answer.partition(b"\r\n\r\n")[2] == content
-    assert [(path, size) for path, _, size in door.inner.calls] == [(PULL, 0), (PULL, 10), (PULL, 16 << 20)]
+    assert [(path, size) for path, _, size in door.inner.calls] == [(CALL, 0), (CALL, 10), (CALL, 16 << 20)]
     names = {name.lower() for _, headers, _ in door.inner.calls for name in headers}
     assert names == {"content-length", "flwr-public-key", "flwr-timestamp", "flwr-signature"}
 
@@ -65,7 +65,7 @@ def refused() -> dict[str, tuple[int, Any]]:
         "GET": (403, lambda silo: silo.request().replace(b"POST", b"GET", 1)),
         "an older HTTP": (400, lambda silo: silo.request().replace(b"HTTP/1.1", b"HTTP/1.0", 1)),
         "HTTP/2": (400, lambda silo: b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
-        "no key": (401, lambda silo: b"POST %b HTTP/1.1\r\ncontent-length: 0\r\n\r\n" % PULL.encode()),
+        "no key": (401, lambda silo: b"POST %b HTTP/1.1\r\ncontent-length: 0\r\n\r\n" % CALL.encode()),
         "another's key": (401, lambda silo: Silo().request()),
         "another's signature": (
             401,
@@ -111,15 +111,15 @@ def test_garbage(door: StandingDoor) -> None:
             assert door.status(bytes(request)) in (200, 400, 401, 403, 411)
         else:
             assert door.status(noise + b"\r\n\r\n") in (0, 400, 431)
-    assert all(path == PULL and size == 0 for path, _, size in door.inner.calls)
+    assert all(path == CALL and size == 0 for path, _, size in door.inner.calls)
     assert door.status(door.silo.request()) == 200 and door.process.alive()
     assert "\x1b" not in (door.folder / "door.log").read_text()
 
 
 def test_a_key_that_is_taken_back(door: StandingDoor) -> None:
-    door.process.tell(door.inner.server_port, [])
+    door.process.tell(door.inner.server_port, {})
     until(lambda: door.status(door.silo.request()) == 401)
-    door.process.tell(door.inner.server_port, [door.silo.public])
+    door.admit()
     until(lambda: door.status(door.silo.request()) == 200)
 
 
@@ -134,6 +134,95 @@ def test_one_silo_has_so_many_lines(door: StandingDoor) -> None:
         for line in lines[1:]:
             line.sendall(door.silo.request())
             assert status_of(line) == 200
+
+
+class Question:
+    """A SuperNode that asks whether there are letters, and waits."""
+
+    def __init__(self, door: StandingDoor) -> None:
+        self.door, self.line = door, door.dial()
+        self.door.inner.answers[PULL] = b""
+        self.line.sendall(door.silo.request(PULL, b"\x0a\x02\x08\x01"))
+        self.until_asked(1)
+
+    def until_asked(self, times: int) -> None:
+        until(lambda: len(self.door.inner.calls) == times, lambda: self.door.inner.calls)
+
+    @property
+    def is_held(self) -> bool:
+        self.line.settimeout(0.3)
+        try:
+            self.line.recv(1)
+        except TimeoutError:
+            return True
+        return False
+
+
+def test_a_question_is_held_until_there_is_a_letter(door: StandingDoor) -> None:
+    """The coordinator hears of the question, the silo of the letter; a letter for somebody else changes nothing."""
+    door.heard.clear()
+    question = Question(door)
+    until(lambda: door.heard == [{"asks": door.silo.public.decode()}], lambda: door.heard)
+    door.process.posted(Silo().public)
+    assert question.is_held and len(door.inner.calls) == 1
+    door.process.posted(door.silo.public)  # which another connection has taken already
+    question.until_asked(2)
+    assert question.is_held
+    door.inner.answers[PULL] = b"a letter"
+    begin = time.monotonic()
+    door.process.posted(door.silo.public)
+    question.line.settimeout(PATIENCE)
+    assert question.line.recv(1 << 16).startswith(b"HTTP/1.") and question.line.recv(100) == b"a letter"
+    print(f"answered after {1e3 * (time.monotonic() - begin):.0f} ms")
+    assert set(door.inner.bodies[-3:]) == {b"\x0a\x02\x08\x01"}
+    question.line.sendall(door.silo.request())  # the connection goes on
+    assert status_of(question.line) == 200
+
+
+def test_who_hangs_up_is_not_held(door: StandingDoor) -> None:
+    """A letter for a silo that is gone stays with Flower."""
+    question = Question(door)
+    question.line.close()
+    until(lambda: not door.is_connected())
+    door.process.posted(door.silo.public)
+    assert door.status(door.silo.request()) == 200
+    assert [path for path, _, _ in door.inner.calls] == [PULL, CALL]
+
+
+def test_a_key_that_is_taken_back_holds_nothing(door: StandingDoor) -> None:
+    question = Question(door)
+    door.process.tell(door.inner.server_port, {})
+    question.line.settimeout(PATIENCE)
+    assert status_of(question.line) == 401
+    assert len(door.inner.calls) == 1
+    door.admit()
+    until(lambda: door.status(door.silo.request()) == 200)
+
+
+def test_a_question_that_is_too_long_is_not_held(door: StandingDoor) -> None:
+    """Nothing long is kept in memory: it is passed on, and whatever Flower answers comes back at once."""
+    door.inner.answers[PULL] = b""
+    assert door.status(door.silo.request(PULL, bytes(5_000))) == 200
+
+
+def test_a_node_that_begins_again(door: StandingDoor) -> None:
+    """Its former life is ended first, unless a connection of it is left; Flower would refuse the new one for a minute."""
+    from flwr.proto.fleet_pb2 import DeactivateNodeRequest
+
+    activate, deactivate = "/v1/fleet/activate-node", "/v1/fleet/deactivate-node"
+    until(lambda: not door.is_connected())
+    door.inner.bodies.clear()
+    door.heard.clear()
+    assert door.status(door.silo.request(activate, b"begin")) == 200
+    assert [path for path, _, _ in door.inner.calls] == [deactivate, activate]
+    assert door.inner.bodies == [DeactivateNodeRequest(node_id=NUMBER).SerializeToString(), b"begin"]
+    assert door.heard == [{"begins": door.silo.public.decode()}]
+    with door.dial() as line:
+        line.sendall(door.silo.request())
+        assert status_of(line) == 200
+        door.inner.calls.clear()
+        assert door.status(door.silo.request(activate, b"begin")) == 200
+    assert [path for path, _, _ in door.inner.calls] == [activate]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost", "0.0.0.0", "::1", "::"])

@@ -8,12 +8,20 @@ for a signature. So it listens on loopback, and this program stands before it. I
   that the node's number is this key's).
 
 Everything else is answered with a status and a closed connection before any byte of it reaches Flower. Bodies are streamed.
+
+Two of Flower's habits cost rounds their time, and end here. Told that there are no letters, a SuperNode sleeps for 3 s: so its
+question is held until the coordinator has posted one for it (or for `HOLD_SECONDS`), and asked again then. And Flower refuses a
+node that was killed and started again until it has not heard of the first for a minute: where none of a key's connections is
+left, its former life is ended, in its own name and by its own signature, before the new one is begun.
+
 Memory is bounded: so many connections that have shown no key yet (the oldest of the busiest address makes room for the next),
 so many per key, so many bytes of each, and a time for every step. What a stranger can still do is to keep this process busy:
 a flood of handshakes from many addresses delays silos; it does not end the run.
 
 A program of its own, of the standard library and `cryptography`, so that no flood takes time from the coordinator's process or
-from Flower's. It is told over stdin, in lines of JSON, where the SuperLink is and who is admitted, and ends with its stdin.
+from Flower's. It is told over stdin, in lines of JSON, where the SuperLink is, who is admitted and for whom there is a letter,
+and ends with its stdin. It says on stdout, in such lines, whose node begins and who asks for letters (and so has sent all of its
+answer); what nobody reads there is dropped. Its log is stderr.
 """
 
 from __future__ import annotations
@@ -23,13 +31,15 @@ import asyncio
 import base64
 import contextlib
 import json
+import os
 import re
 import socket
 import ssl
 import sys
 import time
 from collections import Counter, OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
@@ -37,6 +47,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
+PULL, ACTIVATE, DEACTIVATE = (f"/v1/fleet/{call}" for call in ("pull-messages", "activate-node", "deactivate-node"))
 CALLS = frozenset(
     f"/v1/fleet/{call}"
     for call in (
@@ -57,6 +68,7 @@ UNAUTHENTICATED_CALLS = frozenset({"/v1/fleet/register-node", "/v1/fleet/unregis
 BODY_BYTES = 16 << 20  # Flower cuts messages into objects of 5 MB
 HEAD_BYTES = 16 << 10
 CHUNK_BYTES = 128 << 10
+QUESTION_BYTES = 4 << 10  # of a question for letters, which is kept while it is held: a node's number
 NAMELESS = 128  # connections that have shown no key; each costs up to 3/4 of a megabyte
 PER_KEY = 8  # connections; a SuperNode needs three
 PER_SECOND, BURST = 100.0, 400.0  # requests of one key
@@ -65,6 +77,9 @@ IDLE_SECONDS = 75.0  # between requests of one silo
 STALL_SECONDS = 60.0  # without a byte
 AWAY_SECONDS = 25.0  # for Flower to be started again; a SuperNode waits 30 s for an answer
 ANSWER_SECONDS = 120.0  # for Flower to begin its answer
+HOLD_SECONDS = (
+    20.0  # for a letter; the SuperNode's patience is the same 30 s, and Flower's for the time that it signed 300 s
+)
 
 REASONS = {
     400: "Bad Request",
@@ -128,6 +143,8 @@ class Guests:
 
     keys: dict[bytes, ec.EllipticCurvePublicKey] | None = field(default_factory=dict)
     superlink: int = 0  # its port on loopback
+    nodes: dict[bytes, int] = field(default_factory=dict)  # key -> Flower's number for it
+    bells: dict[bytes, asyncio.Event] = field(default_factory=dict)  # of keys whose questions are held
     here: dict[bytes, list[asyncio.Task[None]]] = field(
         default_factory=dict
     )  # connections of each key, the oldest first
@@ -135,15 +152,27 @@ class Guests:
 
     def learn(self, line: bytes) -> None:
         word = json.loads(line)
-        self.superlink = int(word["superlink"])
-        if word["keys"] is None:
-            self.keys = None
+        if "posted" in word:
+            self._ring(word["posted"].encode())
             return
-        self.keys = {}
-        for text in word["keys"]:
-            key = load_pem_public_key(text.encode())
-            if isinstance(key, ec.EllipticCurvePublicKey):
-                self.keys[text.encode()] = key
+        self.superlink = int(word["superlink"])
+        self.keys = None if word["nodes"] is None else {}
+        self.nodes = {text.encode(): int(number) for text, number in (word["nodes"] or {}).items()}
+        for text in self.nodes:
+            key = load_pem_public_key(text)
+            if self.keys is not None and isinstance(key, ec.EllipticCurvePublicKey):
+                self.keys[text] = key
+        for name in list(self.bells):  # another SuperLink may have another answer
+            self._ring(name)
+
+    def bell(self, key: bytes) -> asyncio.Event:
+        """Rings at the next letter for this key; where nobody has a key, at anybody's."""
+        return self.bells.setdefault(b"" if self.keys is None else key, asyncio.Event())
+
+    def _ring(self, key: bytes) -> None:
+        bell = self.bells.pop(key, None)
+        if bell is not None:
+            bell.set()
 
     def authenticated(self, request: Request) -> bytes:
         """The key that signed the request's time; without keys, what the request says."""
@@ -172,6 +201,10 @@ class Guests:
         if not self.here[key]:
             del self.here[key]
 
+    def former_life(self, key: bytes) -> int | None:
+        """The number of a node that begins and of which no other connection is left."""
+        return self.nodes.get(key) if len(self.here.get(key, ())) == 1 else None
+
     def delay(self, key: bytes) -> float:
         """Seconds that a key's next request has to wait."""
         now = time.monotonic()
@@ -180,6 +213,54 @@ class Guests:
         if self.keys is not None:  # else keys are whatever anybody writes: nothing may be kept of them
             self.spent[key] = (requests, now)
         return max(0.0, (requests - BURST) / PER_SECOND)
+
+
+class Line(asyncio.StreamReaderProtocol):
+    """A connection that tells when the other side has hung up, also while nobody reads."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        super().__init__(reader)
+        self.reader, self.gone = reader, asyncio.Event()
+
+    def opened(self, transport: asyncio.BaseTransport) -> None:
+        self.writer = asyncio.StreamWriter(transport, self, self.reader, asyncio.get_running_loop())  # type: ignore[arg-type]
+
+    def eof_received(self) -> bool | None:
+        self.gone.set()
+        return super().eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.gone.set()
+        super().connection_lost(exc)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Flower's, of which only the head is read yet."""
+
+    lines: list[bytes]
+    length: int | None
+    body: asyncio.StreamReader
+
+    @classmethod
+    async def read(cls, reader: asyncio.StreamReader) -> Answer:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            head = await reader.readuntil(b"\r\n\r\n")
+        lines = [n for n in head[:-4].split(b"\r\n") if not n.lower().startswith((b"connection:", b"keep-alive:"))]
+        lengths = [int(n.split(b":")[1]) for n in lines if n.lower().startswith(b"content-length:")]
+        return cls(lines, lengths[0] if lengths else None, reader)
+
+    @property
+    def is_empty(self) -> bool:
+        """A protobuf of no bytes: nothing but defaults, so no letters."""
+        return self.length == 0 and self.lines[0].split(b" ")[1:2] == [b"200"]
+
+    async def give(self, writer: asyncio.StreamWriter) -> bool:
+        """To the silo; whether its connection can take another request."""
+        kept = self.length is not None
+        writer.write(b"\r\n".join([*self.lines, b"connection: keep-alive" if kept else b"connection: close", b"", b""]))
+        await _stream(self.body, writer, self.length)
+        return kept
 
 
 class Door:
@@ -221,19 +302,18 @@ class Door:
         """One connection, from its handshake to its end. Whatever goes wrong ends it, and nothing else."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
-        reader = asyncio.StreamReader(limit=CHUNK_BYTES)
-        protocol = asyncio.StreamReaderProtocol(reader)
+        line = Line(asyncio.StreamReader(limit=CHUNK_BYTES))
         transport: asyncio.BaseTransport | None = None
         key: bytes | None = None
         try:
             async with asyncio.timeout(HEAD_SECONDS):
                 seconds = HEAD_SECONDS if self.tls else None
                 transport, _ = await loop.connect_accepted_socket(
-                    lambda: protocol, connection, ssl=self.tls, ssl_handshake_timeout=seconds
+                    lambda: line, connection, ssl=self.tls, ssl_handshake_timeout=seconds
                 )
-            writer = asyncio.StreamWriter(transport, protocol, reader, loop)  # type: ignore[arg-type]
+            line.opened(transport)
             try:
-                request = await _request(reader, HEAD_SECONDS)
+                request = await _request(line.reader, HEAD_SECONDS)
                 while request is not None:
                     name = self.guests.authenticated(request)
                     if key is None:
@@ -243,12 +323,12 @@ class Door:
                     elif name != key:
                         raise Refusal(401)
                     await asyncio.sleep(self.guests.delay(key))
-                    if not await self._pass(request, reader, writer):
+                    if not await self._pass(key, request, line):
                         break
-                    request = await _request(reader, IDLE_SECONDS)
+                    request = await _request(line.reader, IDLE_SECONDS)
             except Refusal as e:
                 self.say(f"refused {address}: {e.status} {REASONS[e.status]}")
-                await _answer(writer, e.status)
+                await _answer(line.writer, e.status)
         except (Exception, asyncio.CancelledError) as e:
             if key is not None:
                 self.say(f"lost a silo's connection from {address}: {type(e).__name__}")
@@ -261,22 +341,51 @@ class Door:
             else:
                 _end(transport)
 
-    async def _pass(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _pass(self, key: bytes, request: Request, line: Line) -> bool:
         """The request to Flower and its answer back; whether the connection can take another."""
-        inner = await self._superlink()
+        if request.path == PULL and request.length <= QUESTION_BYTES:
+            return await self._hold(key, request, line)
+        if request.path == ACTIVATE:
+            await self._begin(key, request)
+        async with self._asked(request, line.reader) as answer:
+            return await answer.give(line.writer)
+
+    async def _hold(self, key: bytes, request: Request, line: Line) -> bool:
+        """A question for letters, answered when there is one, at the latest after `HOLD_SECONDS`."""
+        self.tell({"asks": "" if self.guests.keys is None else key.decode()})
+        async with asyncio.timeout(STALL_SECONDS):
+            question = await line.reader.readexactly(request.length)
+        until = time.monotonic() + HOLD_SECONDS
+        while True:
+            bell = self.guests.bell(key)  # before we ask, so that no letter comes between question and waiting
+            async with self._asked(request, _reader_of(question)) as answer:
+                if not answer.is_empty or time.monotonic() >= until:
+                    return await answer.give(line.writer)
+            await _first([bell, line.gone], until - time.monotonic())
+            if line.gone.is_set():
+                return False
+            self.guests.authenticated(request)  # its key may have been taken back
+
+    async def _begin(self, key: bytes, request: Request) -> None:
+        """Ends the former life of a node that begins, if there can be one."""
+        number = self.guests.former_life(key)
+        if number is None:
+            return
+        self.tell({"begins": key.decode()})
+        body = b"\x08" + _varint(number)  # a DeactivateNodeRequest
+        headers = {**request.headers, b"content-length": b"%d" % len(body)}
+        async with self._asked(replace(request, path=DEACTIVATE, headers=headers, length=len(body)), _reader_of(body)):
+            pass  # refused where it had none
+
+    @contextlib.asynccontextmanager
+    async def _asked(self, request: Request, body: asyncio.StreamReader) -> AsyncIterator[Answer]:
+        inner, outer = await self._superlink()
         try:
-            inner[1].write(request.rewritten())
-            await _stream(reader, inner[1], request.length)
-            async with asyncio.timeout(ANSWER_SECONDS):
-                head = await inner[0].readuntil(b"\r\n\r\n")
-            lines = [n for n in head[:-4].split(b"\r\n") if not n.lower().startswith((b"connection:", b"keep-alive:"))]
-            lengths = [n.split(b":")[1].strip() for n in lines if n.lower().startswith(b"content-length:")]
-            lines.append(b"connection: keep-alive" if lengths else b"connection: close")
-            writer.write(b"\r\n".join([*lines, b"", b""]))
-            await _stream(inner[0], writer, int(lengths[0]) if lengths else None)
-            return bool(lengths)
+            outer.write(request.rewritten())
+            await _stream(body, outer, request.length)
+            yield await Answer.read(inner)
         finally:
-            inner[1].transport.abort()
+            outer.transport.abort()
 
     async def _superlink(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection to Flower. While it is being started again, silos wait here: told that it is away, a SuperNode would
@@ -298,8 +407,13 @@ class Door:
             self._unsaid += 1
             return
         more = f" (and {self._unsaid} more)" if self._unsaid else ""
-        print(f"{time.strftime('%F %T')} {ascii(text)[1:-1]}{more}", flush=True)
+        print(f"{time.strftime('%F %T')} {ascii(text)[1:-1]}{more}", file=sys.stderr, flush=True)
         self._said, self._unsaid = now, 0
+
+    def tell(self, words: dict[str, str]) -> None:
+        """To the coordinator, who finds out by itself, only later, where it does not read."""
+        with contextlib.suppress(OSError):  # lines are shorter than what a pipe takes whole or not at all
+            os.write(1, json.dumps(words).encode() + b"\n")
 
 
 async def _request(reader: asyncio.StreamReader, seconds: float) -> Request | None:
@@ -335,6 +449,32 @@ async def _stream(source: asyncio.StreamReader, sink: asyncio.StreamWriter, leng
             await sink.drain()
     async with asyncio.timeout(STALL_SECONDS):
         await sink.drain()
+
+
+def _reader_of(data: bytes) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    reader.feed_data(data)
+    reader.feed_eof()
+    return reader
+
+
+def _varint(number: int) -> bytes:
+    """As protobuf writes whole numbers: seven bits a byte, the lowest first."""
+    parts = bytearray()
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*parts, number])
+
+
+async def _first(events: list[asyncio.Event], seconds: float) -> None:
+    """Until one of them has happened, or so long."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
 
 
 async def _answer(writer: asyncio.StreamWriter, status: int) -> None:
@@ -382,6 +522,7 @@ def main() -> None:
         tls.load_cert_chain(words.certificate, words.key)
     listener = socket.socket(fileno=words.listener)
     listener.setblocking(False)
+    os.set_blocking(1, False)
     asyncio.run(_main(listener, tls))
 
 

@@ -8,6 +8,7 @@ again: silos find the same address, and letters that were on their way are writt
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -44,6 +45,10 @@ class Link:
         self.nodes: dict[str, int] = {}  # name -> Flower's node id
         self._keys = dict(nodes) if self.authenticated else {}
         self._posted: set[str] = set()  # messages that this SuperLink holds
+        self._news, self._begun = (
+            threading.Event(),
+            set[bytes](),
+        )  # from the door: something came; keys whose nodes began
         self._looked, self._failures, self._tls = 0.0, 0, tls
         self._listener = listening(host, port)
         self._door: DoorProcess | None = None
@@ -76,11 +81,23 @@ class Link:
         online = self._attempt(SuperLink.online, nobody)
         return online & set(self.nodes.values()) if self.authenticated else online
 
+    def begun(self) -> set[int]:
+        """Nodes that have been started since this was asked last: what was sent to them before is lost."""
+        keys, self._begun = self._begun, set()
+        return {number for name, number in self.nodes.items() if self._keys.get(name) in keys}
+
+    def wait(self, seconds: float) -> None:
+        """Until a node begins or has sent an answer, or so long."""
+        self._news.wait(seconds)
+        self._news.clear()
+
     def send(self, node: int, data: bytes, seconds: float) -> str:
         """Posts bytes to a node; the id by which its reply is found. What could not be posted is never answered."""
         id = self._attempt(lambda superlink: superlink.push(node, data, seconds), "")
         if id:
             self._posted.add(id)
+            if self._door is not None:
+                self._door.posted(next((self._keys[name] for name, n in self.nodes.items() if n == node), b""))
         return id or f"lost-{secrets.token_hex(8)}"
 
     def receive(self, ids: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
@@ -148,6 +165,12 @@ class Link:
     def _open(self) -> None:
         """The door, as open as it should be now."""
         if self._door is None or not self._door.alive():
-            self._door = DoorProcess.start(self._listener, self._tls, self.home)
-        keys = sorted(self._keys.values()) if self.authenticated else None
-        self._door.tell(self._superlink.port if self._superlink else 0, keys)
+            self._door = DoorProcess.start(self._listener, self._tls, self.home, self._hear)
+        nodes = {self._keys[name]: number for name, number in self.nodes.items()} if self.authenticated else None
+        self._door.tell(self._superlink.port if self._superlink else 0, nodes)
+
+    def _hear(self, words: dict[str, str]) -> None:
+        """What the door says, in a thread of its own."""
+        if "begins" in words:
+            self._begun = self._begun | {words["begins"].encode()}
+        self._news.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,29 @@ from pathlib import Path
 from covey.deploy.flower.payload import content, record
 from covey.deploy.flower.process import RETRY_SECONDS, FlowerEnded, Process, Tls, free_port, quiet
 from covey.errors import CoveyError
+
+ASK_SECONDS = 1.0  # between questions to our SuperNode where it says nothing
+LINGER_SECONDS = 6.0  # for the last answer to leave, where it does not say that it has
+
+
+class Ear:
+    """What a SuperNode says, in its log, about letters and answers: so nobody has to ask it all the time. Where Flower's words
+    change, things take up to `ASK_SECONDS` and `LINGER_SECONDS` longer.
+    """
+
+    def __init__(self) -> None:
+        self.heard, self.sent = threading.Event(), 0
+
+    def hear(self, line: bytes) -> None:
+        if b"Received successfully" in line:
+            self.heard.set()
+        elif b"Sent successfully" in line:
+            self.sent += 1
+            self.heard.set()
+
+    def wait(self) -> None:
+        self.heard.wait(ASK_SECONDS)
+        self.heard.clear()
 
 
 def answer_calls(
@@ -19,7 +43,7 @@ def answer_calls(
     ended: Callable[[], bool],
     say: Callable[[str], None] = print,
 ) -> None:
-    """A node's life: a SuperNode of its own, whose messages `handle` answers, until `ended` says so.
+    """A node's life: a SuperNode of its own, whose messages `handle` answers, until `ended` says so and the last answer has left.
 
     A SuperNode that ends is started again: the coordinator may be away, or may not have noticed yet that this node was
     (Flower refuses a second connection under one key until the first is forgotten, which takes up to a minute).
@@ -50,18 +74,20 @@ def _answer_calls(
         command += ["--insecure"]
     else:
         command += ["--root-certificates", str(tls.ca), "--auth-supernode-private-key", str(tls.node_key)]
-    process = Process.start(command, home, port)
+    ear, answers, last = Ear(), 0, 0.0
+    process = Process.start(command, home, port, ear.hear)
     try:
         for token in process.tasks("flwr-clientapp"):
             if token is not None:
                 try:
                     _answer(process, token, handle)
+                    answers, last = answers + 1, time.monotonic()
                 except Exception as e:  # Flower's, not `handle`'s: whoever asked will ask again
                     say(f"an answer was lost on its way: {type(e).__name__}")
-            elif ended():
+            elif ended() and (ear.sent >= answers or time.monotonic() - last > LINGER_SECONDS):
                 return
             else:
-                time.sleep(RETRY_SECONDS)
+                ear.wait()
     finally:
         process.stop()
 

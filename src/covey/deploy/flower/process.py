@@ -11,10 +11,11 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from covey.engines.orphans import die_with_parent
 from covey.errors import CoveyError
@@ -75,7 +76,8 @@ class Process:
     secret: bytes = field(repr=False)
 
     @classmethod
-    def start(cls, command: list[str], home: Path, port: int) -> Process:
+    def start(cls, command: list[str], home: Path, port: int, hear: Callable[[bytes], None] | None = None) -> Process:
+        """`hear` is called, in a thread of its own, with every line that goes to the log."""
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         secret, file = secrets.token_bytes(32), home / "runtime.secret"
         with contextlib.suppress(FileNotFoundError):
@@ -87,13 +89,15 @@ class Process:
         with log.open("ab") as out:
             popen = subprocess.Popen(
                 command,
-                stdout=out,
-                stderr=out,
+                stdout=out if hear is None else subprocess.PIPE,
+                stderr=out if hear is None else subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 env=_environment(home),
                 start_new_session=True,
                 preexec_fn=die_with_parent if sys.platform == "linux" else None,
             )
+        if hear is not None:
+            threading.Thread(target=_keep_log, args=(popen.stdout, log, hear), daemon=True).start()
         return cls(popen, log, f"127.0.0.1:{port}", secret)
 
     def client(self, interceptors: Iterable[Any], patient: bool = True) -> Any:
@@ -168,29 +172,42 @@ class DoorProcess:
     popen: subprocess.Popen[bytes]
 
     @classmethod
-    def start(cls, listener: socket.socket, tls: Tls | None, home: Path) -> DoorProcess:
+    def start(
+        cls,
+        listener: socket.socket,
+        tls: Tls | None,
+        home: Path,
+        hear: Callable[[dict[str, str]], None] = lambda words: None,
+    ) -> DoorProcess:
+        """`hear` is called, in a thread of its own, with everything that the door says."""
         command = [sys.executable, "-I", str(Path(__file__).with_name("door.py")), "--listener", str(listener.fileno())]
         if tls is not None:
             command += ["--certificate", str(tls.certificate), "--key", str(tls.key)]
         with (home / "door.log").open("ab") as out:
-            return cls(
-                subprocess.Popen(
-                    command,
-                    stdin=subprocess.PIPE,
-                    stdout=out,
-                    stderr=out,
-                    pass_fds=[listener.fileno()],
-                    start_new_session=True,
-                )
+            popen = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=out,
+                pass_fds=[listener.fileno()],
+                start_new_session=True,
             )
+        threading.Thread(target=_listen, args=(popen.stdout, hear), daemon=True).start()
+        return cls(popen)
 
     def alive(self) -> bool:
         return self.popen.poll() is None
 
-    def tell(self, superlink: int, keys: list[bytes] | None) -> None:
-        """Where the SuperLink is, and who may pass; None: everybody."""
+    def tell(self, superlink: int, nodes: dict[bytes, int] | None) -> None:
+        """Where the SuperLink is, and who may pass, with the number of each node; None: everybody."""
+        self._write({"superlink": superlink, "nodes": nodes and {k.decode(): n for k, n in sorted(nodes.items())}})
+
+    def posted(self, key: bytes) -> None:
+        """A letter for the node of this key; of any, where there are none."""
+        self._write({"posted": key.decode()})
+
+    def _write(self, words: dict[str, Any]) -> None:
         assert self.popen.stdin is not None
-        words = {"superlink": superlink, "keys": None if keys is None else [k.decode() for k in keys]}
         with contextlib.suppress(BrokenPipeError):  # it has just ended; the next call starts another
             self.popen.stdin.write(json.dumps(words).encode() + b"\n")
             self.popen.stdin.flush()
@@ -204,6 +221,21 @@ class DoorProcess:
         except subprocess.TimeoutExpired:
             self.popen.kill()
             self.popen.wait(timeout=3)
+
+
+def _keep_log(pipe: IO[bytes], log: Path, hear: Callable[[bytes], None]) -> None:
+    """Without the lines in which Flower notes that we ask it for work."""
+    with pipe, log.open("ab", buffering=0) as out:
+        for line in pipe:
+            if b"[uvicorn.access]" not in line:
+                out.write(line)
+                hear(line)
+
+
+def _listen(pipe: IO[bytes], hear: Callable[[dict[str, str]], None]) -> None:
+    with pipe:
+        for line in pipe:
+            hear(json.loads(line))
 
 
 def free_port() -> int:
