@@ -18,10 +18,12 @@ REGISTRIES = {
     "algorithms": [("", "covey.algorithms", "ALGORITHMS")],
     "attacks": [("", "covey.attacks", "ATTACKS")],
     "defences": [("", "covey.defences", "DEFENCES")],
+    "compressions": [("", "covey.compression", "COMPRESSIONS")],
     "encryptions": [("of sums", "covey.crypto.sealing", "SCHEMES"), ("of rows", "covey.crypto.blinded", "SCHEMES")],
     "datasets": [("", "covey.data.sources", "SOURCES")],
     "models": [("", "covey.models", "MODELS")],
     "partitions": [("", "covey.data.partitions", "PARTITIONS")],
+    "metrics": [("", "covey.metrics", "METRICS")],
 }
 LISTS = (*REGISTRIES, "presets")
 READ = {"flat": "28×28", "image": "32×32×3", "tokens": "tokens"}  # the inputs that declared counts are for

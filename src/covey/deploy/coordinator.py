@@ -9,10 +9,11 @@ is on disk after every round: started again in the same folder, the coordinator 
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,18 +21,20 @@ from typing import Any
 
 from covey.algorithms.admission import admit
 from covey.algorithms.contract import Server, declaration, wanted
+from covey.compression.replies import unpack
 from covey.deploy import doubts
-from covey.deploy.agreed import Agreed, digest, experiment_of, setting_of
+from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
 from covey.deploy.doubts import Doubts
 from covey.deploy.keys import Party
 from covey.deploy.letters import Mailbox, Refused, RoundReply, largest_message
 from covey.deploy.session import Mail, PendingLetter, Session
 from covey.deploy.transcript import Transcript
-from covey.engines.evaluation import reported_accuracies
+from covey.engines.evaluation import reported_accuracies, reported_metrics
 from covey.engines.prepare import device_of
 from covey.errors import CoveyError
 from covey.experiment.deployment import SILOS
 from covey.messages import size, to_device
+from covey.metrics.metric import chosen
 from covey.results.folder import RunFolder
 from covey.rounds.record import timed
 from covey.rounds.result import Result, summarise
@@ -48,6 +51,7 @@ class Tally:
     replies: dict[int, RoundReply] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)
     refusing: set[int] = field(default_factory=set)  # of those: who say that they cannot work with what they were sent
+    came: dict[int, Any] = field(default_factory=dict)  # the algorithm's replies as they crossed the wire
     up: int = 0
     down: int = 0
     wire: int = 0
@@ -77,6 +81,7 @@ class Coordinator:
         self.algorithm = self.experiment.algorithm
         self.setting, self.digest = setting_of(agreed, self.experiment), digest(agreed)
         self.deployment = self.experiment.deployment
+        self.metrics = chosen(network_of(agreed).task, self.experiment.evaluation.metrics)
         self.declared = declaration(self.algorithm)
         self.role, self.further = self.declared.server, self.declared.further
         limit = largest_message(self.setting, self.deployment.max_megabytes, self.declared.rounds_sent)
@@ -103,9 +108,9 @@ class Coordinator:
             RunFolder(self.out).write_records(self.records)
             progress(round, record)
         self._look_for_the_last()
-        state, accuracy = self._finish(state)
-        if accuracy is not None and self.records:
-            self.records[-1]["accuracy"] = accuracy
+        state, reported = self._finish(state)
+        if reported["accuracy"] is not None or "metrics" in reported:
+            self.records[-1] |= reported
             RunFolder(self.out).write_records(self.records)
         stand_in = "" if self.experiment.dataset == SILOS else "a rehearsal: samples of a public dataset"
         return summarise(self.experiment, self.records, [], [], {}, state, RunFolder(self.out), self.command, stand_in)
@@ -159,7 +164,6 @@ class Coordinator:
                 self.doubts = doubts.after_round(self.doubts, before, tally.replies)
         seconds["aggregate"] -= sum(s for p, s in seconds.items() if p not in ("aggregate", "silos"))
         n = max(len(tally.replies), 1)
-        reported = [one.accuracy for one in tally.replies.values() if one.accuracy is not None]
         return state, {
             "round": round,
             "participants": len(tally.replies),
@@ -167,7 +171,7 @@ class Coordinator:
             "seconds": dict(seconds),
             "bytes": {"up": tally.up / n, "down": tally.down / max(len(asked), 1)},
             "wire": tally.wire,
-            "accuracy": reported_accuracies(reported) if reported else None,
+            **self._reported(tally.replies),
             "clustering": None,
             "clusters": None,
             "extra": {name: value for name, value in server.notes.items() if name not in self._secret_notes},
@@ -266,7 +270,7 @@ class Coordinator:
             self.session.look_around()
             self.session.mail.wait(POLL_SECONDS)
         for i in sorted(tally.replies):
-            self.transcript.add(round, f"client:{i}", self.role, tally.replies[i].reply)
+            self.transcript.add(round, f"client:{i}", self.role, tally.came[i])
         return tally
 
     def _await(self, letters: dict[str, PendingLetter], round: int, state: Any, tally: Tally) -> None:
@@ -284,8 +288,11 @@ class Coordinator:
                         raise CoveyError("it could not work with what it was sent; its own log says why")
                     if not isinstance(answer, RoundReply):
                         raise CoveyError(f"found a {type(answer).__name__}, expected the reply to a round")
-                    admit(self.algorithm, state, self.setting, self.keys, answer.reply)
-                    tally.replies[client] = answer if _is_share(answer.accuracy) else RoundReply(answer.reply, None)
+                    sent_to = self.algorithm.broadcast(state, client)
+                    reply = unpack(self.experiment.compression, self.setting, sent_to, answer.reply)
+                    admit(self.algorithm, state, self.setting, self.keys, reply)
+                    tally.replies[client] = self._checked(answer, reply)
+                    tally.came[client] = answer.reply
                     tally.up += size(answer.reply)
                     tally.wire += len(data or b"")
                 except CoveyError as e:
@@ -331,7 +338,20 @@ class Coordinator:
             self.session.look_around()
             self.session.mail.wait(POLL_SECONDS)
 
-    def _finish(self, state: Any) -> tuple[Any, dict[str, Any] | None]:
+    def _checked(self, answer: RoundReply, reply: Any) -> RoundReply:
+        """An answer with its reply unpacked, and of what it reports only what can be."""
+        given = answer.metrics if isinstance(answer.metrics, dict) else {}
+        known = {m.name: given[m.name] for m in self.metrics if _is_number(given.get(m.name))}
+        return RoundReply(reply, answer.accuracy if _is_share(answer.accuracy) else None, known)
+
+    def _reported(self, replies: Mapping[int, RoundReply]) -> dict[str, Any]:
+        """The part of a record that silos chose to report."""
+        shares = [one.accuracy for one in replies.values() if one.accuracy is not None]
+        values = {i: one.metrics for i, one in replies.items() if one.metrics}
+        record: dict[str, Any] = {"accuracy": reported_accuracies(shares) if shares else None}
+        return record | ({"metrics": reported_metrics(self.metrics, self.setting.clients, values)} if values else {})
+
+    def _finish(self, state: Any) -> tuple[Any, dict[str, Any]]:
         """The last models go out. Who is not there gets its own when coordinator and silo are started again.
 
         Where they do not open, the models before them go out, once.
@@ -342,10 +362,9 @@ class Coordinator:
             state = self._go_back(last)
             self._save(state, last - 1)
             _, reported = self._hand_out(state, last + 1)
-        accuracies = [accuracy for accuracy in reported if accuracy is not None]
-        return state, reported_accuracies(accuracies) if accuracies else None
+        return state, self._reported(reported)
 
-    def _hand_out(self, state: Any, round: int) -> tuple[list[str], list[float | None]]:
+    def _hand_out(self, state: Any, round: int) -> tuple[list[str], dict[int, RoundReply]]:
         """(who refused the last models, what the others say about theirs)."""
         letters: dict[str, PendingLetter] = {}
         clients = [int(r.removeprefix("client:")) for r in self.session.at if r.startswith("client:")]
@@ -357,7 +376,7 @@ class Coordinator:
             if party in self.session.at:
                 self.session.send(letters, party, "finish", round, None)
         until, refusing = time.monotonic() + min(self.deployment.round_seconds, 120.0), list[str]()
-        reported: list[float | None] = []
+        reported: dict[int, RoundReply] = {}
         while letters and time.monotonic() < until:
             for id, data in self.session.mail.receive(list(letters)):
                 sent = letters.pop(id)
@@ -366,8 +385,8 @@ class Coordinator:
                     if isinstance(answer, Refused):
                         refusing.append(sent.role)
                         raise CoveyError("it could not open its last model; its own log says why")
-                    if isinstance(answer, RoundReply) and _is_share(answer.accuracy) and sent.role not in self.further:
-                        reported.append(answer.accuracy)
+                    if isinstance(answer, RoundReply) and sent.role not in self.further:
+                        reported[int(sent.role.removeprefix("client:"))] = self._checked(answer, None)
                 except CoveyError as e:
                     self.session.refuse(sent.role, round, str(e))
             self.session.drop_the_gone(letters, round)
@@ -395,4 +414,8 @@ def _breaks(attempt: Callable[[Sequence[int]], Any], senders: list[int]) -> bool
 
 
 def _is_share(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and 0 <= value <= 1)
+    return isinstance(value, float) and 0 <= value <= 1
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) and math.isfinite(value)

@@ -59,10 +59,11 @@ class Hello:
 @message(also=("Told",))
 @dataclass(frozen=True)
 class RoundReply:
-    """A silo's answer to a round: the algorithm's reply, and its accuracy where both sides agreed to report it."""
+    """A silo's answer to a round: the algorithm's reply, and its accuracy and metrics where both sides agreed to report them."""
 
     reply: Any
     accuracy: float | None
+    metrics: dict[str, float] | None = None  # what else the experiment measures, on the same terms
 
 
 @message

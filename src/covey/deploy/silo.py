@@ -17,6 +17,7 @@ is among them, since they leave the round begun, and the same words are answered
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -44,13 +45,14 @@ from covey.deploy.letters import (
 )
 from covey.deploy.model import SiloModel
 from covey.deploy.transcript import Transcript
-from covey.engines.evaluation import Examiner
+from covey.engines.evaluation import Examiner, Score
 from covey.engines.host import Host, heterogeneous
 from covey.engines.prepare import device_of
 from covey.errors import CoveyError
 from covey.learn.machine import Machine
 from covey.ledger.events import price
 from covey.messages import encode, message
+from covey.metrics.metric import chosen
 from covey.version import __version__
 
 Samples = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]
@@ -81,6 +83,7 @@ class Turn:
     memory: dict[str, Any]
     events: list[Any] = field(default_factory=list)
     model: SiloModel | None = None  # to go home with
+    metrics: dict[str, float] | None = None  # of that model, for this silo's owner
 
 
 class Silo:
@@ -195,7 +198,7 @@ class Silo:
             return Refused()
         self._store(turn)
         if verified.letter.kind == "finish":
-            self._end(turn.model)
+            self._end(turn.model, turn.metrics)
         else:
             self.transcript.add(round, verified.sender, self.role, verified.letter.body)
             self.transcript.add(round, self.role, verified.sender, turn.answer.reply)
@@ -210,12 +213,12 @@ class Silo:
         spends = [*self.state.spends, *((self.state.round, event) for event in turn.events)]
         self._save(replace(self.state, memory=turn.memory, spends=spends, outcome=ANSWERED))
 
-    def _end(self, model: SiloModel | None) -> None:
+    def _end(self, model: SiloModel | None, metrics: dict[str, float] | None) -> None:
         self.finished = True
         if model is None:
             self.say("finished: this experiment trains no model for this silo")
             return
-        self.write_summary(model.accuracy)
+        self.write_summary(model.accuracy, metrics)
         measured = "" if model.accuracy is None else f", {model.accuracy:.1%} right on this silo's test samples"
         self.say(f"finished: the model is in {self.folder / 'model.bin'}{measured}")
 
@@ -250,8 +253,8 @@ class Silo:
         self.host.memories[self.number] = self.state.memory  # not that of a try whose answer could not be stored
         (outcome,) = self.host.run(round, [call])
         memory = self.host.snapshot(round).get(self.number, {})
-        accuracy = self.host.score(round, [call])[0].own if self._reports else None
-        return Turn(RoundReply(outcome.reply, accuracy), memory, outcome.events)
+        score = self.host.score(round, [call])[0] if self._reports else None
+        return Turn(RoundReply(outcome.reply, *_reported(score)), memory, outcome.events)
 
     def _go_home(self, round: int, broadcast: Any) -> Turn:
         """With the last broadcast's model."""
@@ -259,7 +262,8 @@ class Silo:
             return Turn(RoundReply(None, None), self.state.memory)
         call = (self.number, broadcast, self.experiment.training.plan(round))
         (use,) = self.host.uses(round, [call])
-        accuracy = self.host.score(round, [call])[0].own if len(self.host.examiner.rows) else None
+        score = self.host.score(round, [call])[0] if len(self.host.examiner.rows) else None
+        accuracy, metrics = _reported(score)
         model = SiloModel(
             use.models.cpu(),
             use.index or 0,
@@ -271,20 +275,22 @@ class Silo:
             self.agreed.vocabulary,
             accuracy,
         )
-        return Turn(RoundReply(None, accuracy if self._reports else None), self.state.memory, model=model)
+        reported = (accuracy, metrics) if self._reports else (None, None)
+        return Turn(RoundReply(None, *reported), self.state.memory, model=model, metrics=metrics)
 
     @property
     def _reports(self) -> bool:
         return self.share_accuracy and self.experiment.deployment.report_accuracy
 
-    def write_summary(self, accuracy: float | None) -> None:
-        """What this silo may tell its owner: rounds, its privacy loss, its accuracy."""
+    def write_summary(self, accuracy: float | None, metrics: dict[str, float] | None = None) -> None:
+        """What this silo may tell its owner: rounds, its privacy loss, its accuracy and metrics."""
         spends = [(round, self.number, event) for round, event in self.state.spends]
         summary = {
             "role": self.role,
             "run": self.state.run,
             "round": self.state.round,
             "accuracy": accuracy,
+            "metrics": metrics or {},
             "privacy": price(spends) if spends else {},
         }
         files.write_json(self.folder / "summary.json", summary)
@@ -299,7 +305,11 @@ class Silo:
         device = device_of(self.experiment)
         machine = Machine(network, x, y, device=device)
         examiner = Examiner(
-            Machine(network, x_test, y_test, device=device), np.arange(len(y_test), dtype=np.int64), tested, 1
+            Machine(network, x_test, y_test, device=device),
+            np.arange(len(y_test), dtype=np.int64),
+            tested,
+            1,
+            chosen(network.task, self.experiment.evaluation.metrics),
         )
         return Host(
             self.experiment.algorithm,
@@ -310,6 +320,7 @@ class Silo:
             keys,
             self.experiment.defence,
             self.experiment.exposure,
+            compression=self.experiment.compression,
             private_seed=self.setting.seed if self.experiment.deployment.rehearsal else self.state.seed,
             secret=None if self.experiment.deployment.rehearsal else SecretNoise(),
         )
@@ -329,6 +340,14 @@ class Silo:
     def _save(self, state: SiloState) -> None:
         files.write_state(self.folder / "state.bin", state)
         self.state = state
+
+
+def _reported(score: Score | None) -> tuple[float | None, dict[str, float] | None]:
+    """(accuracy, metrics) of a silo's own test samples, without what cannot be said of them."""
+    if score is None:
+        return None, None
+    known = {name: value for name, value in score.metrics.items() if math.isfinite(value)}
+    return score.own if math.isfinite(score.own) else None, known
 
 
 def holds_secrets(declared: Declaration, material: Mapping[str, Any], role: str) -> bool:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from covey.algorithms.contract import Algorithm, Client, Coroutine, Predictor, Setting, own_keys
+from covey.compression.replies import Compression, pack
 from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Federation
 from covey.defences.contract import Defence, defend
@@ -57,6 +58,7 @@ class Host:
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     replaced: dict[int, Any] = field(default_factory=dict)  # client -> attacker that runs in its place
     private_seed: int | None = None  # of the clients' own randomness, where it must not be everyone's: in a silo
+    compression: Compression | None = None
     secret: SecretNoise | None = None  # where noise and batches must not be foreseen: in a silo; None: they are keyed
     _staged: dict[int, dict[str, Any]] = field(default_factory=dict)  # memories that the round under way has changed
     _staged_round: int = 0
@@ -77,6 +79,9 @@ class Host:
             turns.append(defend(self.defence, me, turn))
         replies = self.advance(clients, turns, messages)
         replies = [copied(r) if me.id in self.replaced else r for me, r in zip(clients, replies)]
+        if self.compression is not None:
+            with self._timed("compress"):
+                replies = [pack(self.compression, me, m, r) for me, m, r in zip(clients, messages, replies)]
         for me in clients:
             if me.memory:
                 self._staged[me.id] = me.memory

@@ -143,6 +143,7 @@ def make_host(
         experiment.defence,
         experiment.exposure,
         replaced=replaced,
+        compression=experiment.compression,
     )
 
 

@@ -11,6 +11,8 @@ from covey import config
 from covey.algorithms import ALGORITHMS
 from covey.algorithms.contract import declaration
 from covey.attacks import ATTACKS
+from covey.compression import COMPRESSIONS
+from covey.compression.replies import check
 from covey.data.partitions import PARTITIONS
 from covey.defences import DEFENCES
 from covey.errors import CoveyError, nearest
@@ -151,6 +153,7 @@ class Experiment:
     participation: Participation = field(default_factory=Participation)
     exposure: Exposure = field(default_factory=Exposure)
     defence: Any = None
+    compression: Any = None  # of what clients send; after the defence
     encryption: str = encryptions.PLAIN
     attacks: tuple[Any, ...] = ()
     evaluation: Evaluation = field(default_factory=Evaluation)
@@ -173,6 +176,8 @@ class Experiment:
         MODELS.resolve(self.model)
         declaration(self.algorithm)  # refuses what is none
         encryptions.check(self.algorithm, self.encryption)
+        if self.compression is not None:
+            check(self.compression, self.algorithm, self.encryption)
         if self.dataset == SILOS:
             self.silos.check()
         if self.deployment.min_silos > self.clients:
@@ -182,11 +187,13 @@ class Experiment:
     def of(cls, table: Mapping[str, Any] | None = None, /, **more: Any) -> Experiment:
         """From a table of plain values (a TOML file's content, or keyword arguments)."""
         values = config.merge(table or {}, more)
-        defence = values.get("defence")
-        if defence == "none" or (isinstance(defence, Mapping) and defence.get("name") == "none"):
-            values["defence"] = None
-        for key, registry in {"partition": PARTITIONS, "algorithm": ALGORITHMS, "defence": DEFENCES}.items():
-            if key in values and not (key == "defence" and values[key] is None):
+        for key in ("defence", "compression"):
+            named = values.get(key)
+            if named == "none" or (isinstance(named, Mapping) and named.get("name") == "none"):
+                values[key] = None
+        kinds = {"partition": PARTITIONS, "algorithm": ALGORITHMS, "defence": DEFENCES, "compression": COMPRESSIONS}
+        for key, registry in kinds.items():
+            if key in values and not (key in ("defence", "compression") and values[key] is None):
                 values[key] = _chosen(registry, values[key], key)
         attacks = values.get("attacks", ())
         if not isinstance(attacks, list | tuple):

@@ -8,10 +8,12 @@ from typing import Any
 
 from covey.algorithms import ALGORITHMS
 from covey.attacks import ATTACKS
+from covey.compression import COMPRESSIONS
 from covey.data.partitions import PARTITIONS
 from covey.data.sources import SOURCES
 from covey.defences import DEFENCES
 from covey.experiment.encryptions import FAMILIES
+from covey.metrics import METRICS
 from covey.models import MODELS
 from covey.names import OURS, Registry, distribution_of
 
@@ -19,6 +21,8 @@ KINDS: dict[str, tuple[Registry, ...]] = {
     "algorithm": (ALGORITHMS,),
     "attacks": (ATTACKS,),
     "defence": (DEFENCES,),
+    "compression": (COMPRESSIONS,),
+    "evaluation": (METRICS,),
     "partition": (PARTITIONS,),
     "dataset": (SOURCES,),
     "model": (MODELS,),

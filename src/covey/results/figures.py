@@ -34,6 +34,7 @@ class Figures:
     defence: str
     command: str
     declared: dict[str, Any] = field(default_factory=dict)  # what ran, in its own words: see `results.declared`
+    compression: str = "none"
     metrics: dict[str, Any] = field(default_factory=dict)  # name -> mean, worst, p10, gap, … over clients, at the end
     classes: dict[str, Any] = field(default_factory=dict)  # of each class at the end: share, recall, precision, f1
     seeds: dict[str, Any] | None = None

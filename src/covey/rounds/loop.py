@@ -19,6 +19,7 @@ import torch
 from covey.algorithms.contract import Server, make_keys, server_of, wanted
 from covey.attacks.contract import Attack, Truth
 from covey.attacks.observe import Observers
+from covey.compression.replies import unpack
 from covey.data.federation import Federation
 from covey.engines.evaluation import RoundScores, accuracies, clustering_scores, measured
 from covey.engines.host import Outcome, heterogeneous
@@ -288,6 +289,7 @@ class _Loop:
     ) -> Iterator[tuple[int, Any]]:
         """The clients' replies as they come in, seen by whoever sees them on their way."""
         outcomes = self.hosts.run(round, calls)
+        sent = {client: broadcast for client, broadcast, _ in calls} if self.experiment.compression else {}
         while True:
             begin = time.perf_counter()
             outcome: Outcome | None = next(outcomes, None)
@@ -297,8 +299,12 @@ class _Loop:
             traffic.up += size(outcome.reply)
             facts[outcome.client] = outcome.notes
             self.spends.extend((round, outcome.client, event) for event in outcome.events)
-            self.observers.see(round, f"client:{outcome.client}", self._server, outcome.reply)
-            yield outcome.client, outcome.reply
+            # Bytes are those that crossed the wire; whoever saw them can unpack them.
+            reply = outcome.reply
+            if sent:
+                reply = unpack(self.experiment.compression, self.setting, sent[outcome.client], reply)
+            self.observers.see(round, f"client:{outcome.client}", self._server, reply)
+            yield outcome.client, reply
 
     def _calls(self, state: Any, round: int, clients: Sequence[int] | np.ndarray[Any, Any]) -> list[Call]:
         plan = self.experiment.training.plan(round)

@@ -72,6 +72,7 @@ def summarise(
         model=experiment.model,
         encryption=experiment.encryption,
         defence=experiment.defence.name if experiment.defence else "none",
+        compression=experiment.compression.name if experiment.compression else "none",
         command=command,
         declared=declare(experiment, state),
         metrics=_declared(experiment.evaluation.metrics, measured[-1]["metrics"]) if measured else {},
