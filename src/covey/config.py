@@ -166,6 +166,8 @@ def to_table(value: Any, chosen: bool = True, naming: bool = False) -> Any:
     `chosen`: by a name, which then comes first. Of fields it is what is annotated with Any; other tables have no choice.
     `naming`: without `later` fields at their defaults, for what names a run.
     """
+    if hasattr(value, "as_table") and not isinstance(value, type):  # it knows best how it is written
+        return value.as_table()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [f for f in dataclasses.fields(value) if f.init and not (naming and _unchanged(value, f))]
         inner = {f.name: to_table(getattr(value, f.name), "Any" in str(f.type), naming) for f in fields}

@@ -33,10 +33,19 @@ def generator(*parts: int | str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key(*parts)))
 
 
-def bits(keys: Sequence[int] | Tensor, count: int, device: torch.device | str = "cpu") -> Tensor:
-    """63 random bits for every key and position, int64 [len(keys), count]; keys may be bits drawn before."""
+def bits(
+    keys: Sequence[int] | Tensor, count: int, device: torch.device | str = "cpu", under_vmap: bool = False
+) -> Tensor:
+    """63 random bits for every key and position, int64 [len(keys), count]; keys may be bits drawn before.
+
+    `under_vmap`: without writing to buffers of its own, which keys that vmap has wrapped need.
+    """
     start = keys if isinstance(keys, Tensor) else torch.tensor(list(keys), dtype=torch.int64)
     z = start.to(device)[:, None] + torch.arange(1, count + 1, dtype=torch.int64, device=device) * _GOLDEN
+    if under_vmap:
+        z = (z ^ (z >> 30 & (1 << 34) - 1)) * _MIX_1
+        z = (z ^ (z >> 27 & (1 << 37) - 1)) * _MIX_2
+        return (z ^ (z >> 31 & (1 << 33) - 1)) >> 1 & (1 << 63) - 1
     shifted = torch.empty_like(z)  # one buffer for all shifts: the passes over memory are what this costs
     z.bitwise_xor_(_shift(z, 30, shifted)).mul_(_MIX_1)
     z.bitwise_xor_(_shift(z, 27, shifted)).mul_(_MIX_2)

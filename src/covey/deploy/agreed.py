@@ -28,6 +28,7 @@ from covey.experiment.deployment import SILOS, Silos
 from covey.experiment.experiment import Experiment
 from covey.learn.flat import Network
 from covey.messages import encode, message
+from covey.models.choice import Given
 from covey.models.spec import VOCABULARY
 
 
@@ -44,13 +45,20 @@ class Agreed:
     classes: list[str]
     kind: str
     vocabulary: int  # token samples: number of ids
+    task: str = "classes"  # what is predicted: as in Dataset.task
+    model: str = ""  # fingerprint of the network beyond its vector: layout, frozen weights; see `Network.fingerprint`
 
 
 def agree(experiment: Experiment) -> Agreed:
     """What the parties of this experiment are given."""
+    if isinstance(experiment.model, Given):
+        raise CoveyError(
+            f"the model is {experiment.model}, and no code travels: in a deployment each party imports its own copy, "
+            'so put it in a module and set model = "package.module:Net"'
+        )
     if experiment.dataset == SILOS:
         federation = federation_of(experiment)
-        network = network_for(experiment.model, experiment.silos)
+        network = network_for(experiment, experiment.silos)
         setting = prepare.agree(experiment, federation, network)
     else:
         federation, network, setting = prepare.prepare(experiment)
@@ -67,6 +75,8 @@ def agree(experiment: Experiment) -> Agreed:
         classes=list(federation.dataset.classes),
         kind=network.kind,
         vocabulary=network.vocabulary,
+        task=network.task,
+        model=network.fingerprint,
     )
 
 
@@ -81,7 +91,24 @@ def experiment_of(agreed: Agreed, engine: Mapping[str, Any] | None = None) -> Ex
 
 
 def network_of(agreed: Agreed) -> Network:
-    return network_for(experiment_of(agreed).model, agreed)
+    """The network as this party's own code builds it; refused where that is another than the parties agreed on."""
+    experiment = experiment_of(agreed)
+    network = network_for(experiment, agreed)
+    if agreed.model and network.fingerprint != agreed.model:
+        raise CoveyError(
+            f"model '{network.title}' on this machine is not the one that the keys were made for (fingerprint "
+            f"{network.fingerprint}, agreed {agreed.model}): {_difference(network, agreed)}; install the same version of its "
+            "code and of the weights that it reads, or make new keys"
+        )
+    return network
+
+
+def _difference(network: Network, agreed: Agreed) -> str:
+    layout, _, held = network.fingerprint.partition("-")
+    agreed_layout, _, agreed_held = agreed.model.partition("-")
+    if layout != agreed_layout:
+        return f"its layers differ (it trains {network.d:,} numbers, agreed {agreed.start.shape[1]:,})"
+    return "the values of what it does not train differ" if held != agreed_held else "it differs"
 
 
 def setting_of(agreed: Agreed, experiment: Experiment) -> Setting:
@@ -94,10 +121,18 @@ def digest(agreed: Agreed) -> str:
     return hashlib.sha256(encode(agreed)).hexdigest()
 
 
-def network_for(model: str, samples: Agreed | Silos) -> Network:
+def network_for(experiment: Experiment, samples: Agreed | Silos) -> Network:
     """The network for samples that are described, not at hand."""
-    vocabulary = samples.vocabulary or VOCABULARY
-    return Network(model, tuple(samples.shape), len(samples.classes), samples.kind, vocabulary)
+    return Network(
+        experiment.model,
+        tuple(samples.shape),
+        len(samples.classes),
+        samples.kind,
+        samples.vocabulary or VOCABULARY,
+        samples.task,
+        experiment.training.loss,
+        experiment.layers.buffers,
+    )
 
 
 def federation_of(experiment: Experiment) -> Federation:

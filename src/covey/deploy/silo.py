@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from covey import files
+from covey import config, files
 from covey.algorithms.contract import Declaration, declaration
 from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Dataset, Federation
@@ -268,12 +268,14 @@ class Silo:
             use.models.cpu(),
             use.index or 0,
             None if use.weights is None else use.weights.cpu(),
-            self.experiment.model,
+            config.to_table(self.experiment.model),
             self.agreed.shape,
             self.agreed.classes,
             self.agreed.kind,
             self.agreed.vocabulary,
             accuracy,
+            self.agreed.task,
+            self.experiment.layers.buffers,
         )
         reported = (accuracy, metrics) if self._reports else (None, None)
         return Turn(RoundReply(None, *reported), self.state.memory, model=model, metrics=metrics)
@@ -298,7 +300,9 @@ class Silo:
     def _host(self, keys: dict[str, Any], samples: Samples) -> Host:
         x, y, x_test, y_test = samples
         network, nobody = network_of(self.agreed), np.zeros(0, np.int64)
-        dataset = Dataset("silo", x, y, x_test, y_test, tuple(self.agreed.classes), self.agreed.kind)
+        dataset = Dataset(
+            "silo", x, y, x_test, y_test, tuple(self.agreed.classes), self.agreed.kind, task=self.agreed.task
+        )
         rows = tuple(np.arange(len(y)) if i == self.number else nobody for i in range(self.setting.clients))
         tested = np.zeros(len(y_test), np.int64)
         federation = Federation(dataset, rows, None, tested, np.ones((self.setting.clients, 1)))

@@ -26,9 +26,11 @@ from covey.defences.contract import Defence, defend
 from covey.engines.evaluation import Examiner, Score
 from covey.experiment.exposure import Exposure, expose
 from covey.learn.machine import Machine
-from covey.learn.work import Compute, Job, Losses, Plan, SampleLosses, Train, Work
+from covey.learn.work import Compute, Fisher, Gradient, Job, Logits, Losses, Plan, SampleLosses, Train, Work
 from covey.messages import copied, message
 from covey.randomness import key
+
+OWN_BUFFERS = "model buffers"  # where a client's memory has them
 
 
 @message
@@ -102,7 +104,10 @@ class Host:
         """The model that each of these clients would predict with."""
         clients = [self._client(i, round, plan) for i, _, plan in calls]
         turns = [self.algorithm.use(me, m) for me, (_, m, _) in zip(clients, calls)]
-        return self.advance(clients, turns, [m for _, m, _ in calls])
+        uses = self.advance(clients, turns, [m for _, m, _ in calls])
+        if not self.machine.network.local:
+            return uses
+        return [replace(use, models=self._with_own(me, use.models)) for me, use in zip(clients, uses)]
 
     def score(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Score]:
         """Accuracy of the model each of these clients would use, on its own distribution and everywhere."""
@@ -143,14 +148,41 @@ class Host:
                     answers[i][position] = self._compute(work, messages[i])
                 else:
                     me = clients[i]
-                    job = Job(self._own_rows(me.id), key(me.seed, me.round, me.id, position), work, self.secret)
+                    own = self._whole(me, work) if self.machine.network.local else work
+                    job = Job(self._own_rows(me.id), key(me.seed, me.round, me.id, position), own, self.secret)
                     machine_jobs[_phase(work)].append((i, position, job))
         for phase, jobs in machine_jobs.items():
             with self._timed(phase):
                 results = self.machine.compute([job for _, _, job in jobs])
-            for (i, position, _), result in zip(jobs, results):
-                answers[i][position] = result
+            for (i, position, job), result in zip(jobs, results):
+                answers[i][position] = (
+                    self._kept(clients[i], job.work, result) if self.machine.network.local else result
+                )
         return {i: answers[i] if isinstance(request, list) else answers[i][0] for i, request in requests}
+
+    # Where each client keeps its model's running statistics (`layers.buffers = "local"`), work is asked of the machine with the
+    # client's own, and what training made of them stays in its memory. One set: trainings side by side leave the last one's.
+
+    def _with_own(self, me: Client, vectors: Tensor) -> Tensor:
+        """`[..., d]` with this client's buffers behind."""
+        own = me.memory.get(OWN_BUFFERS)
+        own = self.machine.network.fresh_local if own is None else own
+        return torch.cat([vectors, own.to(vectors.device).expand(*vectors.shape[:-1], -1)], dim=-1)
+
+    def _whole(self, me: Client, work: Work) -> Work:
+        if isinstance(work, Losses | SampleLosses | Logits):
+            return replace(work, models=self._with_own(me, work.models))
+        if isinstance(work, Train):
+            return replace(work, start=self._with_own(me, work.start))
+        return replace(work, at=self._with_own(me, work.at)) if hasattr(work, "at") else work
+
+    def _kept(self, me: Client, work: Work, result: Tensor) -> Tensor:
+        """The part of a result that algorithms see."""
+        tail = self.machine.network.size - self.machine.network.d
+        if isinstance(work, Train):
+            me.memory[OWN_BUFFERS] = result[-tail:].clone().cpu()
+            return result[:-tail]
+        return result[: self.machine.network.d] if isinstance(work, Gradient | Fisher) else result
 
     def _compute(self, work: Compute, broadcast: Any) -> Any:
         if not work.shared:

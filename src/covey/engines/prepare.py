@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from covey.algorithms.contract import Setting
-from covey.data.federation import Federation
+from covey.data.federation import Dataset, Federation
 from covey.data.sources.load import load
 from covey.engines.evaluation import Examiner
 from covey.engines.host import Host
@@ -19,6 +20,7 @@ from covey.experiment.deployment import SILOS
 from covey.experiment.experiment import Experiment
 from covey.learn.flat import Network
 from covey.learn.initial import initial, personal_mask
+from covey.learn.kernels.kernels import fallback
 from covey.learn.machine import Machine
 from covey.learn.samples import Samples
 from covey.learn.work import Job, Plan, Train
@@ -29,8 +31,16 @@ from covey.randomness import generator, key
 def prepare(experiment: Experiment, given: Federation | None = None) -> tuple[Federation, Network, Setting]:
     """Data cut over clients, the network for it, and what everyone agrees on before the first round."""
     federation = given or cut(experiment)
-    network = Network.of(experiment.model, federation.dataset)
+    network = network_of(experiment, federation.dataset)
     return federation, network, agree(experiment, federation, network)
+
+
+def network_of(experiment: Experiment, dataset: Dataset) -> Network:
+    """The experiment's model for a dataset; what cannot be trained is refused here."""
+    network = Network.of(experiment.model, dataset, experiment.training.loss, experiment.layers.buffers)
+    if line := fallback(experiment.engine.kernel, network, torch.device(device_of(experiment))):
+        warnings.warn(line, stacklevel=2)
+    return network
 
 
 def cut(experiment: Experiment) -> Federation:
@@ -84,7 +94,13 @@ def _public(network: Network, federation: Federation) -> tuple[Tensor, Tensor] |
 def _start(experiment: Experiment, federation: Federation, network: Network) -> Tensor:
     """The initial cluster models [k, d]: random, then pre-trained on the public samples of each cluster."""
     start, k = experiment.start, experiment.clusters
-    begin = [initial(network, key(experiment.seed, "initial", 0 if start.common else j)) for j in range(k)]
+    if not start.common and k > 1 and getattr(network.spec, "given", False):
+        raise CoveyError(
+            "start.common = false wants another random start for each cluster, and the model was given with its values: "
+            "give its class or a function that builds it, or leave start.common as it is"
+        )
+    own = [initial(network, key(experiment.seed, "initial", j)) for j in range(1 if start.common else k)]
+    begin = own * k if start.common else own
     if start.pretrain_epochs == 0 or len(federation.public) != k:
         return torch.stack(begin)
     plan = Plan(

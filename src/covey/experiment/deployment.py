@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from covey.config import later
 from covey.errors import CoveyError, nearest
 
 SILOS = "silos"  # the dataset of experiments whose samples lie with the silos
 KINDS = ("image", "binary", "real", "tokens")
+TASKS = ("classes", "labels", "numbers")
 MISSING = ("go_on", "wait")
 
 
@@ -19,12 +21,17 @@ class Silos:
     kind: str = "image"  # image (0 to 255), binary (0 or 1), real, tokens (whole numbers, 0 is padding)
     classes: tuple[str, ...] = ()  # their names, in the order of the labels 0, 1, …
     vocabulary: int = 0  # token samples: how many ids there are, padding included
+    task: str = later("classes")  # one class of several; labels: each 0 or 1; numbers: to be predicted
     public: str = ""  # folder of samples that everybody may see; cluster-0, cluster-1, … in it: pre-training
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise CoveyError(
                 f"silos.kind is {self.kind!r}: choose one of {', '.join(KINDS)}{nearest(self.kind, KINDS)}"
+            )
+        if self.task not in TASKS:
+            raise CoveyError(
+                f"silos.task is {self.task!r}: choose one of {', '.join(TASKS)}{nearest(self.task, TASKS)}"
             )
         if any(side < 1 for side in self.shape):
             raise CoveyError(f"silos.shape is {list(self.shape)}: every side must be at least 1")
@@ -35,7 +42,7 @@ class Silos:
 
     def check(self) -> None:
         """Refuses a table that does not say what the silos hold."""
-        if not self.shape or len(self.classes) < 2:
+        if not self.shape or len(self.classes) < (2 if self.task == "classes" else 1):
             raise CoveyError(
                 "dataset = 'silos' needs silos.shape and at least two silos.classes: "
                 'for example shape = [28, 28], classes = ["cat", "dog"]'

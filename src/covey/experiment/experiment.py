@@ -20,9 +20,11 @@ from covey.experiment import encryptions
 from covey.experiment.deployment import SILOS, Deployment, Silos
 from covey.experiment.exposure import Exposure
 from covey.experiment.participation import Participation
+from covey.learn.flat import check_buffers
+from covey.learn.losses import check_name
 from covey.learn.work import Plan
 from covey.metrics.metric import resolve
-from covey.models import MODELS
+from covey.models.choice import model_of, spec
 from covey.names import Registry
 
 ENGINES = ("simulate", "ray")
@@ -43,6 +45,7 @@ class Training:
     momentum: float = 0.0
     weight_decay: float = 0.0
     dropout: float = 0.0
+    loss: str = config.later("")  # empty: as the data's task has it; mae, huber …, or your own package.module:function
     target: float = 0.0  # > 0: stop when the mean accuracy of clients on their own distribution reaches it …
     target_metric: str = "client_mean"  # … or another reading: average_cluster, global
 
@@ -59,6 +62,7 @@ class Training:
             raise CoveyError(
                 f"training.target_metric is {self.target_metric!r}: client_mean, average_cluster or global"
             )
+        check_name(self.loss)
         self.plan(1)  # refuses what a plan refuses
 
     def plan(self, round: int) -> Plan:
@@ -94,6 +98,10 @@ class Layers:
     """With `personal` > 0 only the last so many layers are averaged per cluster, the others over all clients."""
 
     personal: int = 0  # 0: all layers are personal
+    buffers: str = config.later("shared")  # what training changes beside parameters (BatchNorm): averaged; local: each client's
+
+    def __post_init__(self) -> None:
+        check_buffers(self.buffers)
 
 
 @dataclass(frozen=True)
@@ -143,7 +151,7 @@ class Experiment:
 
     dataset: str = "digits"
     partition: Any = field(default_factory=lambda: config.choose(PARTITIONS, "label_sets", "partition"))
-    model: str = "fcnn"
+    model: Any = "fcnn"  # a name, package.module:Net, a table with a name and options, or a torch.nn.Module
     algorithm: Any = field(default_factory=lambda: config.choose(ALGORITHMS, "ifca", "algorithm"))
     training: Training = field(default_factory=Training)
     clients: int = 20
@@ -173,7 +181,8 @@ class Experiment:
             )
         if self.seeds < 1 or self.seed < 0:
             raise CoveyError("seed must not be negative and seeds must be at least 1")
-        MODELS.resolve(self.model)
+        object.__setattr__(self, "model", model_of(self.model))
+        spec(self.model)  # refuses what is none
         declaration(self.algorithm)  # refuses what is none
         encryptions.check(self.algorithm, self.encryption)
         if self.compression is not None:

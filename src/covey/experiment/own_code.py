@@ -13,6 +13,7 @@ from covey.data.partitions import PARTITIONS
 from covey.data.sources import SOURCES
 from covey.defences import DEFENCES
 from covey.experiment.encryptions import FAMILIES
+from covey.learn.losses import LOSSES
 from covey.metrics import METRICS
 from covey.models import MODELS
 from covey.names import OURS, Registry, distribution_of
@@ -26,6 +27,7 @@ KINDS: dict[str, tuple[Registry, ...]] = {
     "partition": (PARTITIONS,),
     "dataset": (SOURCES,),
     "model": (MODELS,),
+    "training": (LOSSES,),
     "encryption": tuple(FAMILIES.values()),
 }
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")

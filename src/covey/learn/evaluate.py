@@ -7,7 +7,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from covey.learn.samples import Samples
 
@@ -30,8 +29,9 @@ def sample_losses(kernel: Forward, samples: Samples, models: Tensor, rows: Tenso
     parts = []
     for logits, part in outputs(kernel, samples, models, rows):
         k, b, classes = logits.shape
-        y = samples.labels(part).expand(k, b)
-        losses = F.cross_entropy(logits.view(k * b, classes), y.reshape(-1), reduction="none")
+        y = samples.labels(part)
+        y = y.expand(k, *y.shape).reshape(k * b, *y.shape[1:])
+        losses = samples.network.loss.each(logits.view(k * b, classes), y)
         parts.append(losses.view(k, b))
     return torch.cat(parts, dim=1)
 

@@ -13,16 +13,22 @@ from covey.errors import CoveyError
 
 if TYPE_CHECKING:
     from covey.learn.flat import Network
+    from covey.models.choice import Model
 
 
 def initial(network: Network, key: int) -> Tensor:
     """The starting model [d] of this key: torch's default distributions, drawn from keyed streams, not global state.
 
+    A model with layers beyond linear, convolution, embedding and GroupNorm, or of the user's own, starts as its own code says,
+    with torch's generator set to the key; a module that was given as an object starts with its own values, whatever the key.
+
     Weights and biases of a layer are uniform within ±1/√fan_in, embeddings standard normal, norms 1 and 0. (`nn.GRU`
     draws within ±1/√hidden; the input part of our cell is a linear layer and follows the rule of linear layers.)
     """
+    if not network.plain:
+        return network.read(network.drawn(key))
     parts: list[Tensor] = []
-    for index, (module, name, shape) in enumerate(_parameters(network.module("meta"))):
+    for index, (module, name, shape) in enumerate(_parameters(network.architecture)):
         count = math.prod(shape)
         stream = [randomness.key(key, "initial", index)]
         if isinstance(module, nn.GroupNorm):
@@ -55,7 +61,7 @@ def personal_mask(network: Network, last: int) -> Tensor:
     every = layers(network)
     if not 0 <= last <= len(every):
         raise CoveyError(
-            f"{last} personal layers asked for, {network.name} has {len(every)}: ask for 0 to {len(every)}"
+            f"{last} personal layers asked for, {network.title} has {len(every)}: ask for 0 to {len(every)}"
         )
     mask = torch.zeros(network.d, dtype=torch.bool)
     if last:
@@ -63,12 +69,11 @@ def personal_mask(network: Network, last: int) -> Tensor:
     return mask
 
 
-def parameters(name: str, input_shape: tuple[int, ...], classes: int, kind: str = "image") -> int:
+def parameters(name: Model, input_shape: tuple[int, ...], classes: int, kind: str = "image") -> int:
     """Number of parameters d of a network."""
-    from covey.models.spec import spec
+    from covey.learn.flat import Network
 
-    with torch.device("meta"):
-        return sum(p.numel() for p in spec(name).build(input_shape, classes, kind).parameters())
+    return Network(name, input_shape, classes, kind).d
 
 
 def _parameters(module: nn.Module) -> list[tuple[nn.Module, str, torch.Size]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ from covey.learn.flat import Network
 from covey.learn.kernels.kernels import choose
 from covey.learn.precision import precision
 from covey.learn.samples import Samples
-from covey.learn.schedule import joined, lay_out
+from covey.learn.schedule import Wave, joined, lay_out
 from covey.learn.work import Compute, Fisher, Gradient, GradientNorms, Job, Logits, Losses, SampleLosses, Train
 
 Array = Tensor | NDArray[np.generic]
@@ -79,20 +80,26 @@ class Machine:
             GradientNorms: self.kernel.points.sample_norms,
             Fisher: self.kernel.points.fisher,
         }
-        answers = [one[work](_at(job).to(self.device), _rows(job).to(self.device)) for job in jobs]
+        cut = [_at(job).shape[-1] for job in jobs]
+        whole = [self.network.whole(_at(job).to(self.device)) for job in jobs]
+        answers = [one[work](at, _rows(job).to(self.device)) for at, job in zip(whole, jobs)]
+        answers = [a if work is GradientNorms else a[:size] for a, size in zip(answers, cut)]
         _check_finite(answers, "the gradients", "the model they are taken at holds huge or undefined values")
         return answers
 
     def _train(self, jobs: list[Job]) -> list[Tensor]:
-        wave = lay_out(jobs, self.device)
-        trained = self.kernel.train(wave)
+        jobs, size = self._whole_jobs(jobs)
+        facts = self.network.facts
+        wave = lay_out(jobs, self.device, drawing=facts.dropping or facts.drawing)
+        self._check_batches(wave)
+        trained = self.kernel.train(wave)[:, :size]
         reason = f"training.lr = {wave.plan.lr:g} is probably too high: lower it, or clip gradients with training.clip"
         _check_finite([trained], "local training", reason)
         place = sorted(range(len(jobs)), key=lambda i: wave.order[i])
         return [trained[i] for i in place]
 
     def _evaluate(self, work: object, jobs: list[Job]) -> list[Tensor]:
-        models = _models(jobs[0]).to(self.device)
+        models = self.network.whole(_models(jobs[0]).to(self.device))
         rows = [_rows(job) for job in jobs]
         every, sizes = joined(rows, self.device), [len(r) for r in rows]
         if work is Logits:
@@ -111,18 +118,65 @@ class Machine:
             self._check_training(job.work, len(job.rows))
             return
         vector = _at(job) if hasattr(job.work, "at") else _models(job)
-        _check_size("a model", vector.shape[-1], self.network.d)
+        self._check_vector("a model", vector.shape[-1])
 
     def _check_training(self, work: Train, samples: int) -> None:
-        size = self.network.d + (self.network.head_size(work.head.classes) if work.head else 0)
+        plan, network = work.plan, self.network
+        if plan.clip and (network.facts.mixes or network.facts.running):
+            layer = network.facts.mixes or network.facts.running[0]
+            raise CoveyError(
+                f"gradients are clipped sample by sample, and model '{network.title}' has none of its own for each sample: "
+                f"'{layer}' computes with the whole batch, so what one sample changes is not bounded; use GroupNorm or "
+                "LayerNorm in place of BatchNorm"
+            )
+        if plan.dropout:
+            network.check_last_layer("training.dropout")
+        head = network.head_size(work.head.classes) if work.head else 0
         labels = work.head.labels if work.head else None
         given = {"start": work.start, "correction": work.correction, "anchor": work.anchor}
         for name, vector in given.items():
             if vector is not None:
-                _check_size(f"the {name}", len(vector), size)
+                self._check_vector(f"the {name}", len(vector), head)
         for name, per_sample in {"weights": work.weights, "head's labels": labels}.items():
             if per_sample is not None:
                 _check_size(f"the {name}", len(per_sample), samples, "entries, one for each of the client's samples")
+
+    def _check_vector(self, what: str, found: int, head: int = 0) -> None:
+        if found != self.network.size + head:  # with a client's own buffers
+            _check_size(what, found, self.network.d + head)
+
+    def _whole_jobs(self, jobs: list[Job]) -> tuple[list[Job], int]:
+        """The jobs with vectors as long as the kernels want them, and how much of a result was asked for."""
+        works = [job.work for job in jobs if isinstance(job.work, Train)]
+        size, tail = len(works[0].start), self.network.size - self.network.d
+        head = self.network.head_size(works[0].head.classes) if works[0].head else 0
+        if not tail:
+            return jobs, size
+        fresh, nothing = self.network.fresh_local, torch.zeros(tail)
+
+        def longer(vector: Tensor | None, by: Tensor) -> Tensor | None:
+            if vector is None or len(vector) == self.network.size + head:
+                return vector
+            return torch.cat([vector, by.to(vector.device)])
+
+        whole = [
+            replace(
+                work,
+                start=longer(work.start, fresh),
+                anchor=longer(work.anchor, nothing),
+                correction=longer(work.correction, nothing),
+            )
+            for work in works
+        ]
+        return [replace(job, work=work) for job, work in zip(jobs, whole)], size
+
+    def _check_batches(self, wave: Wave) -> None:
+        mixes = self.network.facts.mixes
+        if mixes and bool((wave.counts == 1).any()):
+            raise CoveyError(
+                f"a batch of one sample was drawn, and '{mixes}' of model '{self.network.title}' computes with the whole batch: "
+                "choose a training.batch_size that leaves no batch of one, or 0 for all of a client's samples at once"
+            )
 
 
 def _check_size(what: str, found: int, expected: int, unit: str = "parameters") -> None:

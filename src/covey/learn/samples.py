@@ -32,19 +32,15 @@ class Samples:
             x, y = torch.as_tensor(x), torch.as_tensor(y)
         if tuple(x.shape[1:]) != tuple(network.input_shape):
             raise CoveyError(
-                f"the samples have shape {tuple(x.shape[1:])}, the network '{network.name}' was built for "
+                f"the samples have shape {tuple(x.shape[1:])}, the network '{network.title}' was built for "
                 f"{tuple(network.input_shape)}: build it for these samples"
             )
         if len(x) != len(y):
             raise CoveyError(f"{len(x)} samples but {len(y)} labels: there must be one label per sample")
-        if len(y) and not 0 <= int(y.min()) <= int(y.max()) < network.classes:
-            raise CoveyError(
-                f"labels run from {int(y.min())} to {int(y.max())}, the network has {network.classes} classes: "
-                f"labels must be 0 to {network.classes - 1}"
-            )
+        _check_targets(network, y)
         self.network = network
         self.x = x.reshape(len(x), math.prod(x.shape[1:])).to(device)
-        self.y = y.to(device, torch.int64)
+        self.y = y.to(device, torch.int64 if network.task == "classes" else torch.float32)
         self._pixels = network.kind == "image" and x.dtype == torch.uint8
 
     @property
@@ -63,12 +59,42 @@ class Samples:
         x = x.to(torch.float32)
         if self._pixels:
             x.div_(255.0)
-        if network.spec.layout == "flat":
+        layout = network.spec.layout
+        if layout == "flat":
             return x.view(*rows.shape, -1)
         x = x.view(*rows.shape, *network.input_shape)
+        if layout == "own" and network.read_shape == network.input_shape:
+            return x
         x = x.unsqueeze(-1) if len(network.input_shape) == 2 else x
         x = x.movedim(-1, -3)  # on a CPU channels stay last in memory: pooling is ten times as fast that way
-        return x.contiguous() if x.device.type == "cuda" else x
+        return x.contiguous() if x.device.type == "cuda" or layout == "own" else x
 
     def labels(self, rows: Tensor) -> Tensor:
-        return self.y.index_select(0, rows.reshape(-1)).view(rows.shape)
+        """Targets `[...]` of rows `[...]`, or `[..., outputs]` where the task is not one class of several."""
+        return self.y.index_select(0, rows.reshape(-1)).view(*rows.shape, *self.y.shape[1:])
+
+
+def _check_targets(network: Network, y: Tensor) -> None:
+    if network.task == "classes":
+        if y.dim() != 1 or y.is_floating_point():
+            raise CoveyError(
+                f"labels are {str(y.dtype).removeprefix('torch.')} {list(y.shape)}: expected one whole number per sample, "
+                "or a dataset whose task is 'labels' or 'numbers'"
+            )
+        if len(y) and not 0 <= int(y.min()) <= int(y.max()) < network.classes:
+            raise CoveyError(
+                f"labels run from {int(y.min())} to {int(y.max())}, the network has {network.classes} classes: "
+                f"labels must be 0 to {network.classes - 1}"
+            )
+        return
+    if tuple(y.shape[1:]) != (network.classes,):
+        raise CoveyError(
+            f"targets of the task '{network.task}' have shape {list(y.shape)}: expected [{len(y)}, {network.classes}], "
+            f"{network.classes} for each sample"
+        )
+    if not torch.isfinite(y).all():
+        raise CoveyError(f"targets of the task '{network.task}' hold NaN or infinite values: leave such rows out")
+    if network.task == "labels" and not ((y == 0) | (y == 1)).all():
+        raise CoveyError(
+            "targets of the task 'labels' must be 0 or 1: one number for each label that a sample may have"
+        )

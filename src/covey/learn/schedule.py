@@ -35,7 +35,7 @@ class Wave:
     divisors: Tensor  # [T, n] what the sum over a batch is divided by: its size, or the expected one; 0 when done
     noise_keys: Tensor | None  # [T, n]
     secret: SecretNoise | None  # in a silo: draws the noise in place of keys, and bounded gradients stand alone
-    dropout_keys: Tensor | None  # [T, n]
+    dropout_keys: Tensor | None  # [T, n]: of all that is drawn while a step computes
     head_labels: Tensor | None  # [T, n, B]
     head_classes: int
     head_share: float
@@ -95,8 +95,11 @@ class Wave:
         )
 
 
-def lay_out(jobs: Sequence[Job], device: torch.device) -> Wave:
-    """The wave of jobs that share their plan and the presence of anchor, correction, weights and head."""
+def lay_out(jobs: Sequence[Job], device: torch.device, drawing: bool = False) -> Wave:
+    """The wave of jobs that share their plan and the presence of anchor, correction, weights and head.
+
+    `drawing`: the network itself draws while it trains, beyond the plan's dropout.
+    """
     works = [job.work for job in jobs if isinstance(job.work, Train)]
     plan = works[0].plan
     sizes = [len(job.rows) if work.on is None else len(work.on) for job, work in zip(jobs, works)]
@@ -132,7 +135,7 @@ def lay_out(jobs: Sequence[Job], device: torch.device) -> Wave:
         divisors=divisors,
         noise_keys=_step_keys(jobs, works, "noise", longest, device) if plan.noise and secret is None else None,
         secret=secret if plan.clip or works[0].weights is not None else None,
-        dropout_keys=_step_keys(jobs, works, "dropout", longest, device) if plan.dropout else None,
+        dropout_keys=_step_keys(jobs, works, "dropout", longest, device) if plan.dropout or drawing else None,
         head_labels=None if head is None else samples([_given(work.head).labels for work in works]),
         head_classes=0 if head is None else head.classes,
         head_share=1.0 if head is None else head.share,

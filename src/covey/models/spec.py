@@ -45,9 +45,3 @@ class Spec:
                 "choose a model of linear layers such as 'mlp'"
             )
         return (input_shape[2] if len(input_shape) == 3 else 1, input_shape[0], input_shape[1])
-
-
-def spec(name: str) -> Spec:
-    """The network of this name or path, or an error with the nearest name."""
-    network: Spec = MODELS.resolve(name)
-    return network

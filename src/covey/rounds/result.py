@@ -69,7 +69,7 @@ def summarise(
         algorithm=experiment.algorithm.name,
         dataset=experiment.dataset,
         stand_in=stand_in,
-        model=experiment.model,
+        model=str(experiment.model),
         encryption=experiment.encryption,
         defence=experiment.defence.name if experiment.defence else "none",
         compression=experiment.compression.name if experiment.compression else "none",

@@ -188,7 +188,7 @@ class CategoryInference:
 
     def _features(self) -> Features:
         network = self._known.network
-        head = network.head_size(network.classes)
+        head = network.output_size(f"attack '{self.name}'")
         stream = key(self._known.setting.seed, "category sketch")
         return Features(self.features, network.d, network.classes, head, self.sketch, stream)
 

@@ -22,10 +22,9 @@ from covey.attacks.contract import parties
 from covey.attacks.observe import Observers
 from covey.data.federation import Dataset, Federation
 from covey.engines.host import Host
-from covey.engines.prepare import make_host
+from covey.engines.prepare import make_host, network_of
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
-from covey.learn.flat import Network
 from covey.learn.work import Plan
 from covey.messages import decode, encode
 from covey.names import MAIN, import_path, path_of
@@ -69,7 +68,7 @@ def unpack(parcel: Any, keys: bytes, federation: Federation) -> Host:
     experiment = Experiment.of(content["experiment"], algorithm=algorithm, defence=defence)
     values = content["setting"]
     setting = Setting(**values | {"plan": Plan(**values["plan"])})
-    network = Network.of(experiment.model, federation.dataset)
+    network = network_of(experiment, federation.dataset)
     clients = decode(keys)
     observers = Observers(
         [_built(a) for a in content["attackers"]],

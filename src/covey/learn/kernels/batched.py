@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from covey import randomness
+from covey.learn.keyed import slot_keys
 from covey.learn.objective import keep_mask
 from covey.learn.rule import Rule
 from covey.learn.samples import Samples
@@ -24,7 +25,7 @@ class Batch:
     """One step of c clients, B slots each."""
 
     x: Tensor  # [c, B, ...]
-    y: Tensor  # [c, B]
+    y: Tensor  # [c, B], or [c, B, outputs]
     factor: Tensor  # [c, B] weight / divisor, 0 in empty slots
     divisors: Tensor  # [c]
     keep: Tensor | None  # [c, B, features] scaled dropout mask
@@ -32,6 +33,12 @@ class Batch:
     head_classes: int
     head_share: float
     clip: float
+    keys: Tensor | None = None  # [c, B] of the samples, where the network drops units itself
+
+    @property
+    def inputs(self) -> tuple[Tensor | None, ...]:
+        """What an objective takes."""
+        return self.x, self.y, self.keep, self.head_y, self.keys
 
 
 # (target [c, D], model [c, D], batch, beta, alpha): target ← beta · target + alpha · gradient at model
@@ -110,9 +117,11 @@ def advance(
 ) -> None:
     """One step of all these clients, in place. `hold`: some may be done, and would move without a gradient."""
     plan, rule = wave.plan, Rule.of(wave.plan)
-    keep = None
-    if step.dropout_keys is not None:
+    keep = keys = None
+    if step.dropout_keys is not None and plan.dropout:
         keep = keep_mask(step.dropout_keys, step.rows.shape[1], features, plan.dropout)
+    if step.dropout_keys is not None and samples.network.facts.dropping:
+        keys = slot_keys(step.dropout_keys, step.rows.shape[1])
     batch = Batch(
         samples.inputs(step.rows),
         samples.labels(step.rows),
@@ -123,6 +132,7 @@ def advance(
         wave.head_classes,
         wave.head_share,
         plan.clip,
+        keys,
     )
     before = model.clone() if hold else None
     target = model if velocity is None else velocity

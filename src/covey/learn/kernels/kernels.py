@@ -13,7 +13,7 @@ from covey.learn.kernels.batched import Accumulate, run
 from covey.learn.kernels.graph import Replays
 from covey.learn.kernels.linear import Linear, is_stack
 from covey.learn.kernels.loop import Loop
-from covey.learn.kernels.stacked import Stacked
+from covey.learn.kernels.stacked import Stacked, obstacle
 from covey.learn.kernels.streams import Streams
 from covey.learn.objective import activations
 from covey.learn.samples import Samples
@@ -50,8 +50,7 @@ def choose(name: str, network: Network, samples: Samples, device: torch.device, 
     """The kernel of this name; auto: the fastest as measured."""
     if name not in NAMES:
         raise CoveyError(f"unknown kernel '{name}'{nearest(name, NAMES)}")
-    if name == "auto":
-        name = automatic(network, device)
+    name = taken(name, network, device)
     loop = Loop(network, samples, device)
     if name == "loop":
         return loop
@@ -63,13 +62,29 @@ def choose(name: str, network: Network, samples: Samples, device: torch.device, 
     return SideBySide(name, network, samples, loop, accumulate, activations(network), 5, chunk)
 
 
+def taken(name: str, network: Network, device: torch.device) -> str:
+    """The kernel that is used where this one is asked for: the loop, where clients cannot be trained side by side."""
+    name = automatic(network, device) if name == "auto" else name
+    return "loop" if name in ("stacked", "streams") and obstacle(network) else name
+
+
+def fallback(name: str, network: Network, device: torch.device) -> str:
+    """One line for the user where clients train one after another although that is slow; empty: they do not."""
+    wanted = automatic(network, device) if name == "auto" else name
+    if taken(name, network, device) == wanted:
+        return ""
+    return (
+        f"model '{network.title}' trains its clients one after another (loop kernel), not stacked: {obstacle(network)}"
+    )
+
+
 def automatic(network: Network, device: torch.device) -> str:
     """Linear stacks in closed form; the rest looped on a CPU, and on a GPU stacked, or on streams where they are large."""
     if is_stack(network):
         return "linear"
     if device.type != "cuda":
         return "loop"
-    convolutional = any(isinstance(layer, nn.Conv2d) for layer in network.module("meta").modules())
+    convolutional = any(isinstance(layer, nn.Conv2d) for layer in network.architecture.modules())
     return "streams" if convolutional and network.d >= LARGE else "stacked"
 
 

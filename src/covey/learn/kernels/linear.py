@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from covey.errors import CoveyError
 from covey.learn.flat import Network
 from covey.learn.kernels.batched import Batch
+from covey.learn.losses import softmax_delta as head_delta
 from covey.learn.objective import clipped
 from covey.learn.samples import Samples
 
@@ -27,6 +28,8 @@ class Linear:
     def __init__(self, network: Network, samples: Samples) -> None:
         self.samples = samples
         self.sizes, self.leak = stack_of(network)
+        assert network.loss.delta is not None
+        self.delta = network.loss.delta
         self.hidden = len(self.sizes) - 2
 
     def accumulate(self, target: Tensor, model: Tensor, batch: Batch, beta: float, alpha: float) -> None:
@@ -48,10 +51,10 @@ class Linear:
         """Per layer its inputs [c, B, in] and its unscaled δ [c, B, out]; the head is a last layer beside the last."""
         inputs = self._forward(layers, batch.x, batch.keep)
         features = inputs[-1]
-        deltas = [_softmax_delta(features, *layers[self.hidden], batch.y)]
+        deltas = [self.delta(_outputs(features, *layers[self.hidden]), batch.y)]
         if batch.head_y is not None:
             deltas[0].mul_(batch.head_share)
-            deltas.append(_softmax_delta(features, *layers[-1], batch.head_y).mul_(1 - batch.head_share))
+            deltas.append(head_delta(_outputs(features, *layers[-1]), batch.head_y).mul_(1 - batch.head_share))
             inputs.append(features)
         back = deltas[0] @ layers[self.hidden][0] if self.hidden else None
         if back is not None and batch.head_y is not None:
@@ -118,7 +121,7 @@ class Linear:
 
     def _batch(self, rows: Tensor, factor: float = 1.0) -> Batch:
         x, y = self.samples.inputs(rows)[None], self.samples.labels(rows)[None]
-        every = torch.full(y.shape, factor, device=y.device)
+        every = torch.full(y.shape[:2], factor, device=y.device)
         return Batch(x, y, every, torch.tensor([len(rows)], device=y.device), None, None, 0, 1.0, 0.0)
 
     def _cut(self, vector: Tensor, head_classes: int) -> Layers:
@@ -131,30 +134,30 @@ class Linear:
 
 
 def is_stack(network: Network) -> bool:
-    """Whether a network is linear layers with ReLU or LeakyReLU between them."""
-    layers = network.module("meta").body.children()
+    """Whether a network is linear layers with ReLU or LeakyReLU between them, under a loss whose gradient is known."""
+    if not network.plain or network.loss.delta is None:
+        return False
+    layers = network.architecture.body.children()
     return all(isinstance(layer, nn.Flatten | nn.Linear | nn.ReLU | nn.LeakyReLU) for layer in layers)
 
 
 def stack_of(network: Network) -> tuple[tuple[int, ...], float]:
     """(widths from input to classes, slope below zero) of a linear stack; anything else is refused."""
-    module = network.module("meta")
-    body = list(module.body.children())
     if not is_stack(network):
         raise CoveyError(
-            f"the linear kernel computes stacks of linear layers, '{network.name}' has others: "
+            f"the linear kernel computes covey's stacks of linear layers and losses, '{network.title}' has others: "
             "use kernel 'auto', 'loop' or 'stacked'"
         )
+    module = network.architecture
+    body = list(module.body.children())
     linear = [layer for layer in body if isinstance(layer, nn.Linear)]
     slopes = [layer.negative_slope for layer in body if isinstance(layer, nn.LeakyReLU)]
     sizes = (*(layer.in_features for layer in linear), module.last.in_features, module.last.out_features)
     return sizes, slopes[0] if slopes else 0.0
 
 
-def _softmax_delta(features: Tensor, weight: Tensor, bias: Tensor, y: Tensor) -> Tensor:
-    """Gradient of each sample's cross-entropy at the outputs: softmax − one-hot."""
-    delta = torch.baddbmm(bias[:, None], features, weight.mT).softmax(-1)
-    return delta.scatter_add_(-1, y[..., None], torch.full_like(delta[..., :1], -1.0))
+def _outputs(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.baddbmm(bias[:, None], features, weight.mT)
 
 
 def _norms(inputs: list[Tensor], deltas: list[Tensor]) -> Tensor:

@@ -7,13 +7,17 @@ and a step is a few vector operations.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 from covey import randomness
-from covey.learn.flat import Network, views
+from covey.errors import CoveyError
+from covey.learn.flat import Network, numbers, views
+from covey.learn.kernels.stacked import vmap_fails
+from covey.learn.keyed import slot_keys
 from covey.learn.objective import Objective, clipped, keep_mask
 from covey.learn.rule import Rule
 from covey.learn.samples import Samples
@@ -39,22 +43,24 @@ class Loop:
         """Trained models [n, D] in the wave's order."""
         trainee = self._trainee(wave.head_classes, wave.head_share)
         result = wave.start.new_empty(wave.start.shape)
-        for client, steps in enumerate(wave.steps):
-            result[client] = self._train_one(trainee, wave.clients(client, client + 1), steps)
+        with _own_generator(self.network, self.device):
+            for client, steps in enumerate(wave.steps):
+                result[client] = self._train_one(trainee, wave.clients(client, client + 1), steps)
         return result
 
     def _train_one(self, trainee: Trainee, wave: Wave, steps: int) -> Tensor:
         plan, rule = wave.plan, Rule.of(wave.plan)
         model = trainee.model
-        model.copy_(wave.start[0])
+        trainee.begin(wave.start[0], training=True)
         velocity = torch.zeros_like(model) if plan.momentum else None
         target = model if velocity is None else velocity
-        target_views = list(trainee.cut(target).values())
+        target_views = trainee.trained_views(target)
         constant = None if wave.constant is None else wave.constant[0]
         # An empty Poisson batch is one slot without weight.
         sizes = zip(wave.counts[:steps, 0].clamp(min=1).tolist(), wave.divisors[:steps, 0].tolist())
         for step, (count, divisor) in enumerate(sizes):
             batch = self._batch(wave, step, count)
+            trainee.seed(wave, step)
             if plan.clip:
                 gradient = trainee.clipped_gradient(batch, wave.factor[step, 0, :count], divisor, plan.clip)
                 if wave.noise_keys is not None:
@@ -69,20 +75,23 @@ class Loop:
                     target.mul_(rule.beta)
                 torch._foreach_add_(target_views, gradients, alpha=rule.alpha)
             rule.finish(model, velocity, constant)
+        trainee.end()
         return model
 
     def _batch(self, wave: Wave, step: int, count: int) -> tuple[Tensor | None, ...]:
         rows = wave.rows[step, 0, :count]
-        keep = None
-        if wave.dropout_keys is not None:
+        keep = keys = None
+        if wave.dropout_keys is not None and wave.plan.dropout:
             keep = keep_mask(wave.dropout_keys[step], count, self.network.features, wave.plan.dropout)[0]
         head_y = None if wave.head_labels is None else wave.head_labels[step, 0, :count]
-        return self.samples.inputs(rows), self.samples.labels(rows), keep, head_y
+        if wave.dropout_keys is not None and self.network.facts.dropping:
+            keys = slot_keys(wave.dropout_keys[step], count)[0]
+        return self.samples.inputs(rows), self.samples.labels(rows), keep, head_y, keys
 
     def logits(self, model: Tensor, x: Tensor) -> Tensor:
         """Outputs [b, classes] of one model [d]."""
         trainee = self._trainee(0, 1.0)
-        trainee.model.copy_(model)
+        trainee.begin(model)
         with torch.no_grad():
             out: Tensor = trainee.objective.net(x)
         return out
@@ -90,12 +99,12 @@ class Loop:
     def gradient(self, at: Tensor, rows: Tensor) -> Tensor:
         """Mean gradient [d]."""
         trainee = self._trainee(0, 1.0)
-        trainee.model.copy_(at)
+        trainee.begin(at)
         total = torch.zeros_like(at)
         for part in torch.split(rows, self.samples.at_once):
             factor = torch.full((len(part),), 1 / len(rows), device=self.device)
-            batch = (self.samples.inputs(part), self.samples.labels(part), None, None)
-            total += torch.cat([g.reshape(-1) for g in trainee.gradients(batch, factor)])
+            batch = (self.samples.inputs(part), self.samples.labels(part))
+            torch._foreach_add_(trainee.trained_views(total), trainee.gradients(batch, factor))
         return total
 
     def sample_norms(self, at: Tensor, rows: Tensor) -> Tensor:
@@ -111,34 +120,79 @@ class Loop:
 
     def _sample_gradients(self, at: Tensor, rows: Tensor) -> Iterator[Tensor]:
         trainee = self._trainee(0, 1.0)
-        trainee.model.copy_(at)
+        trainee.begin(at)
         for part in torch.split(rows, _at_once(at)):
-            yield trainee.sample_gradients((self.samples.inputs(part), self.samples.labels(part), None, None))
+            yield trainee.sample_gradients((self.samples.inputs(part), self.samples.labels(part)))
 
     def _trainee(self, head_classes: int, share: float) -> Trainee:
         known = (head_classes, share)
         if known not in self._trainees:
-            self._trainees[known] = Trainee(Objective(self.network, head_classes, share, self.device))
+            self._trainees[known] = Trainee(Objective(self.network, head_classes, share, self.device), self.network)
         return self._trainees[known]
 
 
-class Trainee:
-    """A module whose parameters are views of `model` [D]."""
+def _own_generator(network: Network, device: torch.device) -> AbstractContextManager[None]:
+    """Where steps seed torch's generator, the one outside stays as it is."""
+    if not network.facts.drawing:
+        return nullcontext()
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
-    def __init__(self, objective: Objective) -> None:
-        self.objective = objective
-        self.parameters = list(objective.parameters())
-        self.shapes = {name: p.shape for name, p in objective.named_parameters()}
-        self.model = torch.cat([p.detach().reshape(-1) for p in self.parameters])
-        for parameter, view in zip(self.parameters, self.cut(self.model).values()):
+
+class Trainee:
+    """A module whose trained parameters are views of `model` [D]."""
+
+    def __init__(self, objective: Objective, network: Network) -> None:
+        self.objective, self.network = objective, network
+        self.model = torch.zeros(numbers(objective.slots), device=next(objective.parameters()).device)
+        named = dict(objective.named_parameters())
+        self.parameters = [named[name] for name in objective.trained]
+        for parameter, view in zip(self.parameters, self.trained_views(self.model)):
             parameter.data = view
+        constant = {f"net.{name}" for name in network.facts.constant}
+        self._constant = {n: (b, b._version) for n, b in objective.named_buffers() if n in constant}
+        self._modal = not network.plain  # some layers train and predict in two ways
+
+    def begin(self, vector: Tensor, training: bool = False) -> None:
+        """Takes a model; running statistics go where the module has them, in a type of their own."""
+        self.model.copy_(vector)
+        if self._modal and self.objective.training != training:
+            self.objective.train(training)
+        for buffer, slot in self._running():
+            buffer.copy_(slot if buffer.is_floating_point() else slot.round())
+
+    def end(self) -> None:
+        """Running statistics come back to the vector."""
+        for buffer, slot in self._running():
+            slot.copy_(buffer)
+        now = dict(self.objective.named_buffers()) if self._constant else {}
+        for name, (buffer, version) in self._constant.items():
+            if now[name] is not buffer or buffer._version != version:
+                raise CoveyError(
+                    f"model '{self.network.title}': training changed its buffer '{name.removeprefix('net.')}', which it did not "
+                    "when the model was tried, so it would be lost: change it in every training pass, or in none"
+                )
+
+    def _running(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """(buffer of the module, its place in the vector)"""
+        if self.objective.running:
+            own, slots = dict(self.objective.named_buffers()), self.cut(self.model)
+            yield from ((own[name], slots[name]) for name in self.objective.running)
+
+    def seed(self, wave: Wave, step: int) -> None:
+        """Of torch's generator, for what only it can draw."""
+        if self.network.facts.drawing and wave.dropout_keys is not None:
+            torch.manual_seed(int(wave.dropout_keys[step, 0]))
 
     def cut(self, vector: Tensor) -> dict[str, Tensor]:
-        return views(vector, self.shapes)
+        return views(vector, self.objective.slots)
+
+    def trained_views(self, vector: Tensor) -> list[Tensor]:
+        return list(self.objective.parameters_of(vector).values())
 
     def gradients(self, batch: tuple[Tensor | None, ...], factor: Tensor) -> tuple[Tensor, ...]:
-        """Gradient of Σ factor · loss, one tensor per parameter."""
-        return torch.autograd.grad(torch.dot(self.objective(*batch), factor), self.parameters)
+        """Gradient of Σ factor · loss, one tensor per trained parameter."""
+        loss = torch.dot(self.objective(*batch), factor)
+        return torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
 
     def clipped_gradient(self, batch: tuple[Tensor | None, ...], factor: Tensor, divisor: int, clip: float) -> Tensor:
         """Σ factor · clipped per-sample gradient [D], in microbatches so that memory stays bounded."""
@@ -157,12 +211,28 @@ class Trainee:
 
         def loss(model: Tensor, *sample: Tensor | None) -> Tensor:
             one = tuple(None if t is None else t.unsqueeze(0) for t in sample)
-            out: Tensor = functional_call(self.objective, self.cut(model), one)
+            out: Tensor = functional_call(self.objective, self.objective.parameters_of(model), one)
             return out.squeeze(0)
 
+        if self._modal and vmap_fails(self.network):
+            return self._one_by_one(batch)
         given = tuple(None if t is None else 0 for t in batch)
         gradients: Tensor = vmap(grad(loss), in_dims=(None, *given))(self.model, *batch)
         return gradients
+
+    def _one_by_one(self, batch: tuple[Tensor | None, ...]) -> Tensor:
+        samples = _length(batch)
+        gradients = torch.zeros(samples, len(self.model), device=self.model.device)
+        one = torch.ones(1, device=self.model.device)
+        for i in range(samples):
+            sample = tuple(None if t is None else t[i : i + 1] for t in batch)
+            for view, g in zip(self.trained_views(gradients[i]), self.gradients(sample, one)):
+                view.copy_(g)
+        return gradients
+
+
+def _length(batch: tuple[Tensor | None, ...]) -> int:
+    return len(next(t for t in batch if t is not None))
 
 
 def _at_once(model: Tensor) -> int:

@@ -5,17 +5,22 @@ Everything that concerns one model at a time (evaluation, gradients at a point) 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
-from covey.learn.flat import Network, views
+from covey.learn.examine import example_inputs
+from covey.learn.flat import Network
 from covey.learn.kernels.batched import Batch
+from covey.learn.losses import example_targets
 from covey.learn.objective import Objective, clipped
+from covey.models.own import first_line
 
 
 class Stacked:
-    """Gradients of stacked models by vmap. Does every network."""
+    """Gradients of stacked models by vmap. Does what `obstacle` finds nothing against."""
 
     def __init__(self, network: Network, device: torch.device) -> None:
         self._network, self._device = network, device
@@ -24,10 +29,9 @@ class Stacked:
     def accumulate(self, target: Tensor, model: Tensor, batch: Batch, beta: float, alpha: float) -> None:
         """target ← beta · target + alpha · (mean gradient of the batch at model)."""
         objective = self.objective(batch.head_classes, batch.head_share)
-        shapes = {name: p.shape for name, p in objective.named_parameters()}
 
         def losses(vector: Tensor, *inputs: Tensor | None) -> Tensor:
-            out: Tensor = functional_call(objective, views(vector, shapes), inputs)
+            out: Tensor = functional_call(objective, objective.parameters_of(vector), inputs)
             return out
 
         def loss(vector: Tensor, factor: Tensor, *inputs: Tensor | None) -> Tensor:
@@ -36,7 +40,7 @@ class Stacked:
         def sample_loss(vector: Tensor, *sample: Tensor | None) -> Tensor:
             return losses(vector, *(None if t is None else t.unsqueeze(0) for t in sample)).squeeze(0)
 
-        inputs = (batch.x, batch.y, batch.keep, batch.head_y)
+        inputs = batch.inputs
         given = tuple(None if t is None else 0 for t in inputs)
         if batch.clip:
             per_sample = vmap(vmap(grad(sample_loss), in_dims=(None, *given)), in_dims=(0, *given))(model, *inputs)
@@ -54,3 +58,38 @@ class Stacked:
         if known not in self._objectives:
             self._objectives[known] = Objective(self._network, head_classes, share, self._device)
         return self._objectives[known]
+
+
+@lru_cache(maxsize=16)
+def obstacle(network: Network) -> str:
+    """Why clients cannot be trained side by side with this network; empty: they can. Found by trying two clients."""
+    facts = network.facts
+    if facts.running:
+        return f"training changes its buffer '{facts.running[0]}'"
+    if facts.mixes:
+        return f"samples of a batch act on each other in {_layer(facts.mixes)}"
+    if facts.drawing:
+        return "it draws random numbers beyond dropout"
+    return "" if network.plain else vmap_fails(network)
+
+
+@lru_cache(maxsize=16)
+def vmap_fails(network: Network) -> str:
+    """What torch.func says where it cannot differentiate this network for many models at once."""
+    x, y = example_inputs(network, 2), example_targets(network.task, 2, network.classes)
+    keys = torch.arange(4).view(2, 2) if network.facts.dropping else None
+    pair = (torch.stack([t, t]) for t in (x, y))
+    factor = torch.full((2, 2), 0.5)
+    batch = Batch(*pair, factor, torch.tensor([2, 2]), None, None, 0, 1.0, 0.0, keys)
+    models = network.read(network.architecture).expand(2, -1).clone()
+    try:
+        Stacked(network, torch.device("cpu")).accumulate(torch.zeros_like(models), models, batch, 1.0, 1.0)
+    except Exception as e:
+        if "data-dependent control flow" in str(e):
+            return "its forward decides by the values of the samples, which torch.func cannot stack"
+        return f"torch.func cannot stack it ({type(e).__name__}: {first_line(e)})"
+    return ""
+
+
+def _layer(name: str) -> str:
+    return name if name == "the model" else f"layer '{name}'"

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from covey.learn.flat import views
 from covey.learn.kernels.batched import Batch
 from covey.learn.kernels.stacked import Stacked
 from covey.learn.objective import Objective
@@ -51,7 +50,7 @@ class Streams:
             self._stacked.accumulate(target, model, batch, beta, alpha)
             return
         objective = self._stacked.objective(batch.head_classes, batch.head_share)
-        parts = (batch.x, batch.y, batch.keep, batch.head_y)
+        parts = batch.inputs
         with _search(self._search), self._forked(len(model)) as streams:
             for client in range(len(model)):
                 with torch.cuda.stream(streams[client % len(streams)]):
@@ -59,10 +58,12 @@ class Streams:
                     parameters = self._leaves(objective, model[client])
                     losses: Tensor = functional_call(objective, parameters, inputs)
                     loss = (losses * batch.factor[client]).sum()
-                    gradients = torch.autograd.grad(loss, list(parameters.values()))
+                    gradients = torch.autograd.grad(
+                        loss, list(parameters.values()), allow_unused=True, materialize_grads=True
+                    )
                     if beta != 1:
                         target[client].mul_(beta)
-                    _add(list(_cut(objective, target[client]).values()), gradients, alpha)
+                    _add(list(objective.parameters_of(target[client]).values()), gradients, alpha)
 
     @contextmanager
     def _forked(self, clients: int) -> Iterator[list[torch.cuda.Stream | None]]:
@@ -79,7 +80,7 @@ class Streams:
 
     def _leaves(self, objective: Objective, model: Tensor) -> dict[str, Tensor]:
         """Parameters of one client to differentiate by."""
-        cut = _cut(objective, model).items()
+        cut = objective.parameters_of(model).items()
         return {name: self._ordered(view.detach()).requires_grad_() for name, view in cut}
 
     def _ordered(self, tensor: Tensor) -> Tensor:
@@ -87,10 +88,6 @@ class Streams:
         if tensor.dim() != 4 or not self._channels_last:
             return tensor
         return tensor.contiguous(memory_format=torch.channels_last)
-
-
-def _cut(objective: Objective, vector: Tensor) -> dict[str, Tensor]:
-    return views(vector, {name: p.shape for name, p in objective.named_parameters()})
 
 
 def _add(targets: list[Tensor], gradients: tuple[Tensor, ...], alpha: float) -> None:
