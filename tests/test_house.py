@@ -35,6 +35,8 @@ WORDS = {
     ("experiment/experiment.py", "ifca"): "the default of an experiment",
     ("experiment/participation.py", "dropout"): "a stream of random numbers: who drops out",
     ("learn/work.py", "dropout"): "a stream of random numbers: units of a layer",
+    ("learn/flat.py", "local"): "buffers that a client keeps",
+    ("learn/keyed.py", "dropout"): "torch's function of that name",
     ("learn/schedule.py", "dropout"): "a stream of random numbers: units of a layer",
     ("engines/ray/pool.py", "local"): "Ray's word for a cluster of its own",
     ("algorithms/fedem.py", "membership"): "what a client remembers: its weights of the clusters",

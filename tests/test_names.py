@@ -50,7 +50,7 @@ def test_what_there_was_before_is_there() -> None:
     assert set(ALGORITHMS) == single | several | {"mingledpie", "routing", "pqfed", "fedcaprivacy"}
     assert len(ATTACKS) == 20 and set(DEFENCES) == {"dp_sgd", "ldp", "adp", "afc", "dropout", "l2"}
     assert set(sealing.SCHEMES) == {"none", "ckks", "bfv"} and set(blinded.SCHEMES) == {"none", "paillier", "bfv"}
-    assert len(SOURCES) == 16 and len(MODELS) == 10
+    assert len(SOURCES) == 16 and len(MODELS) == 15
 
 
 def test_asking_for_names_imports_no_torch() -> None:

@@ -1,8 +1,12 @@
-"""The one exception that means "you can fix this": the command line prints its message and no traceback."""
+"""The one exception that means "you can fix this": the command line prints its message and no traceback. And one warning."""
 
 
 class CoveyError(Exception):
     """Bad input: says what was found, what was expected, and what to change."""
+
+
+class CoveyWarning(UserWarning):
+    """What a user should know though the run goes on: the command line prints its message alone."""
 
 
 def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:

@@ -503,7 +503,7 @@ def test_nothing_of_a_clients_samples_is_agreed() -> None:
     wanted = experiment("ifca", partition={"public": 0})
     assert cut(wanted).public == () and agree(wanted).public is None
     tokens = Silos(shape=(5,), kind="tokens", vocabulary=30, classes=("bad", "good"))
-    assert network_for("gru", tokens).vocabulary == 30
+    assert network_for(dataclasses.replace(wanted, model="gru"), tokens).vocabulary == 30
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

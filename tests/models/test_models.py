@@ -40,10 +40,14 @@ def sample_batch(net: Network, count: int) -> torch.Tensor:
     return torch.ones(shape, dtype=torch.int64) if net.kind == "tokens" else torch.rand(shape)
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+READY = sorted(set(MODELS) - {"lora"})  # which needs a base
+
+
+@pytest.mark.parametrize("name", READY)
 @pytest.mark.parametrize("shape", [(8, 8), (28, 28), (17, 23, 3)])
 def test_every_network_reads_every_size(name: str, shape: tuple[int, ...]) -> None:
-    net = Network(name, (9,), 4, "tokens", 12) if name == "gru" else Network(name, shape, 4)
+    tokens = MODELS[name].layout == "tokens"
+    net = Network(name, (9,), 4, "tokens", 12) if tokens else Network(name, shape, 4)
     module = net.module()
     start = initial(net, 1)
     net.write(start, module)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
@@ -17,13 +18,15 @@ import typer
 from covey.cli import data, deploy, experiment, keys, look
 from covey.cli.help import CONTEXT, Command, Group, refuse
 from covey.cli.interrupts import Interrupted, interruptible
-from covey.errors import CoveyError
+from covey.errors import CoveyError, CoveyWarning
 
 app = typer.Typer(
     name="covey", cls=Group, context_settings=CONTEXT, rich_markup_mode=None, pretty_exceptions_enable=False
 )
 keys_app = typer.Typer(cls=Group, rich_markup_mode=None)
 data_app = typer.Typer(cls=Group, rich_markup_mode=None)
+
+_FORMAT = warnings.formatwarning
 
 
 def _print_version(wanted: bool) -> None:
@@ -106,6 +109,7 @@ app.add_typer(data_app, name="data", rich_help_panel="Data")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command, of this process unless told otherwise; its exit code."""
+    warnings.formatwarning = _in_one_line
     with interruptible() as interrupts:
         try:
             code = run(arguments)
@@ -130,6 +134,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("\ncovey: interrupted", file=sys.stderr)
             return interrupts.exit_code
         return code
+
+
+def _in_one_line(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """covey's own warnings without the place in its sources; others as Python writes them."""
+    if issubclass(category, CoveyWarning):
+        return f"covey: {message}\n"
+    return _FORMAT(message, category, filename, lineno, line)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

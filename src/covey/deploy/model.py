@@ -49,7 +49,9 @@ class SiloModel:
             self.task,
             buffers=self.buffers,
         )
-        blank = np.zeros(len(x), np.int64) if self.task == "classes" else np.zeros((len(x), len(self.classes)), np.float32)
+        blank = (
+            np.zeros(len(x), np.int64) if self.task == "classes" else np.zeros((len(x), len(self.classes)), np.float32)
+        )
         machine = Machine(network, x, blank)
         used = self.models if self.weights is not None else self.models[self.index : self.index + 1]
         (logits,) = machine.compute([Job(torch.arange(len(x)), 0, Logits(used))])  # [m, n, classes]

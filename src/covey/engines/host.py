@@ -26,7 +26,19 @@ from covey.defences.contract import Defence, defend
 from covey.engines.evaluation import Examiner, Score
 from covey.experiment.exposure import Exposure, expose
 from covey.learn.machine import Machine
-from covey.learn.work import Compute, Fisher, Gradient, Job, Logits, Losses, Plan, SampleLosses, Train, Work
+from covey.learn.work import (
+    Compute,
+    Fisher,
+    Gradient,
+    GradientNorms,
+    Job,
+    Logits,
+    Losses,
+    Plan,
+    SampleLosses,
+    Train,
+    Work,
+)
 from covey.messages import copied, message
 from covey.randomness import key
 
@@ -174,7 +186,9 @@ class Host:
             return replace(work, models=self._with_own(me, work.models))
         if isinstance(work, Train):
             return replace(work, start=self._with_own(me, work.start))
-        return replace(work, at=self._with_own(me, work.at)) if hasattr(work, "at") else work
+        if isinstance(work, Gradient | GradientNorms | Fisher):
+            return replace(work, at=self._with_own(me, work.at))
+        return work
 
     def _kept(self, me: Client, work: Work, result: Tensor) -> Tensor:
         """The part of a result that algorithms see."""

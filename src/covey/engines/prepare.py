@@ -15,7 +15,7 @@ from covey.data.sources.load import load
 from covey.engines.evaluation import Examiner
 from covey.engines.host import Host
 from covey.engines.simulate import Hosts, InProcess, Workers, can_fork, cores, forks_safely
-from covey.errors import CoveyError
+from covey.errors import CoveyError, CoveyWarning
 from covey.experiment.deployment import SILOS
 from covey.experiment.experiment import Experiment
 from covey.learn.flat import Network
@@ -39,7 +39,7 @@ def network_of(experiment: Experiment, dataset: Dataset) -> Network:
     """The experiment's model for a dataset; what cannot be trained is refused here."""
     network = Network.of(experiment.model, dataset, experiment.training.loss, experiment.layers.buffers)
     if line := fallback(experiment.engine.kernel, network, torch.device(device_of(experiment))):
-        warnings.warn(line, stacklevel=2)
+        warnings.warn(line, CoveyWarning, stacklevel=2)
     return network
 
 

@@ -98,7 +98,9 @@ class Layers:
     """With `personal` > 0 only the last so many layers are averaged per cluster, the others over all clients."""
 
     personal: int = 0  # 0: all layers are personal
-    buffers: str = config.later("shared")  # what training changes beside parameters (BatchNorm): averaged; local: each client's
+    buffers: str = config.later(
+        "shared"
+    )  # what training changes beside parameters (BatchNorm): averaged; local: each client's
 
     def __post_init__(self) -> None:
         check_buffers(self.buffers)

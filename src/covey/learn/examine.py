@@ -89,7 +89,7 @@ def example_inputs(network: Network, count: int) -> Tensor:
 def _check_tensors(what: str, module: nn.Module) -> None:
     tensors = [*module.named_parameters(), *module.named_buffers()]
     for name, tensor in tensors:
-        if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+        if nn.parameter.is_lazy(tensor):
             raise CoveyError(
                 f"{what}: layer '{_owner(name)}' is lazy and its size is not known: write its sizes out, or run one batch "
                 "through it in the function that builds it"
@@ -197,7 +197,7 @@ def _failure(what: str, place: str, x: Tensor, error: Exception) -> str:
 
 def _last_layer(module: nn.Module, x: Tensor) -> tuple[str, int]:
     """(name, inputs) of the linear layer whose outputs are the module's; ("", 0) where there is none."""
-    seen: dict[str, Tensor] = {}
+    seen: dict[str, Tensor | None] = {}
     layers = {n: m for n, m in module.named_modules() if type(m) is nn.Linear and n}
 
     def note(name: str) -> Callable[..., None]:

@@ -10,12 +10,13 @@ algorithms see, in a tail of `[size]` that never leaves the client.
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,7 @@ from covey.models.spec import VOCABULARY
 if TYPE_CHECKING:
     from covey.data.federation import Dataset
 
+T = TypeVar("T")
 BUFFERS = ("shared", "local")
 DRAWN = (nn.Linear, nn.Conv2d, nn.Embedding, nn.GroupNorm)  # layers whose starts covey draws itself: see `initial`
 TEMPLATE = randomness.key("template")  # draws what is frozen: one value for all parties, clusters and seeds
@@ -121,7 +123,7 @@ class Network:
         if not getattr(self.spec, "given", False):
             other = dict(self.drawn(TEMPLATE).named_parameters())
             for name, p in module.named_parameters():
-                lazy = isinstance(p, nn.parameter.UninitializedTensorMixin)
+                lazy = nn.parameter.is_lazy(p)
                 if name not in other or not (lazy or torch.equal(p, other[name]) or p.isnan().any()):
                     raise CoveyError(
                         f"model '{self.title}': parameter '{name}' begins otherwise each time the model is built: draw it with "
@@ -245,6 +247,20 @@ class Network:
             return vectors
         tail = self.fresh_local.to(vectors.device).expand(*vectors.shape[:-1], -1)
         return torch.cat([vectors, tail], dim=-1)
+
+
+def once(function: Callable[[Network], T]) -> Callable[[Network], T]:
+    """Computed once for a network object. Not for equal ones: behind one name a notebook may have defined another class since."""
+    name = f"_{function.__module__}.{function.__name__}"
+
+    @functools.wraps(function)
+    def remembered(network: Network) -> T:
+        if name not in network.__dict__:
+            network.__dict__[name] = function(network)
+        value: T = network.__dict__[name]
+        return value
+
+    return remembered
 
 
 def views(vector: Tensor, shapes: dict[str, torch.Size]) -> dict[str, Tensor]:

@@ -66,7 +66,8 @@ class _Draw:
         offset = (self.sites * SITE) % 2**63
         rows = len(self.keys) if shape and shape[0] % len(self.keys) == 0 else 1
         words = randomness.bits(self.keys[:rows] + offset, math.prod(shape) // rows, self.keys.device, under_vmap=True)
-        return (words >> 39).to(torch.float32).add(0.5).mul(2.0**-24).view(shape) >= p
+        kept: Tensor = (words >> 39).to(torch.float32).add(0.5).mul(2.0**-24).view(shape) >= p
+        return kept
 
     def dropping(self, alpha: bool, channels: bool) -> Any:
         def dropped(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:

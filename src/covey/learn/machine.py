@@ -154,8 +154,8 @@ class Machine:
             return jobs, size
         fresh, nothing = self.network.fresh_local, torch.zeros(tail)
 
-        def longer(vector: Tensor | None, by: Tensor) -> Tensor | None:
-            if vector is None or len(vector) == self.network.size + head:
+        def longer(vector: Tensor, by: Tensor) -> Tensor:
+            if len(vector) == self.network.size + head:
                 return vector
             return torch.cat([vector, by.to(vector.device)])
 
@@ -163,8 +163,8 @@ class Machine:
             replace(
                 work,
                 start=longer(work.start, fresh),
-                anchor=longer(work.anchor, nothing),
-                correction=longer(work.correction, nothing),
+                anchor=None if work.anchor is None else longer(work.anchor, nothing),
+                correction=None if work.correction is None else longer(work.correction, nothing),
             )
             for work in works
         ]

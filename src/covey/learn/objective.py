@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from covey import randomness
 from covey.learn.examine import example_inputs
-from covey.learn.flat import Network, views
+from covey.learn.flat import Network, once, views
 from covey.learn.keyed import keyed
 from covey.learn.losses import example_targets
 
@@ -87,7 +85,7 @@ def clipped(factor: Tensor, norms: Tensor, divisors: Tensor, clip: float) -> Ten
     return torch.minimum(factor, bound)
 
 
-@lru_cache(maxsize=16)
+@once
 def activations(network: Network) -> int:
     """Floats that one sample's forward pass keeps for its backward pass: what limits how many clients fit at once."""
     objective = Objective(network, 0, 1.0, torch.device("cpu")).eval()

@@ -142,7 +142,7 @@ def fingerprint(module: nn.Module, names: frozenset[str] | None = None) -> str:
 
 
 def _given(module: nn.Module) -> Given:
-    if any(isinstance(p, nn.parameter.UninitializedTensorMixin) for p in [*module.parameters(), *module.buffers()]):
+    if any(nn.parameter.is_lazy(p) for p in [*module.parameters(), *module.buffers()]):
         raise CoveyError(
             f"the given {type(module).__name__} has lazy layers whose sizes are not known yet: run one batch through it "
             "first, or write the sizes out"

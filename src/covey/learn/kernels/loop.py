@@ -16,7 +16,7 @@ from torch.func import functional_call, grad, vmap
 from covey import randomness
 from covey.errors import CoveyError
 from covey.learn.flat import Network, numbers, views
-from covey.learn.kernels.stacked import vmap_fails
+from covey.learn.kernels.stacked import vmap_fails, written_out
 from covey.learn.keyed import slot_keys
 from covey.learn.objective import Objective, clipped, keep_mask
 from covey.learn.rule import Rule
@@ -217,7 +217,8 @@ class Trainee:
         if self._modal and vmap_fails(self.network):
             return self._one_by_one(batch)
         given = tuple(None if t is None else 0 for t in batch)
-        gradients: Tensor = vmap(grad(loss), in_dims=(None, *given))(self.model, *batch)
+        with written_out():
+            gradients: Tensor = vmap(grad(loss), in_dims=(None, *given))(self.model, *batch)
         return gradients
 
     def _one_by_one(self, batch: tuple[Tensor | None, ...]) -> Tensor:

@@ -5,14 +5,15 @@ Everything that concerns one model at a time (evaluation, gradients at a point) 
 
 from __future__ import annotations
 
-from functools import lru_cache
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from covey.learn.examine import example_inputs
-from covey.learn.flat import Network
+from covey.learn.flat import Network, once
 from covey.learn.kernels.batched import Batch
 from covey.learn.losses import example_targets
 from covey.learn.objective import Objective, clipped
@@ -42,12 +43,13 @@ class Stacked:
 
         inputs = batch.inputs
         given = tuple(None if t is None else 0 for t in inputs)
-        if batch.clip:
-            per_sample = vmap(vmap(grad(sample_loss), in_dims=(None, *given)), in_dims=(0, *given))(model, *inputs)
-            scale = clipped(batch.factor, per_sample.norm(dim=2), batch.divisors, batch.clip)
-            gradient = torch.bmm(scale[:, None], per_sample)[:, 0]
-        else:
-            gradient = vmap(grad(loss), in_dims=(0, 0, *given))(model, batch.factor, *inputs)
+        with written_out():
+            if batch.clip:
+                per_sample = vmap(vmap(grad(sample_loss), in_dims=(None, *given)), in_dims=(0, *given))(model, *inputs)
+                scale = clipped(batch.factor, per_sample.norm(dim=2), batch.divisors, batch.clip)
+                gradient = torch.bmm(scale[:, None], per_sample)[:, 0]
+            else:
+                gradient = vmap(grad(loss), in_dims=(0, 0, *given))(model, batch.factor, *inputs)
         if beta != 1:
             target.mul_(beta)
         target.add_(gradient, alpha=alpha)
@@ -60,7 +62,13 @@ class Stacked:
         return self._objectives[known]
 
 
-@lru_cache(maxsize=16)
+def written_out() -> AbstractContextManager[None]:
+    """Attention as products and a softmax: torch's fused kernels have no rule for vmap, which then goes model by model."""
+    context: AbstractContextManager[None] = sdpa_kernel(SDPBackend.MATH)
+    return context
+
+
+@once
 def obstacle(network: Network) -> str:
     """Why clients cannot be trained side by side with this network; empty: they can. Found by trying two clients."""
     facts = network.facts
@@ -73,14 +81,13 @@ def obstacle(network: Network) -> str:
     return "" if network.plain else vmap_fails(network)
 
 
-@lru_cache(maxsize=16)
+@once
 def vmap_fails(network: Network) -> str:
     """What torch.func says where it cannot differentiate this network for many models at once."""
     x, y = example_inputs(network, 2), example_targets(network.task, 2, network.classes)
     keys = torch.arange(4).view(2, 2) if network.facts.dropping else None
-    pair = (torch.stack([t, t]) for t in (x, y))
     factor = torch.full((2, 2), 0.5)
-    batch = Batch(*pair, factor, torch.tensor([2, 2]), None, None, 0, 1.0, 0.0, keys)
+    batch = Batch(torch.stack([x, x]), torch.stack([y, y]), factor, torch.tensor([2, 2]), None, None, 0, 1.0, 0.0, keys)
     models = network.read(network.architecture).expand(2, -1).clone()
     try:
         Stacked(network, torch.device("cpu")).accumulate(torch.zeros_like(models), models, batch, 1.0, 1.0)
