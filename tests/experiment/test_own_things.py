@@ -94,7 +94,7 @@ def test_a_model_is_whatever_can_be_built(module: str) -> None:
         "own_things:Softmax (of no installed package)"
     ]
     assert run(own, quiet=True).accuracy == accuracy()
-    with pytest.raises(CoveyError, match="own_things:number is no model: expected a torch.nn.Module class"):
+    with pytest.raises(CoveyError, match=r"own_things:number is no model: expected a torch\.nn\.Module class"):
         Experiment.of(SMALL, model="own_things:number")
 
 

@@ -122,7 +122,13 @@ def test_running_statistics_are_in_the_vector_and_as_torch_has_them(momentum: fl
     net = network("Normed")
     x, y = samples(6)
     [trained] = Machine(net, x, y).compute(
-        [Job(torch.arange(6), 1, Train(initial(net, 1), Plan(lr=0.1, batch_size=0, momentum=momentum, weight_decay=0.1)))]
+        [
+            Job(
+                torch.arange(6),
+                1,
+                Train(initial(net, 1), Plan(lr=0.1, batch_size=0, momentum=momentum, weight_decay=0.1)),
+            )
+        ]
     )
     module = net.module()
     net.write(trained, module)
@@ -189,7 +195,9 @@ def test_a_second_head_on_an_own_module() -> None:
     net = network("Convolutional")
     start = torch.cat([initial(net, 1), torch.zeros(net.head_size(2))])
     work = Train(start, PLAN, head=Head(torch.arange(9) % 2))
-    results = [Machine(net, *samples(), kernel=k).compute([Job(torch.arange(9), 1, work)])[0] for k in ("loop", "stacked")]
+    results = [
+        Machine(net, *samples(), kernel=k).compute([Job(torch.arange(9), 1, work)])[0] for k in ("loop", "stacked")
+    ]
     torch.testing.assert_close(*results, rtol=0, atol=1e-5)
     assert results[0][net.d :].abs().sum() > 0
     assert net.output_size("an attack") == 4 * 3 + 3

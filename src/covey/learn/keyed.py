@@ -78,7 +78,8 @@ class _Draw:
             if not alpha:
                 return input * (kept * (1 / (1 - p))) if p < 1 else input * 0
             scale = ((1 - p) * (1 + p * _ALPHA**2)) ** -0.5
-            return torch.where(kept, input, _ALPHA) * scale - scale * p * _ALPHA
+            out: Tensor = torch.where(kept, input, _ALPHA) * scale - scale * p * _ALPHA
+            return out
 
         return dropped
 

@@ -15,6 +15,7 @@ import fnmatch
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -81,9 +82,7 @@ class Lora:
     def read_shape(self, input_shape: tuple[int, ...], kind: str) -> tuple[int, ...]:
         return as_torch_reads(input_shape, kind)
 
-    def build(
-        self, input_shape: tuple[int, ...], classes: int, kind: str = "image", vocabulary: int = 0
-    ) -> nn.Module:
+    def build(self, input_shape: tuple[int, ...], classes: int, kind: str = "image", vocabulary: int = 0) -> nn.Module:
         module, fresh = self._base(input_shape, classes, kind, vocabulary)
         layers = {n: m for n, m in module.named_modules() if _width(m)}
         whole = self._whole(module, layers)
@@ -99,7 +98,9 @@ class Lora:
                 _draw_anew(layer)
         for name in chosen:
             parent, _, own = name.rpartition(".")
-            setattr(module.get_submodule(parent), own, Adapted(layers[name], self.rank, self.alpha, _turned(layers[name])))
+            setattr(
+                module.get_submodule(parent), own, Adapted(layers[name], self.rank, self.alpha, _turned(layers[name]))
+            )
         return module
 
     def _whole(self, module: nn.Module, layers: dict[str, nn.Module]) -> list[str]:
@@ -123,7 +124,8 @@ class Lora:
         if kind != "tokens":
             raise CoveyError(f"model.base '{self.base}' reads token ids, and the data is of kind '{kind}'")
         base, fresh = _from_folder(self.base, classes, _changed(self.base))
-        rows = base.model.get_input_embeddings().weight.shape[0]
+        model: Any = base.model
+        rows = model.get_input_embeddings().weight.shape[0]
         if vocabulary > rows:
             raise CoveyError(
                 f"the data has {vocabulary} token ids, the base in {self.base} knows {rows}: encode the texts with the "
@@ -140,19 +142,23 @@ def _changed(folder: str) -> float:
 @lru_cache(maxsize=2)
 def _from_folder(folder: str, classes: int, changed: float) -> tuple[Outputs, frozenset[str]]:
     if not (Path(folder) / "config.json").is_file():
-        raise CoveyError(f"model.base is '{folder}': expected a folder with config.json and model.safetensors, or package.module:Net")
+        raise CoveyError(
+            f"model.base is '{folder}': expected a folder with config.json and model.safetensors, or package.module:Net"
+        )
     try:
-        from transformers import AutoModelForSequenceClassification
-        from transformers.utils import logging
+        transformers: Any = import_module("transformers")
     except ImportError as e:
-        raise CoveyError("model.base is a folder of transformers, which is not installed: pip install 'covey[lora]'") from e
-    before = logging.get_verbosity()
+        raise CoveyError(
+            "model.base is a folder of transformers, which is not installed: pip install 'covey[lora]'"
+        ) from e
+    logging = transformers.utils.logging
+    before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     logging.set_verbosity_error()  # it warns that the output layer is new, which it is meant to be
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # what the folder lacks is the same for all parties
-            model, told = AutoModelForSequenceClassification.from_pretrained(
+            model, told = transformers.AutoModelForSequenceClassification.from_pretrained(
                 folder,
                 num_labels=classes,
                 local_files_only=True,
@@ -166,6 +172,8 @@ def _from_folder(folder: str, classes: int, changed: float) -> tuple[Outputs, fr
         raise CoveyError(f"the base in {folder} cannot be read: {type(e).__name__}: {first_line(e)}") from e
     finally:
         logging.set_verbosity(before)
+        if bars:
+            logging.enable_progress_bar()
     lacking = {*told["missing_keys"], *(one[0] for one in told["mismatched_keys"])}
     return Outputs(model), frozenset(f"model.{name}" for name in lacking)
 
@@ -186,5 +194,6 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 def _draw_anew(layer: nn.Module) -> None:
     """What the base has no values for starts from the run's own key."""
     for inner in layer.modules():
-        if hasattr(inner, "reset_parameters"):
-            inner.reset_parameters()
+        reset: Any = getattr(inner, "reset_parameters", None)
+        if reset is not None:
+            reset()

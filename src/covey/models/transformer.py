@@ -42,7 +42,8 @@ class Block(nn.Module):
             scores = scores.masked_fill(hidden[:, None, None], -1e9)
         seen = (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, width)
         x = x + self.out(seen)
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
+        both: Tensor = x + self.down(F.gelu(self.up(self.norm2(x))))
+        return both
 
 
 class Patches(nn.Module):
