@@ -9,6 +9,16 @@ class CoveyWarning(UserWarning):
     """What a user should know though the run goes on: the command line prints its message alone."""
 
 
+def printable(words: str, most: int = 4000) -> str:
+    """Words that somebody else may have written, for a terminal, a log or a sentence: what a terminal would obey is written out,
+    and there are no more than so many letters.
+    """
+    shown = words if len(words) <= most else f"{words[:most]}…"
+    if shown.isprintable():
+        return shown
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+
+
 def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:
     """`", did you mean 'x'?"`, or the list of what there is: the tail of an unknown-name message."""
     import difflib

@@ -121,7 +121,10 @@ def load(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     keys = folder / KEYS
     try:
         secrets = read_state(keys) if keys.is_file() else {}
-        return _last_good(folder), secrets
+        content = _last_good(folder)
+        if not isinstance(content, dict) or not isinstance(secrets, dict):
+            raise CoveyError("it holds no table")
+        return content, secrets
     except CoveyError as e:
         raise CoveyError(f"the checkpoint in {folder} is damaged ({e}); start the run again with `covey run`") from e
     except OSError as e:
@@ -143,10 +146,14 @@ def _last_good(folder: Path) -> dict[str, Any]:
         return content
 
 
-def append_line(path: Path, record: dict[str, Any]) -> None:
+def append_line(path: Path, record: dict[str, Any], sync: bool = False) -> None:
+    """`sync`: it is on the disk, and not only on its way there, before anything else happens."""
     try:
         with path.open("a", encoding="utf-8") as file:
             file.write(_line(record))
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
     except OSError as e:
         raise CoveyError(f"{path} could not be written: {e.strerror}; finished rounds are kept") from e
 

@@ -18,6 +18,8 @@ import dataclasses
 import functools
 import json
 import struct
+import types
+import typing
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -27,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covey.errors import CoveyError
+from covey.errors import CoveyError, printable
 from covey.names import path_of
 
 MAGIC = b"CVY1"
@@ -144,10 +146,45 @@ def decode(data: bytes | bytearray | memoryview, *, foreign: bool = False) -> An
     except CoveyError:
         raise
     except Exception as e:  # of whatever these bytes make JSON, numpy or a message's own checks raise
-        raise CoveyError(f"a message could not be read: {e}") from e
+        raise CoveyError(f"a message could not be read: {printable(str(e), 300)}") from e
     if reader.used != len(reader.body):
         raise CoveyError(f"a message carries {len(reader.body) - reader.used} bytes that its header does not mention")
     return value
+
+
+def check_fields(value: Any) -> None:
+    """Refuses a message, read from somewhere else, with a field of another type than its class says; roles check more."""
+    hints = _hints(type(value))
+    for field in dataclasses.fields(value):
+        if not _fits(getattr(value, field.name), hints[field.name]):
+            found = type(getattr(value, field.name)).__name__
+            raise CoveyError(f"{type(value).__name__}.{field.name} is a {found}, which it cannot be")
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    kind, inside = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if kind in (typing.Union, types.UnionType):
+        return any(_fits(value, one) for one in inside)
+    if kind is Any:
+        return True
+    if kind is float:
+        return isinstance(value, float | int) and not isinstance(value, bool)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        return False
+    if kind is dict and inside:
+        return all(_fits(k, inside[0]) and _fits(v, inside[1]) for k, v in value.items())
+    if kind is list and inside:
+        return all(_fits(one, inside[0]) for one in value)
+    return kind is not tuple or not inside or Ellipsis in inside or _each_fits(value, inside)
+
+
+def _each_fits(value: tuple[Any, ...], inside: tuple[Any, ...]) -> bool:
+    return len(value) == len(inside) and all(_fits(one, hint) for one, hint in zip(value, inside))
 
 
 class _Lengths:

@@ -26,7 +26,7 @@ private to a client goes in `me.memory`; what is needed to score a run but that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
@@ -119,10 +119,15 @@ class Server:
     notes: dict[str, Any] = field(default_factory=dict)
 
     def random(self, purpose: str) -> np.random.Generator:
-        return generator(self.seed, self.round, "server", purpose)
+        return servers_draw(self.seed, self.round, purpose)
 
     def note(self, name: str, value: Any) -> None:
         self.notes[name] = value
+
+
+def servers_draw(seed: int, round: int, purpose: str) -> np.random.Generator:
+    """What servers draw in the open: all of them the same."""
+    return generator(seed, round, "server", purpose)
 
 
 @dataclass(frozen=True)
@@ -149,7 +154,17 @@ class Algorithm(Protocol):
     def aggregate(self, server: Server, state: Any, replies: Iterator[tuple[int, Any]]) -> Any: ...
     def use(self, me: Client, message: Any) -> Coroutine: ...
 
-    # def answer(self, server: Server, message: Any) -> Any: where there are `further` servers
+    # def carry_on(self, server, state) -> Any: optional, the state after a round that came to nothing; else it stays as it is
+
+    # Where there are `further` servers:
+    # def answer(self, server: Server, message: Any) -> Any
+    # def check_question(self, server, message, past) -> Mapping[str, int]: optional, see `checked_question`
+    # def answers_tell(self, setting, questions, refusals) -> float: optional, how many bits a run's answers say at most of the
+    #     key that they are opened with
+
+
+class BadAnswer(CoveyError):
+    """A further server's answer cannot be used, or there is none: the round is lost, and nobody's reply is to blame."""
 
 
 @dataclass(frozen=True)
@@ -240,6 +255,25 @@ _EXPECTED: dict[
     ),
     "measures": (_table_of(lambda one: isinstance(one, Measure)), "a table of measures.Measure, by the names of notes"),
 }
+
+
+def checked_question(algorithm: Any, server: Server, message: Any, past: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """What a further server writes down of a question before it opens anything of it; refuses what was not agreed.
+
+    `past` is what it wrote down of all questions of the run before, with their rounds.
+    """
+    declared = declaration(algorithm)
+    if declared.asks and type(message) not in declared.asks:
+        names = " or ".join(kind.__name__ for kind in declared.asks)
+        raise CoveyError(f"it was asked with a {type(message).__name__}, expected {names}")
+    own = getattr(algorithm, "check_question", None)
+    return dict(own(server, message, past)) if own else {}
+
+
+def carried_on(algorithm: Any, server: Server, state: Any) -> Any:
+    """The state that goes into the next round where this one came to nothing; some messages are signed for their round."""
+    own = getattr(algorithm, "carry_on", None)
+    return own(server, state) if own else state
 
 
 def counts_models(algorithm: Any) -> bool:

@@ -18,7 +18,7 @@ import typer
 from covey.cli import data, deploy, experiment, keys, look
 from covey.cli.help import CONTEXT, Command, Group, refuse
 from covey.cli.interrupts import Interrupted, interruptible
-from covey.errors import CoveyError, CoveyWarning
+from covey.errors import CoveyError, CoveyWarning, printable
 
 app = typer.Typer(
     name="covey", cls=Group, context_settings=CONTEXT, rich_markup_mode=None, pretty_exceptions_enable=False
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"\ncovey: {e}", file=sys.stderr)
             return interrupts.exit_code
         except CoveyError as e:
-            print(f"covey: {e}", file=sys.stderr)
+            print("covey: " + "\n".join(map(printable, str(e).splitlines())), file=sys.stderr)
             return 2
         except BrokenPipeError:  # whoever reads has seen enough, as in `covey list | head`
             os.dup2(

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -82,7 +83,7 @@ def registered(public: bytes) -> bytes:
     """A node's public key, from OpenSSH's form to the one in which Flower's Control API takes it."""
     try:
         key = serialization.load_ssh_public_key(public)
-    except ValueError as e:
+    except (ValueError, UnsupportedAlgorithm) as e:
         raise CoveyError(f"a node's public key cannot be read ({e}): copy its .pub file again") from e
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 

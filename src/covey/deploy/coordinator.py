@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.algorithms.admission import admit
-from covey.algorithms.contract import Server, declaration, wanted
+from covey.algorithms.contract import BadAnswer, Server, carried_on, declaration, wanted
 from covey.compression.replies import unpack
 from covey.deploy import doubts
 from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
@@ -31,7 +31,7 @@ from covey.deploy.session import Mail, PendingLetter, Session
 from covey.deploy.transcript import Transcript
 from covey.engines.evaluation import reported_accuracies, reported_metrics
 from covey.engines.prepare import device_of
-from covey.errors import CoveyError
+from covey.errors import CoveyError, printable
 from covey.experiment.deployment import SILOS
 from covey.messages import size, to_device
 from covey.metrics.metric import chosen
@@ -96,6 +96,7 @@ class Coordinator:
         self._secret_notes = {name for name, measure in self.declared.measures.items() if measure.secret}
         self.doubts = Doubts()
         self._gathered = False  # since this process began
+        self._lost = 0  # rounds in a row that another server's answers cost
 
     def run(self, progress: Callable[[int, dict[str, Any]], None] = lambda done, record: None) -> Result:
         state, done = self._begin()
@@ -148,17 +149,10 @@ class Coordinator:
         begin = time.perf_counter()
         tally = self._ask_silos(state, round, asked)
         seconds["silos"] = time.perf_counter() - begin
-        server = Server(
-            round,
-            self.setting.seed,
-            self.setting,
-            self.keys,
-            partial(self._ask_further, round, tally),
-            partial(timed, seconds),
-        )
+        server = self._desk(round, tally, seconds)
         with timed(seconds, "aggregate"):
             if tally.is_setback and self.doubts.before is not None:
-                state, tally.replies = self._go_back(round), {}
+                state, tally.replies = self._go_back(server), {}
             else:
                 before, state = state, self._aggregate(server, state, round, tally)
                 self.doubts = doubts.after_round(self.doubts, before, tally.replies)
@@ -177,6 +171,10 @@ class Coordinator:
             "extra": {name: value for name, value in server.notes.items() if name not in self._secret_notes},
         }
 
+    def _desk(self, round: int, tally: Tally, seconds: dict[str, float]) -> Server:
+        ask, phase = partial(self._ask_further, round, tally), partial(timed, seconds)
+        return Server(round, self.setting.seed, self.setting, self.keys, ask, phase)
+
     def _aggregate(self, server: Server, state: Any, round: int, tally: Tally) -> Any:
         """The next state. A reply that passed every check and on which the algorithm breaks nevertheless is left out.
 
@@ -191,23 +189,43 @@ class Coordinator:
 
         senders = sorted(tally.replies)
         try:
-            return attempt(senders)
+            after = attempt(senders)
+            self._lost = 0
+            return after
+        except BadAnswer as e:
+            return self._lose(server, state, tally, str(e))
         except CoveyError:
             raise
         except Exception as e:
-            culprits = [] if self.further else _culprits(senders, lambda chosen: _breaks(attempt, chosen))
+            if self.further:  # it broke on a reply or on an answer, nobody can say which: none is asked for twice
+                return self._lose(server, state, tally, f"the algorithm breaks on what came ({type(e).__name__})")
+            culprits = _culprits(senders, lambda chosen: _breaks(attempt, chosen))
             for i in culprits or senders:
                 del tally.replies[i]
                 self.session.refuse(f"client:{i}", round, f"the algorithm breaks on its reply ({type(e).__name__})")
             return attempt(sorted(tally.replies)) if tally.replies else state
 
-    def _go_back(self, round: int) -> Any:
-        state = self.doubts.before
+    def _lose(self, server: Server, state: Any, tally: Tally, why: str) -> Any:
+        """A round that comes to nothing by another server's fault: the state stays. After TRIES in a row the run ends."""
+        round = server.round
+        self._lost += 1
+        tally.replies.clear()
+        self.session.refuse(", ".join(self.further), round, why)
+        if self._lost >= TRIES:
+            raise CoveyError(
+                f"round {round}: {TRIES} rounds in a row were lost since another server's answers could not be used, the last time: "
+                f"{printable(why, 300)}; see to that server, then start the coordinator again"
+            )
+        self.say(f"round {round}: lost, the models stay as they are")
+        return carried_on(self.algorithm, server, state)
+
+    def _go_back(self, server: Server) -> Any:
+        state, round = self.doubts.before, server.round
         self.doubts = doubts.after_setback(self.doubts, self.deployment.max_refusals)
         names = ", ".join(self.session.name(f"client:{i}") for i in self.doubts.suspects or self.doubts.left_out)
         whose = "one of" if self.doubts.suspects else "left out from now on:"
         self.say(f"round {round}: the sums of the round before do not open, back to those before them; {whose} {names}")
-        return state
+        return carried_on(self.algorithm, server, state)
 
     def gather(self) -> None:
         """Waits until enough silos, and every further server, are there.
@@ -279,43 +297,51 @@ class Coordinator:
         looked = 0.0
         while letters and time.monotonic() < until:
             for id, data in self.session.mail.receive(list(letters)):
-                sent = letters.pop(id)
-                client = int(sent.role.removeprefix("client:"))
-                try:
-                    _, answer = self.session.open(sent, data)
-                    if isinstance(answer, Refused):
-                        tally.refusing.add(client)
-                        raise CoveyError("it could not work with what it was sent; its own log says why")
-                    if not isinstance(answer, RoundReply):
-                        raise CoveyError(f"found a {type(answer).__name__}, expected the reply to a round")
-                    sent_to = self.algorithm.broadcast(state, client)
-                    reply = unpack(self.experiment.compression, self.setting, sent_to, answer.reply)
-                    admit(self.algorithm, state, self.setting, self.keys, reply)
-                    tally.replies[client] = self._checked(answer, reply)
-                    tally.came[client] = answer.reply
-                    tally.up += size(answer.reply)
-                    tally.wire += len(data or b"")
-                except CoveyError as e:
-                    tally.failed.add(client)
-                    self.session.refuse(sent.role, round, str(e))
+                self._take(letters.pop(id), data, round, state, tally)
             if time.monotonic() - looked > 1.0:
                 looked = time.monotonic()
                 self.session.drop_the_gone(letters, round)
             if letters:
                 self.session.mail.wait(POLL_SECONDS)
 
+    def _take(self, sent: PendingLetter, data: bytes | None, round: int, state: Any, tally: Tally) -> None:
+        """A silo's answer into the tally, if all is well with it."""
+        client = int(sent.role.removeprefix("client:"))
+        try:
+            _, answer = self.session.open(sent, data)
+            if isinstance(answer, Refused):
+                tally.refusing.add(client)
+                raise CoveyError("it could not work with what it was sent; its own log says why")
+            if not isinstance(answer, RoundReply):
+                raise CoveyError(f"found a {type(answer).__name__}, expected the reply to a round")
+            sent_to = self.algorithm.broadcast(state, client)
+            reply = unpack(self.experiment.compression, self.setting, sent_to, answer.reply)
+            admit(self.algorithm, state, self.setting, self.keys, reply)
+            tally.replies[client] = self._checked(answer, reply)
+            tally.came[client] = answer.reply
+            tally.up += size(answer.reply)
+            tally.wire += len(data or b"")
+        except CoveyError as e:
+            tally.failed.add(client)
+            self.session.refuse(sent.role, round, str(e))
+
     def _ask_further(self, round: int, tally: Tally, party: str, question: Any) -> Any:
-        """Another server's answer; without it there is no round, so this waits for it."""
+        """Another server's answer, to one letter: it may answer only so many questions in a run. Waits for it for as long as for
+        TRIES rounds; what comes and is not its answer costs the round.
+        """
         self.transcript.add(round, self.role, party, question)
-        while True:
+        for _ in range(TRIES):
             letters: dict[str, PendingLetter] = {}
             if party in self.session.at:
                 tally.wire += self.session.send(letters, party, "ask", round, question)
             until = time.monotonic() + self.deployment.round_seconds
             while letters and time.monotonic() < until:
                 for id, data in self.session.mail.receive(list(letters)):
-                    _, answer = self.session.open(letters.pop(id), data)
-                    self._check_answer(party, answer)
+                    try:
+                        _, answer = self.session.open(letters.pop(id), data)
+                        self._check_answer(party, answer)
+                    except CoveyError as e:
+                        raise BadAnswer(f"the answer of '{party}' cannot be used: {e}") from e
                     self.transcript.add(round, party, self.role, answer)
                     tally.wire += len(data or b"")
                     return answer
@@ -324,6 +350,7 @@ class Coordinator:
             self.say(f"round {round}: waiting for {party}")
             self.session.look_around()
             self.session.mail.wait(POLL_SECONDS)
+        raise BadAnswer(f"'{party}' has not answered")
 
     def _check_answer(self, party: str, answer: Any) -> None:
         expected = self.declared.answers
@@ -359,7 +386,7 @@ class Coordinator:
         last = self.experiment.training.rounds + 1
         refusing, reported = self._hand_out(state, last)
         if len(refusing) > len(reported) and self.doubts.before is not None:
-            state = self._go_back(last)
+            state = self._go_back(self._desk(last, Tally(), defaultdict(float)))
             self._save(state, last - 1)
             _, reported = self._hand_out(state, last + 1)
         return state, self._reported(reported)

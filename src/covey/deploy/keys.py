@@ -30,7 +30,7 @@ from covey.deploy.certificates import Pair, general_name, issue_server, make_aut
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.files import write_atomically
-from covey.messages import decode, encode, message
+from covey.messages import check_fields, decode, encode, message
 
 SERVER = "server"
 SECRETS = ("party.bin", "node.key", "server.key", "ca.key", "issued.bin")
@@ -305,8 +305,9 @@ def _read(path: Path, kind: type[T]) -> T:
     data = _bytes(path)
     try:
         value = decode(data)
+        if not isinstance(value, kind):
+            raise CoveyError(f"it holds no {kind.__name__}")
+        check_fields(value)
     except CoveyError as e:
         raise CoveyError(f"{path} cannot be used ({e}): copy it again from where the keys were made") from e
-    if not isinstance(value, kind):
-        raise CoveyError(f"{path} holds no {kind.__name__}: copy it again from where the keys were made")
     return value

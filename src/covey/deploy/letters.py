@@ -23,8 +23,8 @@ from typing import Any
 
 from covey.algorithms.contract import Setting
 from covey.crypto.signatures import Envelope, Signer, Verifier
-from covey.errors import CoveyError
-from covey.messages import decode, encode, message
+from covey.errors import CoveyError, printable
+from covey.messages import check_fields, decode, encode, message
 
 PURPOSE = "covey/letter"
 ANYONE = "anyone"  # the receiver of a first letter, to a node whose party is not known yet
@@ -108,10 +108,12 @@ class Mailbox:
             )
         envelope = unpack(data)
         letter = decode(self._verifier.accept(envelope, PURPOSE, envelope.round), foreign=True)
-        if not isinstance(letter, Letter) or not isinstance(letter.run, str):
+        if not isinstance(letter, Letter):
             raise CoveyError(f"'{envelope.sender}' signed something that is not a letter")
+        check_fields(letter)
         if letter.receiver not in (self.role, ANYONE):
-            raise CoveyError(f"a letter of '{envelope.sender}' for '{letter.receiver}' came to '{self.role}'")
+            receiver = printable(letter.receiver, 40)
+            raise CoveyError(f"a letter of '{envelope.sender}' for '{receiver}' came to '{self.role}'")
         return VerifiedLetter(letter, envelope.sender, envelope.round)
 
 

@@ -16,7 +16,7 @@ from covey.deploy.coordinator import Coordinator
 from covey.deploy.keys import SERVER, Party, admitting, deployed, load, node_keys
 from covey.deploy.second_server import SecondServer
 from covey.deploy.silo import Silo
-from covey.errors import CoveyError
+from covey.errors import CoveyError, printable
 from covey.experiment.experiment import Experiment
 from covey.experiment.own_code import own_code
 from covey.report.progress import Progress
@@ -137,6 +137,10 @@ def second_server(folder: Path, superlink: str, state: Path, *, insecure: bool =
     say = _say(quiet)
     _name_own_code(agreed)
     server = SecondServer(party, agreed, state, say)
+    if server.stopped:
+        raise CoveyError(server.stopped)
+    if (bits := server.told_bits) is not None:
+        say(f"{party.name}: this run's answers say at most {bits:,.0f} bits about its key (docs/deployment/trust.md)")
     say(f"{party.name}: joining {superlink}")
     _live(folder, superlink, state, insecure, server, say)
 
@@ -168,8 +172,4 @@ def _address(text: str) -> tuple[str, int]:
 def _say(quiet: bool) -> Callable[[str], None]:
     """Sentences for the party's owner: on stderr, where they stand above a live bar. Words of others may stand in them, so
     what a terminal would obey is written out."""
-    return lambda text: None if quiet else print(_plain(text), file=sys.stderr, flush=True)
-
-
-def _plain(text: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return lambda text: None if quiet else print(printable(text), file=sys.stderr, flush=True)

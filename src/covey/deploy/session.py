@@ -15,13 +15,15 @@ from typing import Any, Protocol
 from covey import files
 from covey.deploy.keys import Party
 from covey.deploy.letters import ANYONE, Hello, Mailbox
-from covey.errors import CoveyError
+from covey.errors import CoveyError, printable
+from covey.messages import check_fields
 from covey.version import __version__
 
 HELLO_SECONDS = 30.0  # for the answer to a greeting
 GREET_SECONDS = 10.0  # between greetings of one node
 GONE_SECONDS = 10.0  # a party whose node Flower has not listed for so long is gone
 STRANGER = "a node"
+WORDS = 400  # letters of a reason
 
 
 class Mail(Protocol):
@@ -118,14 +120,16 @@ class Session:
 
     def _welcome(self, sent: PendingLetter, data: bytes | None) -> None:
         sender, hello = self.open(sent, data)
+        if isinstance(hello, Hello):
+            check_fields(hello)
         if not isinstance(hello, Hello) or hello.agreed != self.agreed:
             raise CoveyError(f"{self.name(sender)} was given another experiment or other start models")
         if hello.run not in ("", self.run):
-            raise CoveyError(f"{self.name(sender)} takes part in another run ({hello.run})")
+            raise CoveyError(f"{self.name(sender)} takes part in another run ({hello.run[:40]})")
         if self.mail.authenticated and self.mail.nodes.get(self.name(sender)) != sent.node:
             raise CoveyError(f"{self.name(sender)} answers from a node that is not its own")
         if self.at.get(sender) != sent.node:
-            version = "" if hello.version == __version__ else f" (covey {str(hello.version)[:40]}, here {__version__})"
+            version = "" if hello.version == __version__ else f" (covey {hello.version[:40]}, here {__version__})"
             self.say(f"{self.name(sender)} is there{version}")
         self.at[sender] = sent.node
 
@@ -159,7 +163,7 @@ class Session:
 
     def refuse(self, role: str, round: int, why: str) -> None:
         """Said once per party and reason; every case is in events.jsonl."""
-        name = self.name(role)
+        name, why = self.name(role), printable(why, WORDS)  # a silo's own words may stand in it
         files.append_line(self.events, {"round": round, "refused": name, "why": why})
         if (name, why) not in self._said:
             self._said.add((name, why))

@@ -105,7 +105,7 @@ class Silo:
         self.agreed, self.digest, self.role = agreed, digest(agreed), party.role
         self.experiment = experiment_of(agreed, {"device": device, "workers": 1})
         self.setting = setting_of(agreed, self.experiment)
-        self.number = int(party.role.removeprefix("client:"))
+        self.number, self.server = _number_of(party), _server_of(party)
         self.finished = False
         self.transcript = Transcript(folder / "transcript.jsonl")
         deployment = self.experiment.deployment
@@ -113,7 +113,6 @@ class Silo:
         limit = largest_message(self.setting, deployment.max_megabytes, declared.rounds_sent)
         self._holds_secrets = holds_secrets(declared, party.keys, party.role)
         self.mailbox = Mailbox(party.role, party.signing, party.known, deployment.round_seconds + 300, limit)
-        (self.server,) = (role for role in party.known if not role.startswith("client:"))
         self.state = self._load()
         self.host = self._host(party.keys, samples)
         self.host.memories[self.number] = self.state.memory
@@ -145,13 +144,13 @@ class Silo:
             self._check_round(letter.kind, verified.round, letter.body)
             body = self._answer_once(verified)
         else:
-            raise CoveyError(f"a letter of the kind '{letter.kind}' came, a silo answers hello, round and finish")
+            raise CoveyError(f"a letter of the kind '{letter.kind[:40]}' came, a silo answers hello, round and finish")
         return self.mailbox.write(letter.run, letter.kind, verified.sender, verified.round, body, letter.number)[0]
 
     def _check_run(self, run: str) -> None:
         if self.state.run not in ("", run):
             raise CoveyError(
-                f"this silo takes part in run {self.state.run}, the coordinator leads run {run}: "
+                f"this silo takes part in run {self.state.run}, the coordinator leads run {run[:40]}: "
                 "answer a new run from a new --state folder, and mind that privacy losses add up over runs"
             )
 
@@ -352,6 +351,20 @@ def _reported(score: Score | None) -> tuple[float | None, dict[str, float] | Non
         return None, None
     known = {name: value for name, value in score.metrics.items() if math.isfinite(value)}
     return score.own if math.isfinite(score.own) else None, known
+
+
+def _number_of(party: Party) -> int:
+    number = party.role.removeprefix("client:")
+    if not number.isdecimal() or len(number) > 9:
+        raise CoveyError(f"party.bin is of '{party.role[:40]}', which is no silo: copy it again from where the keys were made")
+    return int(number)
+
+
+def _server_of(party: Party) -> str:
+    servers = [role for role in party.known if not role.startswith("client:")]
+    if len(servers) != 1:
+        raise CoveyError(f"party.bin knows {len(servers)} servers, expected one: copy it again from where the keys were made")
+    return servers[0]
 
 
 def holds_secrets(declared: Declaration, material: Mapping[str, Any], role: str) -> bool:

@@ -17,6 +17,10 @@ from covey.results.contents import Run
 from covey.results.folder import RunFolder
 
 
+# Names and sentences of a run folder may be anybody's: no page carries what a terminal would obey, and HTML has no such letters.
+CONTROLS = {number: "\ufffd" for number in (*range(9), 11, 12, *range(14, 32), *range(127, 160))}
+
+
 @dataclass(frozen=True)
 class Page:
     """All that the template shows, top to bottom."""
@@ -95,7 +99,7 @@ def render(page: Page) -> str:
         script_digest=assets.digest(dressed["script"]),
         **{name: Html(part) for name, part in dressed.items()},
     )
-    return written
+    return written.translate(CONTROLS)
 
 
 def _write(path: Path, page: str) -> Path:

@@ -21,13 +21,14 @@ from socketserver import BaseServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from covey.errors import CoveyError
+from covey.errors import CoveyError, printable
 from covey.report import assets
 from covey.report.draw.markup import Html
 from covey.ui.index import Index
 
 LOOPBACK = "127.0.0.1"
 PORT = 8420  # where it is free
+LOGGED = 200  # letters of an address that is written to the terminal
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -63,8 +64,11 @@ class Site:
         self.index = Index(self.root)
 
     def answer(self, address: str) -> Answer:
-        parts = urlsplit(address)
-        path, query = unquote(parts.path), parse_qs(parts.query)
+        try:
+            parts = urlsplit(address)
+            path, query = unquote(parts.path), parse_qs(parts.query)
+        except ValueError:  # what looks like a host and is none
+            return _problem(HTTPStatus.NOT_FOUND, "there is no such page")
         try:
             if path == "/":
                 return Answer(self._list, policy=self._list_policy)
@@ -81,7 +85,7 @@ class Site:
         except CoveyError as problem:
             return _problem(HTTPStatus.NOT_FOUND, str(problem))
         except Exception as problem:  # a damaged file must not take the list away; the terminal says more
-            print(f"covey ui: {path}: {problem!r}", file=sys.stderr)
+            print(printable(f"covey ui: {path[:LOGGED]}: {problem!r}", 4 * LOGGED), file=sys.stderr)
             return _problem(
                 HTTPStatus.INTERNAL_SERVER_ERROR, "this page could not be made from the files of the folder"
             )

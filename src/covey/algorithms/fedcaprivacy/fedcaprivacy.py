@@ -16,7 +16,7 @@ linking rows of two rounds: moved and turned blocks of coordinates, rows only wh
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
+from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting, servers_draw
 from covey.algorithms.fedcaprivacy.envelopes import (
     BS,
     CSP,
@@ -36,11 +36,14 @@ from covey.algorithms.fedcaprivacy.envelopes import (
     seal_model,
 )
 from covey.algorithms.fedcaprivacy.exchanges import (
+    SPARE,
     Averaged,
     answer_request,
+    answers_tell,
     by_rows,
     by_sketches,
     by_sums,
+    check_question,
     check_request,
 )
 from covey.algorithms.fedcaprivacy.two_servers import (
@@ -195,12 +198,30 @@ class FedCAPrivacy:
         state, served = bs.adopt(state, order, averaged.memberships, averaged.models, averaged.sizes, clustered)
         return bs.forward(state, served, server.round, accepted)
 
+    def carry_on(self, server: Server, state: BusinessState) -> BusinessState:
+        """The same models, signed for this round: participants take those of no other."""
+        return self._business_server(server.setting, server.keys).forward(state, {}, server.round, state.accepted)
+
     def answer(self, server: Server, message: Any) -> CoveredMeans | CoveredSums:
         """The CSP, which meets nobody but BS."""
-        buckets = self.buckets if self.mitigation == "sketch" else 0
-        check_request(message, server.setting, buckets, self.mitigation in SUMMING)
+        self._check_request(server.setting, message)
         csp = CloudProvider(server.keys, self.gamma, self.median, self.min_size, self.threads)
         return answer_request(server, csp, message)
+
+    def check_question(self, server: Server, message: Any, past: Sequence[Mapping[str, int]]) -> dict[str, int]:
+        """Before anything is opened: what a BS that follows the protocol can ask in this round."""
+        self._check_request(server.setting, message)
+        return check_question(message, self.clusters_in(server.round, server.random("coin")), self.min_size, past)
+
+    def answers_tell(self, setting: Setting, questions: int, refusals: int) -> float:
+        """Bits of the CSP's key; see `exchanges.answers_tell`."""
+        rounds = range(1, setting.rounds + 1)
+        on_schedule = sum(self.clusters_in(r, servers_draw(setting.seed, r, "coin")) for r in rounds)
+        return answers_tell(on_schedule + SPARE, questions, setting.clients, setting.clusters, refusals)
+
+    def _check_request(self, setting: Setting, message: Any) -> None:
+        buckets = self.buckets if self.mitigation == "sketch" else 0
+        check_request(message, setting, buckets, self.mitigation in SUMMING)
 
     def _exchange(self, server: Server, bs: BusinessServer, rows: list[bytes], labels: Matrix | None) -> Averaged:
         random = self._random(server, "cover")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 from functools import partial
 from pathlib import Path
 
@@ -31,8 +32,10 @@ def decode(body: bytes, path: Path) -> NDArray[np.uint8]:
     if len(body) < 4 or body[:2] != b"\0\0" or body[2] != UBYTE or not 1 <= body[3] <= 4:
         raise damaged(path, "is not an idx file of unsigned bytes")
     start = 4 + 4 * body[3]
+    if len(body) < start:
+        raise damaged(path, "ends in the middle of its header")
     shape = tuple(int(size) for size in np.frombuffer(body[4:start], ">u4"))
-    if len(body) - start != int(np.prod(shape)):
+    if len(body) - start != math.prod(shape) or len(body) == start:
         raise damaged(path, f"holds {len(body) - start} values where its header says {shape}")
     return np.frombuffer(body, np.uint8, offset=start).reshape(shape)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from covey.data.federation import Dataset
 from covey.data.sources import SOURCES
-from covey.data.sources.files import Form, Source, damaged, data_folder
+from covey.data.sources.files import Form, Source, damaged, data_folder, reading
 from covey.errors import CoveyError, nearest
 
 
@@ -77,8 +77,9 @@ def generate(source: Source) -> Dataset:
 def decode(source: Source, label: str, number: int, paths: tuple[Path, ...], stamps: tuple[int, ...]) -> Dataset:
     """`stamps`, the times of last change, only tell versions of a file apart in the cache."""
     form = source.forms[number]
-    dataset = form.read(paths, label)
-    validate(dataset, source, form, paths[0])
+    with reading(paths[0]):
+        dataset = form.read(paths, label)
+        validate(dataset, source, form, paths[0])
     return freeze(dataset)
 
 
