@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: protocol run test check suite format test-all mutants bench clean
+.PHONY: fuzz protocol run test check suite format test-all mutants bench clean
 
 .venv/ready: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -41,6 +41,11 @@ mutants: .venv/ready-dev
 # The parties of a deployment under whatever can happen to letters, for longer than in `make test`.
 protocol: .venv/ready-dev
 	COVEY_PROTOCOL_STEPS=200 $(BIN)/pytest -n 0 tests/deploy/test_protocol.py
+
+# Every reader and party under inputs that nobody means well: an hour of CPU, and how many inputs each had. Faults are kept in
+# fuzz-faults/. With FUZZ="door --minutes 5" one of them, for less.
+fuzz: .venv/ready-dev
+	PYTHONPATH=tests $(BIN)/python -W ignore -m fuzz $(FUZZ)
 
 format: .venv/ready-dev
 	$(BIN)/ruff format .

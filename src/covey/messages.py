@@ -154,7 +154,8 @@ def decode(data: bytes | bytearray | memoryview, *, foreign: bool = False) -> An
 
 def check_fields(value: Any) -> None:
     """Refuses a message, read from somewhere else, with a field of another type than its class says; roles check more."""
-    hints = _hints(type(value))
+    kind: type = type(value)
+    hints = _hints(kind)
     for field in dataclasses.fields(value):
         if not _fits(getattr(value, field.name), hints[field.name]):
             found = type(getattr(value, field.name)).__name__

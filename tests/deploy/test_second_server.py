@@ -1,4 +1,4 @@
-"""A second server that lies, errs or is away: it costs rounds and is told, and no answer of its ends the coordinator by surprise."""
+"""A second server that lies, errs or is away: it costs rounds and is told; three in a row end the run in one sentence."""
 
 from __future__ import annotations
 
@@ -181,7 +181,9 @@ def test_what_it_cannot_open_stops_it(deployment: Deployment) -> None:
         ask(1, CoveredRound(rows, 2, None, []))
 
 
-def test_a_question_is_on_disk_before_anything_is_opened(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_is_on_disk_before_anything_is_opened(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ask, rows = asking(deployment)
     csp, seen = deployment.parties["csp"], list[str]()
     answer = type(csp.experiment.algorithm).answer

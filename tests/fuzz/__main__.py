@@ -43,7 +43,9 @@ def main() -> None:
             with open(words.counts, "a") as file:
                 line = {"target": target.name, "inputs": counts[-1].inputs, "faults": len(counts[-1].faults)}
                 file.write(json.dumps({"at": time.time(), "seed": words.seed, **line}) + "\n")
-    print(f"{sum(c.inputs for c in counts):,} inputs in all, {sum(len(c.faults) for c in counts)} faults, seed {words.seed}")
+    print(
+        f"{sum(c.inputs for c in counts):,} inputs in all, {sum(len(c.faults) for c in counts)} faults, seed {words.seed}"
+    )
     sys.exit(any(count.faults for count in counts))
 
 

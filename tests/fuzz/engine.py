@@ -35,7 +35,7 @@ class Target:
 
     name: str
     prepare: Callable[[Path], Attempt]  # in a scratch folder
-    seeds: Callable[[], list[bytes]] = lambda: []
+    seeds: Callable[[], list[bytes]] = list
     mutate: Mutate | None = None  # None: bytes are flipped, cut, joined; of choices that is all it takes
     longest: int = 4096  # bytes of an input
     modules: tuple[str, ...] = ()  # whose branches guide libFuzzer
@@ -159,7 +159,11 @@ def _inputs(target: Target, pool: list[bytes], random: Random) -> Iterator[bytes
     mutate, seeded = target.mutate or flip, bool(target.seeds())
     while True:
         known = 0.9 if seeded else 0.4  # choices need no seed: fresh ones go as deep
-        data = random.choice(pool) if pool and random.random() < known else random.randbytes(random.randrange(80 if seeded else target.longest))
+        data = (
+            random.choice(pool)
+            if pool and random.random() < known
+            else random.randbytes(random.randrange(80 if seeded else target.longest))
+        )
         for _ in range(1 + (random.random() < 0.5) * random.randrange(6)):
             data = mutate(data, random)
         if random.random() < 0.1 and pool:
@@ -210,7 +214,9 @@ def flip(data: bytes, random: Random) -> bytes:
         width = random.choice((1, 2, 4, 8))
         return data[:at] + word[:width] + data[at + width :]
     if kind == 7:
-        digits = str(random.choice((-1, 0, 1, 2**31, 2**63, 10**30, 1e308, -0.5, "NaN", "Infinity", "null", "[]", "{}")))
+        digits = str(
+            random.choice((-1, 0, 1, 2**31, 2**63, 10**30, 1e308, -0.5, "NaN", "Infinity", "null", "[]", "{}"))
+        )
         return data[:at] + digits.encode() + data[at + random.randrange(3) :]
     other = random.randrange(len(data))
     return data[:at] + data[other : other + random.randrange(1, 17)] + data[at:]

@@ -17,7 +17,19 @@ from torch import Tensor
 from covey.messages import MAGIC, encode
 from fuzz.engine import Choices
 
-TEXTS = ("", "x", "client:0", "client:99", "server", "\x1b[2J\x1b]0;x\x07", "é\ud7ff", "../../x", "x" * 3000, "\0", "-1")
+TEXTS = (
+    "",
+    "x",
+    "client:0",
+    "client:99",
+    "server",
+    "\x1b[2J\x1b]0;x\x07",
+    "é\ud7ff",
+    "../../x",
+    "x" * 3000,
+    "\0",
+    "-1",
+)
 NUMBERS = (0, 1, -1, 2, 3, 4, 5, 7, 255, 2**31, 2**53 + 1, 2**63 - 1, 2**63, -(2**63), 10**30, 10**400)
 FLOATS = (0.0, -0.0, 0.5, 1.0, -1.0, 1e-45, 3e38, 1e308, float("nan"), float("inf"), -float("inf"))
 SINGLES = tuple(number for number in FLOATS if number != 1e308)  # that float32 holds

@@ -8,7 +8,7 @@ what a coordinator has taken from a liar leaves its models numbers.
 from __future__ import annotations
 
 import shutil
-from contextlib import suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from covey import roles
-from covey.algorithms.admission import admit
+from covey import files, roles
 from covey.algorithms.contract import Server
 from covey.algorithms.fedcaprivacy.two_servers import CoveredRound, CoveredSums
 from covey.crypto.blinded import blinded
@@ -118,7 +117,7 @@ class Watched:
         elif not isinstance(letter.body, Hello):
             raise Fault(f"a {letter.kind} was answered with a {type(letter.body).__name__}")
         path = silo.folder / "state.bin"
-        if path.is_file() and path.read_bytes() != encode(silo.state):
+        if path.is_file() and encode(files.read_state(path)) != encode(silo.state):
             raise Fault("what a silo knows is not on its disk")
 
 
@@ -190,7 +189,7 @@ PROTOCOLS: dict[str, Any] = {
     "topk": "scaffold",
 }
 SEALED = {"routing": "bfv"}
-COMPRESSED = {"packed": "bits", "topk": "topk"}
+COMPRESSED = {"packed": "eight_bit", "topk": "top_k"}
 DIFFERENT_STARTS = ("fedem", "fedsoft")
 
 
@@ -242,7 +241,7 @@ def _replies(folder: Path) -> Attempt:
         finally:
             session.mailbox._verifier.seen.clear()
         tally.replies |= {i: RoundReply(r, None) for i, r in round.replies.items() if i != liar}
-        server = Server(1, 0, coordinator.setting, coordinator.keys, _nobody, lambda name: suppress())
+        server = Server(1, 0, coordinator.setting, coordinator.keys, _nobody, lambda name: nullcontext())
         after = coordinator._aggregate(server, round.state, 1, tally)
         try:
             roles.refuse_infinite(after)
@@ -310,7 +309,9 @@ def _second_servers(folder: Path) -> Attempt:
         deployment = Deployment(folder / mitigation, rehearsal(algorithm, encryption="bfv", training={"rounds": 40}))
         coordinator = deployment.coordinator()
         sealer, d = blinded.sealer(coordinator.keys["csp"]), coordinator.setting.start.shape[1]
-        rows = sealer.cover([sealer.seal(np.full(d, n / 4)) for n in range(4)], blinded.draw_cover(sealer, d, False, None))
+        rows = sealer.cover(
+            [sealer.seal(np.full(d, n / 4)) for n in range(4)], blinded.draw_cover(sealer, d, False, None)
+        )
         known = np.eye(2, dtype=np.uint8)[[0, 0, 1, 1]]
         questions = [
             CoveredRound(rows, 2, None, [] if mitigation != "sketch" else list(range(8))),
@@ -359,9 +360,15 @@ def _counted(csp: Any, written: bytes) -> bool:
 
 
 TARGETS = (
-    Target("letters", _letters, longest=300, modules=("covey.messages", "covey.deploy.letters", "covey.crypto.signatures"), weight=4),
+    Target(
+        "letters",
+        _letters,
+        longest=300,
+        modules=("covey.messages", "covey.deploy.letters", "covey.crypto.signatures"),
+        weight=4,
+    ),
     Target("silos", _silos, longest=300, modules=("covey.deploy.silo", "covey.messages"), weight=5),
     Target("replies", _replies, longest=300, modules=("covey.roles", "covey.algorithms"), weight=5),
     Target("greetings", _greetings, longest=300, modules=("covey.deploy.session", "covey.messages"), weight=1),
     Target("second-servers", _second_servers, longest=300, modules=("covey.algorithms.fedcaprivacy",), weight=3),
-)  # fmt: skip
+)

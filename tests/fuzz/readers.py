@@ -214,7 +214,14 @@ def _damaged(text: bytes, choices: Choices, name: str) -> bytes:
 
 
 def _checkpoints(folder: Path) -> Attempt:
-    content = {"round": 1, "state": values()[0], "memories": {0: {"a": torch.ones(3)}}, "attacks": [], "notes": [{}], "spends": []}
+    content = {
+        "round": 1,
+        "state": values()[0],
+        "memories": {0: {"a": torch.ones(3)}},
+        "attacks": [],
+        "notes": [{}],
+        "spends": [],
+    }
     files.save(folder, content, {"clients": {"key": b"\1" * 40}})
     whole, other = (folder / "state.bin").read_bytes(), (folder / "keys.bin").read_bytes()
 
@@ -265,7 +272,7 @@ def _key_folders(folder: Path) -> Attempt:
             if at.name == "authority":
                 keys.read_issued(at)
             else:
-                party, agreed = keys.load(at)
+                party, _ = keys.load(at)
                 inventory.inspect(at)
                 if at.name == "server":
                     keys.node_keys(at)
@@ -301,7 +308,7 @@ def _samples(name: str) -> Callable[[Path], Attempt]:
         def attempt(data: bytes) -> None:
             shape = KINDS[data[0] % len(KINDS)] if data else KINDS[0]
             (folder / name).write_bytes(data[1:])
-            x, y, x_test, y_test = read_folder(folder, shape)
+            x, y, _, _ = read_folder(folder, shape)
             if len(x) != len(y) or x.shape[1:] != shape.shape or not np.isfinite(x).all():
                 raise Fault("samples of another shape than agreed, or that are no numbers")
             if len(y) and not 0 <= y.min() <= y.max() < len(shape.classes):
@@ -376,7 +383,23 @@ def sheets() -> list[bytes]:
 
 
 def respread(data: bytes, random: Random) -> bytes:
-    cells = (b"nan", b"inf", b"-1", b"1e400", b"", b'"', b"0x1", b"1_0", "\u0661".encode(), b"label", b"cat", b"\0", b"\r", b"256", b"0.5")
+    cells = (
+        b"nan",
+        b"inf",
+        b"-1",
+        b"1e400",
+        b"",
+        b'"',
+        b"0x1",
+        b"1_0",
+        "\u0661".encode(),
+        b"label",
+        b"cat",
+        b"\0",
+        b"\r",
+        b"256",
+        b"0.5",
+    )
     if random.random() < 0.5 or len(data) < 3:
         return data[:1] + flip(data[1:], random)
     lines = data[1:].split(b"\n")
@@ -404,7 +427,9 @@ def images() -> list[bytes]:
     from PIL import Image
 
     written = []
-    for n, (mode, form) in enumerate((("L", "PNG"), ("RGB", "PNG"), ("RGB", "JPEG"), ("P", "PNG"), ("1", "PNG"), ("L", "JPEG"))):
+    for n, (mode, form) in enumerate(
+        (("L", "PNG"), ("RGB", "PNG"), ("RGB", "JPEG"), ("P", "PNG"), ("1", "PNG"), ("L", "JPEG"))
+    ):
         file = io.BytesIO()
         Image.new(mode, (2, 2), 1).save(file, form)
         written.append(bytes([n % 3]) + file.getvalue())
@@ -444,10 +469,10 @@ def published() -> list[bytes]:
     import pickle
 
     batch = {b"data": np.zeros((2, cifar.PIXELS), np.uint8)[:, :8], b"labels": [0, 1]}
-    file = io.BytesIO()
-    np.savez(file, x_train=np.zeros((2, 2, 2), np.uint8), y_train=np.zeros(2, int), x_test=np.zeros((1, 2, 2), np.uint8), y_test=np.zeros(1, int))  # fmt: skip
-    other = io.BytesIO()
-    np.savez(other, x_train_diff=np.zeros((3, 2, 2, 2), np.uint8), y_train=np.zeros(2, int), x_test_diff=np.zeros((3, 1, 2, 2), np.uint8), y_test=np.zeros(1, int))  # fmt: skip
+    plain, turned, labels = np.zeros((2, 2, 2), np.uint8), np.zeros((3, 2, 2, 2), np.uint8), np.zeros(2, int)
+    file, other = io.BytesIO(), io.BytesIO()
+    np.savez(file, x_train=plain, y_train=labels, x_test=plain, y_test=labels)
+    np.savez(other, x_train_diff=turned, y_train=labels, x_test_diff=turned, y_test=labels)
     return [*(b"\0" + pickle.dumps(batch, p) for p in (2, 4)), b"\1" + file.getvalue(), b"\1" + other.getvalue()]
 
 
@@ -524,9 +549,22 @@ def drop(folder: Path) -> None:
 
 CODEC = ("covey.messages",)
 TARGETS = (
-    Target("codec", _codec, lambda: [encode(v) for v in values()] + [b"\0" + encode(v) for v in values()], modules=CODEC, weight=8),
+    Target(
+        "codec",
+        _codec,
+        lambda: [encode(v) for v in values()] + [b"\0" + encode(v) for v in values()],
+        modules=CODEC,
+        weight=8,
+    ),
     Target("codec-trees", _codec_trees, modules=CODEC, longest=300, weight=6),
-    Target("experiments", _experiments, lambda: [t.encode() for t in tables()], reworded, modules=("covey.config", "covey.experiment"), weight=2),
+    Target(
+        "experiments",
+        _experiments,
+        lambda: [t.encode() for t in tables()],
+        reworded,
+        modules=("covey.config", "covey.experiment"),
+        weight=2,
+    ),
     Target("assignments", _assignments, assignments, reworded, longest=600, modules=("covey.config",), weight=2),
     Target("run-folders", _run_folders, longest=300, modules=("covey.results", "covey.report"), weight=2),
     Target("checkpoints", _checkpoints, longest=300, modules=("covey.messages", "covey.files"), weight=2),
@@ -538,4 +576,4 @@ TARGETS = (
     Target("published", _published, published, modules=("covey.data.sources",), weight=1),
     Target("door", _door, requests, modules=("covey.deploy.flower.door",), weight=6),
     Target("pages", _pages, addresses, longest=300, modules=("covey.ui",), weight=1),
-)  # fmt: skip
+)

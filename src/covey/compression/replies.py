@@ -24,7 +24,7 @@ from torch import Tensor
 from covey import roles
 from covey.algorithms.contract import Algorithm, Client, Setting, declaration
 from covey.errors import CoveyError
-from covey.messages import message
+from covey.messages import check_fields, message
 
 Packed = dict[str, Any]  # of tensors and numbers
 MEMORY = "compression"  # where a client keeps what it did not send
@@ -138,7 +138,10 @@ def unpack(compression: Compression | None, setting: Setting, sent: Any, reply: 
         if compression is not None and vector_fields(type(reply)):
             raise CoveyError(f"found a {type(reply).__name__} with plain vectors, expected them packed")
         return reply
+    check_fields(reply)
     kind: Any = type(reply.reply)
+    if not vector_fields(kind):
+        raise CoveyError(f"found a packed {kind.__name__}, which has nothing to pack")
     known: Mapping[str, roles.Role] = roles.of(kind)
     if not isinstance(reply.packed, Mapping) or set(reply.packed) != set(vector_fields(kind)):
         raise CoveyError(f"found a {kind.__name__} with other packed fields than {', '.join(vector_fields(kind))}")

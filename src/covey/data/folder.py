@@ -117,7 +117,9 @@ def _explained(path: Path) -> Iterator[None]:
         raise
     except PermissionError as e:
         raise CoveyError(f"{e.filename or path} may not be read by this user: change its permissions") from e
-    except Exception as e:  # zip, numpy and Pillow raise a dozen kinds on damaged files; fuzzing finds another now and then
+    except (
+        Exception
+    ) as e:  # zip, numpy and Pillow raise a dozen kinds on damaged files; fuzzing finds another now and then
         raise CoveyError(f"{path} cannot be read ({type(e).__name__}: {str(e)[:200]}): write it again") from e
 
 
@@ -130,9 +132,7 @@ def _values(path: Path, x: NDArray[Any], agreed: Described) -> NDArray[Any]:
                 x = x.astype(np.float32, copy=False)
             wrong = ~_finite(x)  # a number that is finite may be none as float32
         if wrong.any():
-            raise CoveyError(
-                f"{path} holds values that are not finite numbers{_first(wrong)}: correct or drop them"
-            )
+            raise CoveyError(f"{path} holds values that are not finite numbers{_first(wrong)}: correct or drop them")
         return x
     top = {"image": 255, "binary": 1}.get(agreed.kind, agreed.vocabulary - 1)
     wrong = ~_finite(x)

@@ -213,7 +213,7 @@ class Coordinator:
         self.session.refuse(", ".join(self.further), round, why)
         if self._lost >= TRIES:
             raise CoveyError(
-                f"round {round}: {TRIES} rounds in a row were lost since another server's answers could not be used, the last time: "
+                f"round {round}: {TRIES} rounds in a row were lost since another server's answers could not be used, lastly: "
                 f"{printable(why, 300)}; see to that server, then start the coordinator again"
             )
         self.say(f"round {round}: lost, the models stay as they are")

@@ -78,7 +78,9 @@ class SecondServer:
             self.say("finished")
             body = RoundReply(None, None)
         else:
-            raise CoveyError(f"a letter of the kind '{letter.kind[:40]}' came, '{self.role}' answers hello, ask and finish")
+            raise CoveyError(
+                f"a letter of the kind '{letter.kind[:40]}' came, '{self.role}' answers hello, ask and finish"
+            )
         return self.mailbox.write(letter.run, letter.kind, verified.sender, round, body, letter.number)[0]
 
     def _answer_question(self, verified: VerifiedLetter) -> Any:

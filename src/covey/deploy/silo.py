@@ -356,14 +356,18 @@ def _reported(score: Score | None) -> tuple[float | None, dict[str, float] | Non
 def _number_of(party: Party) -> int:
     number = party.role.removeprefix("client:")
     if not number.isdecimal() or len(number) > 9:
-        raise CoveyError(f"party.bin is of '{party.role[:40]}', which is no silo: copy it again from where the keys were made")
+        raise CoveyError(
+            f"party.bin is of '{party.role[:40]}', which is no silo: copy it again from where the keys were made"
+        )
     return int(number)
 
 
 def _server_of(party: Party) -> str:
     servers = [role for role in party.known if not role.startswith("client:")]
     if len(servers) != 1:
-        raise CoveyError(f"party.bin knows {len(servers)} servers, expected one: copy it again from where the keys were made")
+        raise CoveyError(
+            f"party.bin knows {len(servers)} servers, expected one: copy it again from where the keys were made"
+        )
     return servers[0]
 
 

@@ -16,9 +16,8 @@ from covey.report.sections import clusters, measurements, privacy, setup, summar
 from covey.results.contents import Run
 from covey.results.folder import RunFolder
 
-
 # Names and sentences of a run folder may be anybody's: no page carries what a terminal would obey, and HTML has no such letters.
-CONTROLS = {number: "\ufffd" for number in (*range(9), 11, 12, *range(14, 32), *range(127, 160))}
+CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "�")
 
 
 @dataclass(frozen=True)

@@ -99,13 +99,17 @@ def by_sums(
 def _answered(server: Server, question: CoveredRound, with_models: bool) -> CoveredMeans:
     """The CSP's answer, of the form that this question has one in; small clusters may have been dissolved."""
     reply, n = server.ask(CSP, question), len(question.rows)
-    phi = getattr(reply, "memberships", None)
+    if not isinstance(reply, CoveredMeans):
+        raise BadAnswer(f"the CSP answered with a {type(reply).__name__}")
+    phi: Any = reply.memberships
     if not isinstance(phi, np.ndarray) or phi.dtype != np.uint8 or phi.ndim != 2 or len(phi) != n:
         raise BadAnswer(f"the CSP answered without the memberships of {n} rows")
     fewest = 1 if question.memberships is None else question.clusters
     if not fewest <= phi.shape[1] <= question.clusters or phi.max() > 1 or not bool(phi.any(1).all()):
-        raise BadAnswer(f"the CSP answered with memberships that are none, in {phi.shape[1]} of {question.clusters} clusters")
-    if not isinstance(reply, CoveredMeans) or not _are_sealed(reply.models, phi.shape[1] * with_models):
+        raise BadAnswer(
+            f"the CSP answered with memberships that are none, in {phi.shape[1]} of {question.clusters} clusters"
+        )
+    if not _are_sealed(reply.models, phi.shape[1] * with_models):
         raise BadAnswer("the CSP answered without a mean for each cluster")
     return reply
 
@@ -176,9 +180,7 @@ def check_request(request: Any, setting: Setting, buckets: int, summed: bool) ->
     if not isinstance(kept, list) or not all(type(at) is int and 0 <= at < setting.start.shape[1] for at in kept):
         raise CoveyError("the kept numbers are no places in a row")
     if request.clusters != clusters or len(kept) > buckets or bool(kept) != bool(buckets):
-        raise CoveyError(
-            f"a round of {request.clusters} clusters and {len(kept)} kept numbers is not what was agreed"
-        )
+        raise CoveyError(f"a round of {request.clusters} clusters and {len(kept)} kept numbers is not what was agreed")
     if known is not None and not (
         isinstance(known, np.ndarray) and known.dtype == np.uint8 and known.shape == (len(rows), clusters)
     ):

@@ -82,7 +82,9 @@ def data_folder(folder: Path | None = None) -> Path:
 
 
 def damaged(path: Path, found: str) -> CoveyError:
-    return CoveyError(f"{path} {found[:300]}; delete it and get it again (`covey data get`), or put an intact copy there.")
+    return CoveyError(
+        f"{path} {found[:300]}; delete it and get it again (`covey data get`), or put an intact copy there."
+    )
 
 
 @contextmanager
