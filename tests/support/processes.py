@@ -19,7 +19,7 @@ import torch
 from covey import Experiment
 from covey.deploy import keys
 from covey.deploy.export import export
-from covey.messages import decode
+from covey.files import read_state
 from support import rogue_silo
 from support.deployment import NAMES
 from support.patience import PATIENCE, until
@@ -32,7 +32,9 @@ def free_port() -> int:
 
 
 FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(["covey.cli.main", "covey.deploy.serve"])
+FORKED.set_forkserver_preload(
+    ["covey.cli.main", "covey.deploy.serve", "flwr.superlink.grid", "flwr.supernode.runtime.run_clientapp"]
+)
 
 
 class Party:
@@ -113,6 +115,13 @@ class Processes:
             f"localhost:{self.port}", self.at(f"state/{name}"),
         )  # fmt: skip
 
+    def is_asleep(self, name: str) -> bool:
+        """A rogue that waits to be told to go on."""
+        return (self.folder / "state" / name / "asleep").exists()
+
+    def wake(self, name: str) -> None:
+        (self.folder / "state" / name / "go on").touch()
+
     def at(self, path: str) -> str:
         return str(self.folder / path)
 
@@ -135,7 +144,7 @@ class Processes:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
     def model(self, name: str) -> Any:
-        return decode((self.folder / "state" / name / "model.bin").read_bytes())
+        return read_state(self.folder / "state" / name / "model.bin")
 
     def close(self) -> None:
         for party in self.running.values():

@@ -87,6 +87,10 @@ class Session:
         for role in [r for r, node in self.at.items() if node not in present]:
             self.say(f"{self.name(role)} is gone")
             del self.at[role]
+        self._meet(present)
+
+    def _meet(self, present: set[int]) -> None:
+        """Greets whom we do not know yet, and reads their answers."""
         self._greet(present - set(self.at.values()))
         for id, answer in self.mail.receive(list(self._hellos)):
             sent = self._hellos.pop(id)
@@ -170,7 +174,9 @@ class Session:
             self.say(f"round {round}: refused {name}: {why}")
 
     def drop_the_gone(self, letters: dict[str, PendingLetter], round: int) -> None:
-        """Takes letters out whose parties have not been there for a while, or were started again and have lost them."""
+        """Takes letters out whose parties have not been there for a while, or were started again and have lost them. Who comes
+        in the meantime is greeted, to be there in the next round.
+        """
         restarted = self._forget(self.mail.begun())
         for id in [id for id, sent in letters.items() if sent.role in restarted]:
             del letters[id]
@@ -181,3 +187,4 @@ class Session:
                 self.say(f"round {round}: {self.name(sent.role)} is gone")
                 self.at.pop(sent.role, None)
                 del letters[id]
+        self._meet(present)

@@ -8,15 +8,12 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from covey.deploy.flower.process import listening
-from covey.deploy.keys import node_keys
 from covey.errors import CoveyError
-from support.deployment import rehearsal
 from support.doors import NUMBER, Silo, StandingDoor, standing_door, status_of
 from support.patience import PATIENCE, until
 
@@ -273,22 +270,3 @@ def test_floods(door: StandingDoor) -> None:
     until(lambda: door.handles() <= resting + 2, door.handles)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert (door.folder / "door.log").stat().st_size < 20_000
-
-
-def test_a_stranger_gets_nothing(deploy: Any) -> None:
-    """TLS and node authentication are on; the stranger has no key. The run goes on as if nobody had called."""
-    pytest.importorskip("flwr", reason="Flower is not installed: pip install 'covey[deploy]'")
-    from support.stranger import Stranger
-
-    parties = deploy(rehearsal("ifca", clients=3, training={"rounds": 4}))
-    parties.serve()
-    for name in parties.names:
-        parties.join(name)
-    parties.until(lambda: len(parties.records()) >= 1)
-    silo = node_keys(Path(parties.at("keys/server")))["north"]
-    answers = Stranger(parties.port).everything(silo)
-    assert {name: status for name, status in answers.items() if status < 400} == {}
-    for name in ("server", *parties.names):
-        parties.wait(name)
-    assert [r["participants"] for r in parties.records()] == [3, 3, 3, 3]
-    assert not any("refused" in event for event in parties.events())
