@@ -14,15 +14,18 @@ from covey.version import __version__
 
 TYPE_CHECKING = False  # as checkers read it; `typing` alone would take longer than everything else here
 if TYPE_CHECKING:
+    from covey.data.federation import Dataset, Federation
     from covey.errors import CoveyError
     from covey.experiment.experiment import Experiment
     from covey.rounds.loop import run
     from covey.rounds.result import Result
 
-__all__ = ["CoveyError", "Experiment", "Result", "__version__", "run"]
+__all__ = ["CoveyError", "Dataset", "Experiment", "Federation", "Result", "__version__", "run"]
 
 _HOMES = {
     "CoveyError": "covey.errors",
+    "Dataset": "covey.data.federation",
+    "Federation": "covey.data.federation",
     "Experiment": "covey.experiment.experiment",
     "Result": "covey.rounds.result",
     "run": "covey.rounds.loop",

@@ -57,7 +57,7 @@ def _numbers(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, floa
 
 def title(experiment: Experiment) -> str:
     """Of a run among others: `ifca-digits-seed0`."""
-    return f"{experiment.algorithm.name}-{experiment.dataset.replace(':', '-')}-seed{experiment.seed}"
+    return f"{experiment.algorithm.name}-{experiment.stem}-seed{experiment.seed}"
 
 
 @dataclass

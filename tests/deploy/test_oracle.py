@@ -23,7 +23,7 @@ from covey.algorithms.pqfed.messages import Turns
 from covey.crypto.blinded import blinded
 from covey.crypto.sealing import lattice, sealing
 from covey.crypto.sealing.sealing import LABEL_BYTES, Label
-from covey.data.folder import read_folder
+from covey.data.own.silo import read_folder
 from covey.deploy import keys, second_server
 from covey.deploy import silo as silos
 from covey.deploy.letters import Refused, RoundReply

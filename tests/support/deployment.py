@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from covey import Experiment, run
-from covey.data.folder import read_folder
+from covey.data.own.silo import read_folder
 from covey.deploy import keys
 from covey.deploy.coordinator import Coordinator
 from covey.deploy.export import export

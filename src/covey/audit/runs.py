@@ -17,6 +17,8 @@ from covey.attacks.finding import Finding
 from covey.attacks.observe import check_vantage
 from covey.audit.matrix import Audit, fill
 from covey.audit.questions import Questions, Watch, registered, usual_place
+from covey.data.federation import Federation
+from covey.engines.settle import settled
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.results.folder import RunFolder
@@ -27,13 +29,21 @@ from covey.rounds.result import versions
 _NO_SETTINGS = ("attacks", "engine", "out", "seeds", "silos", "deployment")  # say nothing about what leaks here
 
 
-def audit(experiment: Experiment, out: str | Path, *, quiet: bool = False, watch: Callback | None = None) -> Audit:
+def audit(
+    experiment: Experiment,
+    out: str | Path,
+    *,
+    federation: Federation | None = None,
+    quiet: bool = False,
+    watch: Callback | None = None,
+) -> Audit:
     """Runs what is needed (one seed, under `out/runs`) and fills the matrix; the caller writes it where it wants.
 
-    `watch` is called after every round, for a progress of the caller's own.
+    `federation`: own data instead of the experiment's, as `run` takes them. `watch` is called after every round, for a progress
+    of the caller's own.
     """
     check_places(experiment)
-    return matrix_of(experiment, out, quiet, watch)
+    return matrix_of(experiment, out, quiet, watch, federation)
 
 
 def check_places(experiment: Experiment) -> None:
@@ -43,15 +53,22 @@ def check_places(experiment: Experiment) -> None:
             check_vantage(attack.vantage, experiment.algorithm)
 
 
-def matrix_of(experiment: Experiment, out: str | Path, quiet: bool, watch: Callback | None) -> Audit:
+def matrix_of(
+    experiment: Experiment,
+    out: str | Path,
+    quiet: bool,
+    watch: Callback | None,
+    federation: Federation | None = None,
+) -> Audit:
     """The same without asking whether the experiment's attacks look from places that are there."""
+    experiment = settled(experiment, federation)
     questions = Questions(experiment)
     done: dict[Watch, tuple[Finding, str]] = {}
     failed: dict[Watch, str] = {}
     runs: list[dict[str, Any]] = []
     accuracy, stand_in = None, ""
     for batch in questions.batches():
-        for watches, result, report, problem in _results(questions, batch, Path(out), quiet, watch):
+        for watches, result, report, problem in _results(questions, batch, Path(out), quiet, watch, federation):
             failed |= dict.fromkeys(watches, problem) if problem else {}
             if result is None:
                 continue
@@ -80,13 +97,18 @@ def matrix_of(experiment: Experiment, out: str | Path, quiet: bool, watch: Callb
 
 
 def _results(
-    questions: Questions, batch: tuple[Watch, ...], out: Path, quiet: bool, watch: Callback | None
+    questions: Questions,
+    batch: tuple[Watch, ...],
+    out: Path,
+    quiet: bool,
+    watch: Callback | None,
+    federation: Federation | None,
 ) -> Iterator[tuple[tuple[Watch, ...], dict[str, Any] | None, str, str]]:
     """(attacks, result.json, report, problem) of a batch; where one attack spoils it, of every attack in a run of its own."""
     watched = questions.watched(batch)
     folder = RunFolder.named_by_hash(out, watched)
     try:
-        complete(watched, folder, callbacks=[watch] if watch else [], quiet=quiet)
+        complete(watched, folder, callbacks=[watch] if watch else [], federation=federation, quiet=quiet)
         yield batch, folder.result_json(), str(folder.report.relative_to(out)), ""
     except CoveyError as problem:
         if len(batch) <= 1:
@@ -95,7 +117,7 @@ def _results(
             yield batch, None, "", str(problem)
             return
         for one in batch:
-            yield from _results(questions, (one,), out, quiet, watch)
+            yield from _results(questions, (one,), out, quiet, watch, federation)
     except Exception as problem:
         if len(batch) != 1 or not questions.declared[batch[0].attack].active:
             raise
@@ -105,7 +127,7 @@ def _results(
 def heading(experiment: Experiment) -> dict[str, Any]:
     return {
         "algorithm": experiment.algorithm.name,
-        "dataset": experiment.dataset,
+        "dataset": experiment.data_name,
         "partition": experiment.partition.name,
         "defence": experiment.defence.name if experiment.defence else "none",
         "encryption": experiment.encryption,

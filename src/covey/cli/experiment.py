@@ -128,7 +128,7 @@ def audit(
 
     experiment = Experiment.of(table)
     subject = "matrix" if matrix else experiment.algorithm.name
-    folder = out or Path("runs") / f"audit-{subject}-{experiment.dataset.replace(':', '-')}"
+    folder = out or Path("runs") / f"audit-{subject}-{experiment.stem}"
     words = [source] * bool(source) + [f"--set={s}" for s in set_ or []] + ["--matrix"] * matrix
     words += [f"--algorithms={algorithms}"] * bool(algorithms) + [f"--defences={defences}"] * bool(defences)
     command, silent = typed("covey audit", words), quiet or as_json
@@ -283,7 +283,7 @@ def _config_of(folder: str) -> str:
 
 
 def _free_folder(experiment: Any) -> Path:
-    stem = f"{experiment.algorithm.name}-{experiment.dataset.replace(':', '-')}"
+    stem = f"{experiment.algorithm.name}-{experiment.stem}"
     number = 1
     while (Path("runs") / f"{stem}-{number}").exists():
         number += 1

@@ -21,8 +21,9 @@ from torch import Tensor
 from covey import config
 from covey.algorithms.contract import Setting
 from covey.data.federation import Dataset, Federation
-from covey.data.folder import read_part
+from covey.data.own.silo import read_part
 from covey.engines import prepare
+from covey.engines.settle import settle
 from covey.errors import CoveyError
 from covey.experiment.deployment import SILOS, Silos
 from covey.experiment.experiment import Experiment
@@ -61,7 +62,8 @@ def agree(experiment: Experiment) -> Agreed:
         network = network_for(experiment, experiment.silos)
         setting = prepare.agree(experiment, federation, network)
     else:
-        federation, network, setting = prepare.prepare(experiment)
+        settled, cut = settle(experiment)
+        federation, network, setting = prepare.prepare(settled, cut)
         if len(federation.clients) != experiment.clients:
             raise CoveyError(
                 f"the partition makes {len(federation.clients)} clients of {experiment.clients}: set clients to that"
@@ -139,7 +141,7 @@ def federation_of(experiment: Experiment) -> Federation:
     """A federation of which only the public samples are known: one part, or one per cluster, as the folder has them."""
     silos = experiment.silos
     parts = _public_parts(Path(silos.public), experiment.clusters) if silos.public else []
-    read = [read_part(part, silos) for part in parts]
+    read = [read_part(part, silos, experiment.data, silos.columns) for part in parts]
     none = np.zeros((0, *silos.shape), np.uint8), np.zeros(0, np.int64)
     x, y = np.concatenate([x for x, _ in read] or [none[0]]), np.concatenate([y for _, y in read] or [none[1]])
     ends = np.cumsum([0, *(len(labels) for _, labels in read)])

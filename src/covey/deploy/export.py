@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.data.federation import Federation
-from covey.engines.prepare import cut
+from covey.engines.settle import cut
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 

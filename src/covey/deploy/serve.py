@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from covey.data.folder import read_folder
+from covey.data.own.silo import read_folder
 from covey.deploy import flower
 from covey.deploy.agreed import Agreed, experiment_of, table_of
 from covey.deploy.coordinator import Coordinator
@@ -115,7 +115,8 @@ def join(
         raise CoveyError(f"{folder} is the folder of '{party.name}': `covey join` wants a silo's")
     say = _say(quiet)
     _name_own_code(agreed)
-    samples = read_folder(data, agreed)
+    experiment = experiment_of(agreed)
+    samples = read_folder(data, agreed, experiment.data, experiment.silos.columns)
     silo = Silo(party, agreed, samples, state, device=device, share_accuracy=share_accuracy, say=say)
     if silo.stopped:
         raise CoveyError(silo.stopped)

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from covey.algorithms.contract import Setting
+from covey.data.checks import check
 from covey.data.federation import Dataset, Federation
-from covey.data.sources.load import load
 from covey.engines.evaluation import Examiner
 from covey.engines.host import Host
+from covey.engines.settle import cut
 from covey.engines.simulate import Hosts, InProcess, Workers, can_fork, cores, forks_safely
 from covey.errors import CoveyError, CoveyWarning
-from covey.experiment.deployment import SILOS
 from covey.experiment.experiment import Experiment
 from covey.learn.flat import Network
 from covey.learn.initial import initial, personal_mask
@@ -30,7 +30,7 @@ from covey.randomness import generator, key
 
 def prepare(experiment: Experiment, given: Federation | None = None) -> tuple[Federation, Network, Setting]:
     """Data cut over clients, the network for it, and what everyone agrees on before the first round."""
-    federation = given or cut(experiment)
+    federation = check(given) if given is not None and given.clients else cut(experiment, given)
     network = network_of(experiment, federation.dataset)
     return federation, network, agree(experiment, federation, network)
 
@@ -41,18 +41,6 @@ def network_of(experiment: Experiment, dataset: Dataset) -> Network:
     if line := fallback(experiment.engine.kernel, network, torch.device(device_of(experiment))):
         warnings.warn(line, CoveyWarning, stacklevel=2)
     return network
-
-
-def cut(experiment: Experiment) -> Federation:
-    """The experiment's dataset, as its partition cuts it over the clients."""
-    if experiment.dataset == SILOS:
-        raise CoveyError(
-            "dataset = 'silos' is data that only the silos have: deploy it (`covey keys make`), or simulate a named dataset"
-        )
-    federation: Federation = experiment.partition.make(
-        load(experiment.dataset), experiment.clients, experiment.clusters, experiment.seed
-    )
-    return federation
 
 
 def agree(experiment: Experiment, federation: Federation, network: Network) -> Setting:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from covey.config import later
+from covey.data.own.encoding import Feature, width
 from covey.errors import CoveyError, nearest
 
 SILOS = "silos"  # the dataset of experiments whose samples lie with the silos
@@ -22,6 +23,9 @@ class Silos:
     classes: tuple[str, ...] = ()  # their names, in the order of the labels 0, 1, …
     vocabulary: int = 0  # token samples: how many ids there are, padding included
     task: str = later("classes")  # one class of several; labels: each 0 or 1; numbers: to be predicted
+    columns: tuple[
+        Feature, ...
+    ] = ()  # of tables: how each is read; `covey data check` writes it; none: numbers, in order
     public: str = ""  # folder of samples that everybody may see; cluster-0, cluster-1, … in it: pre-training
 
     def __post_init__(self) -> None:
@@ -42,6 +46,11 @@ class Silos:
 
     def check(self) -> None:
         """Refuses a table that does not say what the silos hold."""
+        if self.columns and (self.kind != "real" or tuple(self.shape) != (width(self.columns),)):
+            raise CoveyError(
+                f"silos.columns makes samples of {width(self.columns)} real numbers, silos.shape is {list(self.shape)} and "
+                f"silos.kind '{self.kind}': set shape = [{width(self.columns)}] and kind = 'real'"
+            )
         if not self.shape or len(self.classes) < (2 if self.task == "classes" else 1):
             raise CoveyError(
                 "dataset = 'silos' needs silos.shape and at least two silos.classes: "

@@ -13,7 +13,10 @@ from covey.algorithms.contract import declaration
 from covey.attacks import ATTACKS
 from covey.compression import COMPRESSIONS
 from covey.compression.replies import check
+from covey.data import names as datasets
+from covey.data.own.rules import Rules
 from covey.data.partitions import PARTITIONS
+from covey.data.sources import SOURCES
 from covey.defences import DEFENCES
 from covey.errors import CoveyError, nearest
 from covey.experiment import encryptions
@@ -151,7 +154,7 @@ class EngineConfig:
 class Experiment:
     """Everything that determines a run. `Experiment.of(...)` takes tables and names as a TOML file has them."""
 
-    dataset: str = "digits"
+    dataset: str = "digits"  # a name, a path of your own, or package.module:thing
     partition: Any = field(default_factory=lambda: config.choose(PARTITIONS, "label_sets", "partition"))
     model: Any = "fcnn"  # a name, package.module:Net, a table with a name and options, or a torch.nn.Module
     algorithm: Any = field(default_factory=lambda: config.choose(ALGORITHMS, "ifca", "algorithm"))
@@ -173,6 +176,7 @@ class Experiment:
     silos: Silos = field(default_factory=Silos)
     deployment: Deployment = field(default_factory=Deployment)
     out: str = ""  # folder of the run; empty: runs/<algorithm>-<dataset>-<number>
+    data: Rules = config.later(Rules())  # noqa: RUF009 - frozen; how a dataset of your own is read
 
     def __post_init__(self) -> None:
         if self.clients < 1 or self.clusters < 1:
@@ -206,6 +210,8 @@ class Experiment:
         for key, registry in kinds.items():
             if key in values and not (key in ("defence", "compression") and values[key] is None):
                 values[key] = _chosen(registry, values[key], key)
+        if "partition" not in values and _has_clients(str(values.get("dataset", ""))):
+            values["partition"] = _as_the_data_say()
         attacks = values.get("attacks", ())
         if not isinstance(attacks, list | tuple):
             raise CoveyError(f'attacks is {attacks!r}: expected a list, for example ["a1"]')
@@ -220,6 +226,16 @@ class Experiment:
             table = config.assign(table, assignment)
         return cls.of(table)
 
+    @property
+    def data_name(self) -> str:
+        """The dataset as titles have it."""
+        return datasets.people_call(self.dataset)
+
+    @property
+    def stem(self) -> str:
+        """The dataset as a part of a folder's name."""
+        return datasets.file_name(self.dataset)
+
     def table(self) -> dict[str, Any]:
         """Plain tables, as `Experiment.of` reads them."""
         table: dict[str, Any] = config.to_table(self)
@@ -227,6 +243,18 @@ class Experiment:
 
     def toml(self) -> str:
         return config.to_toml(self.table())
+
+
+def _has_clients(dataset: str) -> bool:
+    """Whether a dataset may say itself whose each row is: one of the user's own, or one that is declared so."""
+    base = dataset.partition(":")[0]
+    declared = [entry.declared.get("has_clients") for entry in SOURCES.claims(base)]
+    return any(declared) or (dataset != SILOS and datasets.is_path(dataset))
+
+
+def _as_the_data_say() -> Any:
+    name = next(PARTITIONS.word(entry) for entry in PARTITIONS.entries if entry.declared.get("as_the_data_say"))
+    return config.choose(PARTITIONS, name, "partition")
 
 
 def _chosen(registry: Registry, value: Any, key: str) -> Any:

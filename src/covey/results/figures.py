@@ -33,6 +33,7 @@ class Figures:
     encryption: str
     defence: str
     command: str
+    data: dict[str, Any] = field(default_factory=dict)  # name and fingerprint of the data
     declared: dict[str, Any] = field(default_factory=dict)  # what ran, in its own words: see `results.declared`
     compression: str = "none"
     metrics: dict[str, Any] = field(default_factory=dict)  # name -> mean, worst, p10, gap, … over clients, at the end

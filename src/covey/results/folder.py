@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from covey import config, files
+from covey.data.fingerprint import difference
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.results.contents import Json, Run, read_json, read_rounds, read_toml
@@ -132,6 +133,18 @@ class RunFolder:
 
     def _unfit(self, e: OSError) -> CoveyError:
         return CoveyError(f"{self.path} cannot be the folder of a run: {e.strerror}; choose another with --out")
+
+    def refuse_other_data(self, data: Json) -> None:
+        """A run goes on with the data that it began with; folders from before fingerprints cannot tell."""
+        before = read_json(self.federation, []).get("data")
+        if not isinstance(before, dict) or not isinstance(before.get("parts"), dict):
+            return
+        changed = difference(before["parts"], data["parts"])
+        if changed:
+            raise CoveyError(
+                f"{self.path} was begun with other data: {changed} of '{data['name']}' differ from '{before.get('name')}'; "
+                "go on with the same data, or begin a new run elsewhere"
+            )
 
     # ------------------------------------------------------------ writing
 

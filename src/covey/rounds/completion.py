@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from covey.data.federation import Federation
 from covey.experiment.experiment import Experiment
 from covey.results.folder import RunFolder
 from covey.rounds.loop import Callback, run
 
 
 def complete(
-    experiment: Experiment, folder: RunFolder, *, callbacks: Sequence[Callback] = (), quiet: bool = False
+    experiment: Experiment,
+    folder: RunFolder,
+    *,
+    callbacks: Sequence[Callback] = (),
+    federation: Federation | None = None,
+    quiet: bool = False,
 ) -> RunFolder:
     """The folder, with a finished run of this experiment in it.
 
@@ -19,5 +25,13 @@ def complete(
     """
     if not folder.finished:
         command = f"covey run {folder.config}"
-        run(experiment, out=folder.path, callbacks=callbacks, resume=folder.begun, quiet=quiet, command=command)
+        run(
+            experiment,
+            out=folder.path,
+            callbacks=callbacks,
+            federation=federation,
+            resume=folder.begun,
+            quiet=quiet,
+            command=command,
+        )
     return folder

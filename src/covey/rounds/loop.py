@@ -24,6 +24,7 @@ from covey.data.federation import Federation
 from covey.engines.evaluation import RoundScores, accuracies, clustering_scores, measured
 from covey.engines.host import Outcome, heterogeneous
 from covey.engines.prepare import device_of, prepare, start_engine
+from covey.engines.settle import settle, settled, unpinned
 from covey.engines.simulate import Call
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
@@ -34,7 +35,7 @@ from covey.metrics.totals import NUMBERS
 from covey.report.format import size as in_words
 from covey.report.progress import Progress
 from covey.results.folder import RunFolder
-from covey.rounds.record import Traffic, clusters_of, federation_summary, means_of, pictures_of, timed
+from covey.rounds.record import Traffic, clusters_of, data_summary, federation_summary, means_of, pictures_of, timed
 from covey.rounds.result import Result, summarise, summarise_seeds
 
 HEAVY = 20e6  # bytes to a client and round that nobody expects
@@ -58,8 +59,9 @@ def run(
         attacks: observers beside those that the experiment names.
         callbacks: called after every round; raising StopIteration ends the run there. One that also has `begin(experiment, done)`
             and `end(result)` is told of both, with None for the result where the run broke off (see `covey.loggers`).
-        federation: own data, already cut over clients, instead of the experiment's dataset and partition.
-        resume: go on from the checkpoint in `out`.
+        federation: own data (`covey.Federation.from_arrays` and others) instead of the experiment's dataset; where it names no
+            clients, the experiment's partition cuts it. The run is written down under its name and fingerprint.
+        resume: go on from the checkpoint in `out`, with the same data: others are refused.
     """
     folder = RunFolder(Path(out)) if out else None
     if experiment.seeds > 1:
@@ -84,6 +86,7 @@ def _run_seeds(
         raise CoveyError(
             "own attack objects cannot be repeated over seeds: name them in the experiment, or run each seed"
         )
+    experiment = settled(experiment, federation)
     if folder and not resume:
         folder.clear()
         folder.write_config(experiment)  # what `covey resume` reads
@@ -113,7 +116,13 @@ class _Loop:
     def run(self, callbacks: Sequence[Callback], resume: bool, quiet: bool) -> Result:
         content, keys = self.folder.load() if resume and self.folder else ({}, {})
         begin = time.perf_counter()
-        self.federation, self.network, self.setting = prepare(self.experiment, self.given)
+        if (
+            resume and self.folder
+        ):  # before the fingerprint in the experiment is compared: the folder knows what differs
+            self.folder.refuse_other_data(data_summary(settle(unpinned(self.experiment), self.given)[1]))
+        self.experiment, given = settle(self.experiment, self.given)
+        self.data = data_summary(given)
+        self.federation, self.network, self.setting = prepare(self.experiment, given)
         self.metrics = chosen(self.network.task, self.experiment.evaluation.metrics)
         if self.network.task == NUMBERS and self.experiment.training.target:
             raise CoveyError(
@@ -170,7 +179,7 @@ class _Loop:
 
     def _rounds(self, state: Any, done: int, callbacks: Sequence[Callback], quiet: bool) -> Result:
         rounds = self.experiment.training.rounds
-        title = f"{self.experiment.algorithm.name} on {self.experiment.dataset}"
+        title = f"{self.experiment.algorithm.name} on {self.experiment.data_name}"
         self.saved = (done, time.monotonic())
         if not quiet:
             self._warn_of_size(state)
@@ -213,6 +222,7 @@ class _Loop:
             self.folder,
             self.command,
             self.federation.dataset.stand_in,
+            self.data,
         )
         if failed:  # only now: what was trained and found is written
             raise CoveyError("; ".join(failed))
@@ -366,7 +376,7 @@ class _Loop:
         assert self.folder is not None
         self.folder.clear()
         self.folder.write_config(self.experiment)
-        self.folder.write_federation(federation_summary(self.federation))
+        self.folder.write_federation(federation_summary(self.federation, self.data))
 
 
 def _tell(callbacks: Sequence[Callback], moment: str, *facts: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from covey.data.federation import Federation
+from covey.data.fingerprint import federation_parts, fingerprint
 from covey.messages import size
 
 
@@ -60,9 +61,18 @@ def pictures_of(facts: dict[int, Any]) -> dict[str, Any]:
     return pictures
 
 
-def federation_summary(federation: Federation) -> dict[str, Any]:
+def data_summary(federation: Federation) -> dict[str, Any]:
+    """Name and fingerprint of the data, with the parts by which a difference can be named."""
+    parts = federation_parts(federation)
+    return {"name": federation.dataset.name, "fingerprint": fingerprint(parts), "parts": parts}
+
+
+def federation_summary(federation: Federation, data: dict[str, Any] | None = None) -> dict[str, Any]:
     """Who holds what, as federation.json has it."""
     return {
+        "data": data_summary(federation) if data is None else data,
+        "note": federation.dataset.note,
+        "names": list(federation.names),
         "dataset": federation.dataset.name,
         "stand_in": federation.dataset.stand_in,
         "classes": list(federation.dataset.classes),

@@ -45,6 +45,7 @@ def summarise(
     folder: RunFolder | None,
     command: str,
     stand_in: str,
+    data: dict[str, Any] | None = None,
 ) -> Result:
     """The result of a finished run; with a folder also its files."""
     evaluated = [r for r in records if r["accuracy"]]
@@ -67,7 +68,8 @@ def summarise(
         seed=experiment.seed,
         versions=versions(),
         algorithm=experiment.algorithm.name,
-        dataset=experiment.dataset,
+        dataset=experiment.data_name,
+        data={k: v for k, v in (data or {}).items() if k != "parts"},
         stand_in=stand_in,
         model=str(experiment.model),
         encryption=experiment.encryption,

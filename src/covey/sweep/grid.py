@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from covey import config, files
+from covey.engines.settle import settled
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.metrics.metric import resolve
@@ -139,7 +140,7 @@ def points(table: Mapping[str, Any], axes: Sequence[Axis]) -> list[Point]:
                     assigned[choice] = {"name": assigned[choice]}
             changed = config.merge(changed, assigned)
         try:
-            experiment = Experiment.of(changed)
+            experiment = settled(Experiment.of(changed))
         except CoveyError as e:
             raise CoveyError(f"the sweep's setting {', '.join(f'{k}={v}' for k, v in values.items())}: {e}") from e
         point = Point(values, replace(experiment, engine=alone(experiment.engine), seeds=1, out=""))
@@ -186,7 +187,7 @@ def sweep(
 def _usual_folder(base: Experiment) -> Path:
     """The same for the same experiment, whatever is swept: so a sweep finds what is finished."""
     which = hash_of(replace(base, seeds=1))[:6]
-    return Path("runs") / f"sweep-{base.algorithm.name}-{base.dataset.replace(':', '-')}-{which}"
+    return Path("runs") / f"sweep-{base.algorithm.name}-{base.stem}-{which}"
 
 
 def _jobs(point: Point, folder: RunFolder, count: int) -> list[Job]:
@@ -212,7 +213,7 @@ def _run(base: Experiment, jobs: Sequence[Job], quiet: bool) -> dict[str, str]:
     runs, begin = spread_over(base), time.monotonic()
     running: dict[str, tuple[Job, Tail]] = {}
     todo = list(waiting)
-    with SweepProgress(len(jobs), f"sweep of {base.algorithm.name} on {base.dataset}", quiet) as progress:
+    with SweepProgress(len(jobs), f"sweep of {base.algorithm.name} on {base.data_name}", quiet) as progress:
         try:
             while todo or running:
                 while todo and len(running) < runs.room:

@@ -67,13 +67,19 @@ def label_shares(clients: Sequence[Rows], labels: NDArray[np.int64], groups: int
 
 
 def by_label(dataset: Dataset, clients: tuple[Rows, ...], public: Rows, **notes: object) -> Federation:
-    """Clients without true clusters, each to be tested on labels in the proportions that it holds."""
+    """Clients without true clusters, each to be tested on labels in the proportions that it holds.
+
+    Where rows have no one label (several at once, numbers), all test rows are one group.
+    """
+    one_label = dataset.task == "classes"
     return Federation(
         dataset=dataset,
         clients=clients,
         clusters=None,
-        test_groups=dataset.y_test,
-        distributions=label_shares(clients, dataset.y_train, len(dataset.classes)),
+        test_groups=dataset.y_test if one_label else np.zeros(len(dataset.y_test), np.int64),
+        distributions=label_shares(clients, dataset.y_train, len(dataset.classes))
+        if one_label
+        else np.ones((len(clients), 1)),
         public=(public,) if len(public) else (),
         notes=notes,
     )

@@ -18,7 +18,8 @@ from covey.errors import CoveyError
 
 class Partition(Protocol):
     """Beside these it may declare `label` (how people write it), `from_label_sets = True` where every client draws from one of
-    k sets of labels, and `plants_property = True` where some samples have a property that the task is not about.
+    k sets of labels, `plants_property = True` where some samples have a property that the task is not about, `every_task = True`
+    where it needs no classes, and `as_the_data_say = True` where it makes as many clients as the data have.
     """
 
     name: ClassVar[str]
@@ -34,6 +35,7 @@ class Iid:
     name: ClassVar[str] = "iid"
     label: ClassVar[str] = "IID"
     title: ClassVar[str] = "every client a uniform sample, sizes equal up to one"
+    every_task: ClassVar[bool] = True
     stream: ClassVar[int] = 4
 
     samples: int = 0  # per client; 0: all there is

@@ -69,6 +69,7 @@ class Source:
     by_hand: str = ""  # where a person gets it when there is no public mirror
     make: Callable[[], Dataset] | None = None
     label: str = ""  # the name as its authors write it
+    has_clients: bool = False  # its rows say whose they are, so it is not cut unless asked
 
 
 def data_folder(folder: Path | None = None) -> Path:

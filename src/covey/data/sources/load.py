@@ -1,4 +1,7 @@
-"""Datasets by name: `load("mnist")`, `load("lfw:smile")`, `load("purchase100-like")`, or `load("package.module:thing")`."""
+"""Datasets by name: `load("mnist")`, `load("lfw:smile")`, `load("purchase100-like")`, or `load("package.module:thing")`.
+
+What lies at a path of one's own is read by `data.own`, since that takes rules.
+"""
 
 from __future__ import annotations
 

@@ -93,6 +93,7 @@ def arrays(federation: Federation) -> dict[str, Any]:
         "distributions": federation.distributions,
         "public": federation.public,
         "notes": federation.notes,
+        "names": federation.names,
     }
 
 

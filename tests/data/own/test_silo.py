@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 
 from covey import Experiment
 from covey.cli.main import app
-from covey.data import folder as reader
-from covey.data.folder import read_folder, read_part
+from covey.data.own import encoding, tables
+from covey.data.own.silo import read_folder, read_part
 from covey.deploy.export import export
-from covey.engines.prepare import cut
+from covey.engines.settle import cut
 from covey.errors import CoveyError
 from covey.experiment.deployment import Silos
 
@@ -164,7 +164,7 @@ def test_arrays_that_do_not_fit(x: Any, y: Any, agreed: Silos, says: str, tmp_pa
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "0 columns called 'label'"),
+        ("", "is empty: its first line must name the columns"),
         ("a,b\n1,2\n", "0 columns called 'label'"),
         ("label,label,a\n", "2 columns called 'label'"),
         ("label,a\nno,1\n", r"1 columns beside 'label', a sample of shape \[2\] has 2"),
@@ -174,7 +174,8 @@ def test_arrays_that_do_not_fit(x: Any, y: Any, agreed: Silos, says: str, tmp_pa
         ("label,a,b\nno,1,2\n\nmaybe,1,2\n", "line 4: has the unknown class 'maybe'"),
         ("label,a,b\n-1,1,2\n", "unknown class '-1'"),
         ("label,a,b\n²,1,2\n", "unknown class"),
-        ("label,a,b\nno,nan,2\n", "not finite"),
+        ("label,a,b\nno,nan,2\n", "line 2: column 'a' has no value"),
+        ("label,a,b\nno,inf,2\n", "line 2: column 'a' is inf, no finite number"),
     ],
 )
 def test_tables_that_do_not_fit(text: str, says: str, tmp_path: Path) -> None:
@@ -265,9 +266,13 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
 
 
 def test_a_table_of_more_rows_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_room", lambda: 8 * 6 * 3)
+    file = table(tmp_path / "data.csv") / "data.csv"
+    monkeypatch.setattr(encoding, "room", lambda: 4 * 6 * 3)
     with pytest.raises(CoveyError, match="more than the 3 samples"):
-        read_folder(table(tmp_path / "data.csv"), GREY)
+        read_folder(tmp_path, GREY)
+    monkeypatch.setattr(tables, "room", lambda: file.stat().st_size - 1)
+    with pytest.raises(CoveyError, match="is the most that is read here"):
+        read_folder(tmp_path, GREY)
 
 
 @pytest.mark.parametrize(("side", "says"), [(60_000, "far larger than 3×2"), (11_000, "is 11000×11000 pixels")])
