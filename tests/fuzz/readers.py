@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from covey import config, files
-from covey.data.folder import read_folder
+from covey.data.own.silo import read_folder
 from covey.data.sources import cifar, idx, load, packed
 from covey.data.sources.files import Source
 from covey.deploy import inventory, keys, letters
