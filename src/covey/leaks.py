@@ -82,7 +82,7 @@ LABELS = Leak(
 PREFERENCE = LABELS  # its name before, for attacks of users' own
 PROPERTY = Leak("property", "when a client trained on samples with a property that its task is not about", _no_property)
 CATEGORY = Leak("category", "which categories the clients of a cluster hold", _alone)
-MEMBERSHIP = Leak("membership", "whether a given sample was trained on", _alone)
+MEMBERSHIP = Leak("membership", "whether a given sample was trained on, and by whom", _alone)
 MODELS = Leak("other clusters' models", "models of clusters that a party is not in", _no_other_clusters)
 LINKAGE = Leak(
     "row linkage", "whose a shuffled row is, or that two rows of different rounds are one client's", _no_shuffle

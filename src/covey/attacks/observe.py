@@ -15,18 +15,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from covey.algorithms.contract import Setting, own_keys
 from covey.algorithms.contract import declaration as protocol_of
 from covey.attacks.contract import Attack, Finding, Knowledge, Thinking, Truth, View, parties, sees
 from covey.attacks.declaration import declaration, misdeclared
+from covey.attacks.thinking import answered
 from covey.data.federation import Federation
 from covey.errors import CoveyError, nearest
 from covey.leaks import EAVESDROPPER
 from covey.learn.flat import Network
 from covey.learn.machine import Machine
-from covey.learn.work import Compute, Job
 from covey.messages import copied
 from covey.randomness import key
 
@@ -149,20 +148,7 @@ class Observers:
         """Advances an attack's coroutine: its work runs on its own machine, over data that it really has."""
         if thinking is None:
             return
-        rows = torch.arange(len(self.machines[n].samples.y))
-        answer: Any = None
-        for step in range(10**9):
-            try:
-                request = thinking.send(answer)
-            except StopIteration:
-                return
-            works = request if isinstance(request, list) else [request]
-            answers: list[Any] = [w.function(*w.arguments) if isinstance(w, Compute) else None for w in works]
-            asked = [i for i, w in enumerate(works) if not isinstance(w, Compute)]
-            jobs = [Job(rows, key(self.seed, round, "attack", n, step, i), works[i]) for i in asked]
-            for i, result in zip(asked, self.machines[n].compute(jobs) if jobs else []):
-                answers[i] = result
-            answer = answers if isinstance(request, list) else answers[0]
+        answered(thinking, self.machines[n], lambda step, i: key(self.seed, round, "attack", n, step, i))
 
 
 @contextlib.contextmanager

@@ -93,7 +93,7 @@ class LossMembership:
         start = self.setting.one_start().cpu()
         before = self._scores(truth.federation, [(start, users) for _, users in groups])
         value = area(cases, controls)
-        low, high = normal_interval(value, _area_error(value, len(cases), len(controls)))
+        low, high = normal_interval(value, area_error(value, len(cases), len(controls)))
         return Finding(
             attack=self.name,
             vantage=self.vantage,
@@ -178,7 +178,7 @@ def _no_data() -> tuple[Tensor, Tensor]:
     raise CoveyError("this attack looks at models only, the client's samples are not its to read")
 
 
-def _area_error(area: float, cases: int, controls: int) -> float:
+def area_error(area: float, cases: int, controls: int) -> float:
     """Standard error of an area under the ROC curve (Hanley and McNeil 1982)."""
     q1, q2 = area / (2 - area), 2 * area**2 / (1 + area)
     spread = area * (1 - area) + (cases - 1) * (q1 - area**2) + (controls - 1) * (q2 - area**2)

@@ -23,13 +23,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covey import roles
-from covey.algorithms.contract import Client, Coroutine
-from covey.algorithms.coroutines import in_step
 from covey.attacks.contract import Finding, Knowledge, Thinking, Truth, View
 from covey.attacks.declaration import GOT, RETURNED, Reads, lacks_rounds
 from covey.attacks.property.pictures import pictures
 from covey.attacks.property.score import CONTROLS, OTHER, PLACEBO, PROPERTY, Evidence, judge, labels_of
 from covey.attacks.property.update_features import consecutive_cosines, update_features
+from covey.attacks.thinking import defended
 from covey.data.partitions.property_split import look_alikes
 from covey.errors import CoveyError
 from covey.leaks import CLIENT, Leak
@@ -183,7 +182,7 @@ class PropertyInference:
         pools = {kind: torch.from_numpy(pool) for kind, pool in self.pools.items()}
         plan = self.knowledge.setting.plan
         works: list[Work] = [Train(models[j], plan, on=pools[kind]) for j, kind in asked]
-        trained = yield from self._defended(round, works)
+        trained = yield from defended(works, round, self.knowledge)
         random = generator(self.knowledge.setting.seed, round, "groups", self.stream)
         stacked = torch.stack(trained).view(k, -1, models.shape[1]) - models[:, None]
         split = dict(zip(counts, torch.split(stacked, list(counts.values()), dim=1)))
@@ -192,17 +191,6 @@ class PropertyInference:
                 means = averages(updates, split[OTHER], self.aggregates, size, kind, random)  # [k, aggregates, d]
                 rows = update_features(self.knowledge.network, means.flatten(0, 1)).half().cpu().numpy()
                 self._keep(simulated=rows, kind=np.full(len(rows), kind), size=np.full(len(rows), size))
-
-    def _defended(self, round: int, works: list[Work]) -> Coroutine:
-        """The defence is part of the protocol: simulated updates go through it as real ones do."""
-        defence, setting = self.knowledge.defence, self.knowledge.setting
-        if defence is None:
-            return (yield works)
-        shells = [
-            Client(-1 - n, round, setting.seed, len(self.knowledge.y), setting.plan, setting, {}, {}, data=_nothing)
-            for n in range(len(works))
-        ]
-        return (yield from in_step([defence.train(me, work) for me, work in zip(shells, works)]))
 
     def evidence(self) -> Evidence:
         """All that was gathered so far."""
@@ -272,7 +260,3 @@ def _steadiness(cosine: NDArray[np.floating[Any]]) -> dict[str, float]:
     if not len(known):
         return {}
     return {"cosine of consecutive updates": float(known.mean()), "its deviation": float(known.std())}
-
-
-def _nothing() -> tuple[Tensor, Tensor]:
-    raise CoveyError("a simulated client of an attack has no data of its own: this defence cannot be simulated")
