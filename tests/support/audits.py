@@ -18,9 +18,10 @@ SMALL: dict[str, Any] = {
     "training": {"rounds": 3, "epochs": 1, "batch_size": 10, "lr": 0.1},
     "start": {"common": False},
     "engine": {"workers": 1},
-    "attacks": [
-        {"name": "category", "subsets": 300, "rows": 100}
-    ],  # its settings are kept, so that the tests are quick
+    "attacks": [  # their settings are kept, so that the tests are quick
+        {"name": "category", "subsets": 300, "rows": 100},
+        *({"name": name, "shadows": 4, "clients": 2, "rounds": 1} for name in ("lira", "rmia")),
+    ],
 }
 
 
