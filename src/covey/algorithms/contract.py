@@ -40,7 +40,7 @@ from covey.errors import CoveyError
 from covey.leaks import Given
 from covey.learn.work import Plan, Work
 from covey.measures import Measure
-from covey.messages import copied
+from covey.messages import copied, message
 from covey.randomness import generator
 
 Coroutine = Generator[Work | list[Work], Any, Any]
@@ -130,6 +130,7 @@ def servers_draw(seed: int, round: int, purpose: str) -> np.random.Generator:
     return generator(seed, round, "server", purpose)
 
 
+@message
 @dataclass(frozen=True)
 class Predictor:
     """The model(s) a client predicts with: row `index` of `models`, or the mixture of all rows by `weights`."""

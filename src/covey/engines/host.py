@@ -121,6 +121,10 @@ class Host:
             return uses
         return [replace(use, models=self._with_own(me, use.models)) for me, use in zip(clients, uses)]
 
+    def predictors(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[tuple[int, Predictor]]:
+        """(client, what it predicts with), for what is kept of a run."""
+        return [(client, use) for (client, _, _), use in zip(calls, self.uses(round, calls))]
+
     def score(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Score]:
         """Accuracy of the model each of these clients would use, on its own distribution and everywhere."""
         uses = self.uses(round, calls)

@@ -37,6 +37,7 @@ class Hosts(Protocol):
 
     def run(self, round: int, calls: Sequence[Call]) -> Iterator[Any]: ...
     def score(self, round: int, calls: Sequence[Call]) -> Iterator[Any]: ...
+    def predictors(self, round: int, calls: Sequence[Call]) -> Iterator[Any]: ...
     def seconds(self) -> dict[str, float]: ...
     def memories(self, done: int) -> dict[int, dict[str, Any]]: ...
     def restore(self, memories: dict[int, dict[str, Any]]) -> None: ...
@@ -56,6 +57,10 @@ class InProcess:
     def score(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
         for at in range(0, len(calls), self.wave):
             yield from self.host.score(round, calls[at : at + self.wave])
+
+    def predictors(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
+        for at in range(0, len(calls), self.wave):
+            yield from self.host.predictors(round, calls[at : at + self.wave])
 
     def seconds(self) -> dict[str, float]:
         return self.host.take_seconds()
@@ -100,6 +105,9 @@ class Workers:
 
     def score(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
         return self._spread("score", round, calls)
+
+    def predictors(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
+        return self._spread("predictors", round, calls)
 
     def seconds(self) -> dict[str, float]:
         """The mean over the workers: they run side by side, so this is time on the clock."""
@@ -256,7 +264,7 @@ def accept(answer: dict[str, Any]) -> Any:
 
 def _answers(host: Host, request: dict[str, Any], messages: list[Any]) -> Iterator[Any]:
     do = request["do"]
-    if do in ("run", "score"):
+    if do in ("run", "score", "predictors"):
         plans = [Plan(**p) for p in request["plans"]]
         calls = [(client, messages[m], plans[p]) for client, m, p in request["calls"]]
         for at in range(0, len(calls), request["wave"]):

@@ -8,6 +8,7 @@ from typing import Any
 
 from covey.attacks.finding import Finding
 from covey.files import finite
+from covey.results.models import Models
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,13 @@ class Figures:
     seeds: dict[str, Any] | None = None
     records: list[dict[str, Any]] = field(default_factory=list, repr=False)  # one per round, as in metrics.jsonl
     state: Any = field(default=None, repr=False)
+    models: Models | None = field(
+        default=None, repr=False
+    )  # what clients predict with; of a run that was read back: see its folder
     findings: list[Finding] = field(default_factory=list, repr=False)
     folder: Path | None = None
 
     def json(self) -> dict[str, Any]:
         """result.json's content; what is infinite or undefined is None there."""
-        left_out = {"records", "state", "findings", "folder"}
+        left_out = {"records", "state", "models", "findings", "folder"}
         return {"schema": 1} | {k: finite(v) for k, v in vars(self).items() if k not in left_out}

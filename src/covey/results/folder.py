@@ -3,6 +3,7 @@
     config.toml       the experiment, as `covey resume` reads it        metrics.jsonl   a line per round
     federation.json   who holds what                                    result.json     there once the run is finished
     checkpoint/       from which an interrupted run goes on             report.html     to look at
+    models.bin        what clients predict with, at the end
     seed-N/           a run of several seeds has a folder for each
 
 Nothing else in covey spells these names or decides whether a run is finished. Running is not done here: see `rounds.complete`.
@@ -23,6 +24,7 @@ from covey.data.fingerprint import difference
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.results.contents import Json, Run, read_json, read_rounds, read_toml
+from covey.results.models import Models
 from covey.version import __version__
 
 CONFIG, METRICS, RESULT, FEDERATION, REPORT = (
@@ -32,7 +34,7 @@ CONFIG, METRICS, RESULT, FEDERATION, REPORT = (
     "federation.json",
     "report.html",
 )
-CHECKPOINT = "checkpoint"
+CHECKPOINT, MODELS = "checkpoint", "models.bin"
 
 
 def hash_of(experiment: Experiment) -> str:
@@ -79,6 +81,10 @@ class RunFolder:
     @property
     def report(self) -> Path:
         return self.path / REPORT
+
+    @property
+    def models(self) -> Path:
+        return self.path / MODELS
 
     @property
     def checkpoint(self) -> Path:
@@ -151,7 +157,7 @@ class RunFolder:
     def clear(self) -> None:
         """Takes an old run's files away, so that none of them is taken for the new one's."""
         try:
-            for old in (self.metrics, self.result, self.report):
+            for old in (self.metrics, self.result, self.report, self.models):
                 old.unlink(missing_ok=True)
             files.remove_checkpoint(self.checkpoint)
         except OSError as e:  # it is a file, or not ours
@@ -172,6 +178,9 @@ class RunFolder:
     def write_result(self, content: Json) -> None:
         files.write_json(self.result, content)
 
+    def write_models(self, models: Models) -> None:
+        files.write_atomically(self.models, models.bytes())
+
     def save(self, content: dict[str, Any], keys: dict[str, Any]) -> None:
         """A checkpoint."""
         files.save(self.checkpoint, content, keys)
@@ -181,6 +190,14 @@ class RunFolder:
     def load(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """(content, keys) of the checkpoint."""
         return files.load(self.checkpoint)
+
+    def read_models(self) -> Models:
+        """What the clients of a finished run predict with."""
+        if not self.models.is_file():
+            several = next(iter(sorted(self.path.glob("seed-*"))), None)
+            where = f"each seed has its own: give {several}" if several else "give the folder of a finished run"
+            raise CoveyError(f"{self.path} holds no {MODELS}: {where}")
+        return Models.read(self.models.read_bytes(), self.experiment().model)
 
     def records(self) -> list[Json]:
         """metrics.jsonl; a last line that was cut off is left out."""

@@ -35,6 +35,7 @@ from covey.metrics.totals import NUMBERS
 from covey.report.format import size as in_words
 from covey.report.progress import Progress
 from covey.results.folder import RunFolder
+from covey.results.models import Models, keep
 from covey.rounds.record import Traffic, clusters_of, data_summary, federation_summary, means_of, pictures_of, timed
 from covey.rounds.result import Result, summarise, summarise_seeds
 
@@ -223,6 +224,7 @@ class _Loop:
             self.command,
             self.federation.dataset.stand_in,
             self.data,
+            self._models(state, done),
         )
         if failed:  # only now: what was trained and found is written
             raise CoveyError("; ".join(failed))
@@ -341,6 +343,13 @@ class _Loop:
         return {"accuracy": accuracy} | measured(
             self.metrics, self.network.task, self.setting.clients, scores, full=last
         )
+
+    def _models(self, state: Any, done: int) -> Models:
+        """What every client that has joined predicts with."""
+        joined = self.experiment.participation.joined(done, self.setting.clients)
+        served = wanted(self.experiment.algorithm, state, range(joined), "serves")
+        uses = self.hosts.predictors(done + 1, self._calls(state, done, served))
+        return Models(keep(uses, self.network, self.federation.dataset.classes), self.network)
 
     def _intended(self) -> bool:
         """Whether model j was begun for cluster j: pre-trained on that cluster's public samples."""

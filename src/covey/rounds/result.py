@@ -7,23 +7,61 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import metadata
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
+from torch import nn
 
 from covey.attacks.contract import Finding
+from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.metrics.metric import facts
 from covey.results.declared import declare
 from covey.results.figures import Figures
 from covey.results.folder import RunFolder
+from covey.results.frame import frame
+from covey.results.models import Models
 from covey.statistics import deviation
 from covey.version import __version__
 
 
 @dataclass(frozen=True)
 class Result(Figures):
-    """The figures of a run, which a notebook shows as its report."""
+    """The figures of a run, which a notebook shows as its report, and its models."""
+
+    def trained(self) -> Models:
+        """What its clients predict with."""
+        if self.models is None and self.folder is None:
+            raise CoveyError("this result has no models: those of several seeds are in their folders (run with `out`)")
+        return self.models or RunFolder(cast(Path, self.folder)).read_models()
+
+    def module(self, cluster: int | None = None, client: int | None = None) -> nn.Module:
+        """A torch module with the weights of a cluster's or a client's model; of the only one where there is one."""
+        return self.trained().module(cluster, client)
+
+    def predict(self, x: Any, **which: Any) -> list[Any]:
+        """The class (labels, numbers) of each sample. `which`: client=…, cluster=…, or labelled=(samples, labels) of somebody new.
+
+        Where several models are kept and nothing says which, covey refuses to guess; see docs/results_out.md.
+        """
+        return self.trained().predict(x, **which)
+
+    def probabilities(self, x: Any, **which: Any) -> NDArray[np.float32]:
+        """[n, outputs] of samples: probabilities of classes or labels, or the numbers; `which` as for `predict`."""
+        return self.trained().probabilities(x, **which)
+
+    def frame(self) -> Any:
+        """All that the rounds recorded as a long pandas frame: round, metric, scope, id, value."""
+        return frame(self.records, self._class_names())
+
+    def _class_names(self) -> list[str]:
+        if self.models is not None:
+            return self.models.kept.classes
+        return (
+            [] if self.folder is None else [str(c) for c in RunFolder(self.folder).read().federation.get("classes", [])]
+        )
 
     def _repr_html_(self) -> str | None:
         """A notebook that ends a cell with a result shows its report."""
@@ -46,6 +84,7 @@ def summarise(
     command: str,
     stand_in: str,
     data: dict[str, Any] | None = None,
+    models: Models | None = None,
 ) -> Result:
     """The result of a finished run; with a folder also its files."""
     evaluated = [r for r in records if r["accuracy"]]
@@ -81,9 +120,12 @@ def summarise(
         classes=measured[-1].get("classes", {}) if measured else {},
         records=records,
         state=state,
+        models=models,
         findings=findings,
         folder=folder.path if folder else None,
     )
+    if folder and models is not None:
+        folder.write_models(models)
     _write(result)
     return result
 
@@ -106,7 +148,7 @@ def summarise_seeds(results: list[Result], folder: RunFolder | None, command: st
         accuracy["per_cluster"] = np.mean(per_cluster, axis=0).tolist() if same else per_cluster[0]
     metrics = {name: _mean_of(entry, f"metrics.{name}", mean) for name, entry in first.metrics.items()}
     seeds = {"n": len(results), "mean": mean, "std": std}
-    return _in(folder, replace(first, accuracy=accuracy, metrics=metrics, seeds=seeds, command=command))
+    return _in(folder, replace(first, accuracy=accuracy, metrics=metrics, seeds=seeds, command=command, models=None))
 
 
 def _mean_of(entry: dict[str, Any], path: str, mean: dict[str, float]) -> dict[str, Any]:

@@ -76,6 +76,9 @@ class RayWorkers:
     def score(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
         return self._spread("score", round, calls)
 
+    def predictors(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
+        return self._spread("predictors", round, calls)
+
     def seconds(self) -> dict[str, float]:
         """The mean over the workers: they run side by side, so this is time on the clock."""
         total: dict[str, float] = defaultdict(float)

@@ -1,0 +1,196 @@
+"""The models that a run ends with: kept in its folder, to predict with, to go on with in torch, to be exported.
+
+Whose model predicts? A client that took part: its own, or the mixture that it uses. Somebody new, with some labelled samples: the
+cluster's model with the lowest loss on them, as IFCA's clients choose. Somebody new without labels: where there is one model, that
+one; else covey refuses to guess, and wants a cluster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from covey.algorithms.contract import Predictor
+from covey.errors import CoveyError
+from covey.learn import predict
+from covey.learn.flat import Network
+from covey.messages import decode, encode, message
+from covey.metrics.totals import CLASSES, LABELS
+
+MOST_BYTES = 256 << 20  # of models that clients have to themselves: beyond, none of them is kept
+
+
+@message
+@dataclass(frozen=True)
+class KeptModels:
+    """models.bin: the models of clusters, then those that clients have to themselves."""
+
+    models: Tensor  # [m, d]
+    clusters: int  # how many of them clients share
+    rows: dict[int, int]  # client -> the one that it predicts with
+    mixtures: dict[int, dict[str, Any]]  # client -> its weights of those from `first` on
+    left_out: int  # clients whose own models were too many to keep
+    network: dict[str, Any]  # all that the layout depends on, beside the model that the experiment names
+    classes: list[str]  # names of the outputs
+
+
+class _Collection:
+    """Models as they come in; those that many clients share come once."""
+
+    def __init__(self) -> None:
+        self.shared: list[Tensor] = []
+        self.own: dict[int, Tensor] = {}
+        self.rows: dict[int, int] = {}
+        self.mixtures: dict[int, dict[str, Any]] = {}
+        self.left_out = 0
+        self._blocks: dict[bytes, int] = {}  # digest of models to choose from -> the first of them
+
+    def add(self, client: int, use: Predictor) -> None:
+        if use.weights is not None:
+            weights = use.weights.detach().float().cpu()
+            self.mixtures[client] = {"first": self._block(use.models), "weights": weights}
+        elif use.index is not None:
+            self.rows[client] = self._block(use.models) + use.index
+        elif self.left_out or (len(self.own) + 1) * use.models[0].numel() * 4 > MOST_BYTES:
+            self.left_out += 1 + len(self.own)
+            self.own.clear()  # some of many would be a choice that nobody asked for
+        else:
+            self.own[client] = use.models[0].detach().float().cpu()
+
+    def _block(self, models: Tensor) -> int:
+        models = models.detach().float().cpu().contiguous()
+        digest = hashlib.blake2b(models.numpy().tobytes(), digest_size=16).digest()
+        if digest not in self._blocks:
+            self._blocks[digest] = len(self.shared)
+            self.shared += list(models)
+        return self._blocks[digest]
+
+
+def keep(uses: Iterable[tuple[int, Predictor]], network: Network, classes: Iterable[str]) -> KeptModels:
+    """What is kept of what clients predict with."""
+    came = _Collection()
+    for client, use in uses:
+        came.add(client, use)
+    models = [*came.shared, *came.own.values()]
+    rows = came.rows | {client: len(came.shared) + i for i, client in enumerate(came.own)}
+    stacked = torch.stack(models) if models else torch.zeros(0, network.d)
+    facts = {f.name: getattr(network, f.name) for f in fields(network) if f.name != "name"}
+    return KeptModels(stacked, len(came.shared), rows, came.mixtures, came.left_out, facts, list(classes))
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models of a finished run."""
+
+    kept: KeptModels
+    network: Network
+
+    @classmethod
+    def read(cls, data: bytes, model: Any) -> Models:
+        """From models.bin, and the model that the experiment names."""
+        kept = decode(data)
+        if not isinstance(kept, KeptModels):
+            raise CoveyError("models.bin holds no models: it was changed since it was written")
+        facts: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in kept.network.items()}
+        return cls(kept, Network(model, **facts))
+
+    def bytes(self) -> bytes:
+        return encode(self.kept)
+
+    # ------------------------------------------------------------ which one
+
+    def choose(self, client: int | None = None, cluster: int | None = None) -> tuple[Tensor, Tensor | None]:
+        """(models [m, d], weights of their mixture or None): see the module's docstring."""
+        if client is not None and cluster is not None:
+            raise CoveyError("both a client and a cluster are named: one of them says which model it is")
+        if client is not None:
+            return self._of_client(client)
+        if cluster is None:
+            if len(self.kept.models) == 1:
+                return self.kept.models, None
+            raise CoveyError(f"which model? {self._there()}: name a client or a cluster, or give labelled samples")
+        if not 0 <= cluster < self.kept.clusters:
+            raise CoveyError(f"there is no cluster {cluster}: {self._there()}")
+        return self.kept.models[cluster : cluster + 1], None
+
+    def _of_client(self, client: int) -> tuple[Tensor, Tensor | None]:
+        if client in self.kept.rows:
+            row = self.kept.rows[client]
+            return self.kept.models[row : row + 1], None
+        if client in self.kept.mixtures:
+            first, weights = self.kept.mixtures[client]["first"], self.kept.mixtures[client]["weights"]
+            return self.kept.models[first : first + len(weights)], weights
+        raise CoveyError(f"client {client} has no model in this run: {self._there()}")
+
+    def nearest(self, x: NDArray[Any], y: Any) -> int:
+        """The cluster whose model has the lowest loss on labelled samples."""
+        if not self.kept.clusters:
+            raise CoveyError(f"there is no cluster's model to choose: {self._there()}")
+        targets = self.targets(y)
+        if len(targets) != len(x):
+            raise CoveyError(f"{len(x)} labelled samples came with {len(targets)} labels: one each")
+        return int(predict.losses(self.network, self.kept.models[: self.kept.clusters], x, targets).argmin())
+
+    def targets(self, y: Any) -> NDArray[Any]:
+        """Targets as the network reads them; classes by name or by number."""
+        given = np.asarray(y)
+        if self.network.task != CLASSES:
+            return given.astype(np.float32).reshape(len(given), -1)
+        if given.dtype.kind in "US":
+            places = {name: i for i, name in enumerate(self.kept.classes)}
+            if unknown := [str(name) for name in given if str(name) not in places]:
+                raise CoveyError(f"label '{unknown[0]}' is none of {', '.join(self.kept.classes[:20])}")
+            return np.array([places[str(name)] for name in given], np.int64)
+        return given.astype(np.int64)
+
+    def _there(self) -> str:
+        held = [f"clusters 0 to {self.kept.clusters - 1}" if self.kept.clusters > 1 else "cluster 0"]
+        own = len(self.kept.models) - self.kept.clusters
+        held = held[: self.kept.clusters] + ([f"{own} clients' own"] if own else [])
+        if self.kept.left_out:
+            held.append(f"not the {self.kept.left_out} clients' own, which took more than {MOST_BYTES >> 20} MiB")
+        return f"kept are {', '.join(held) or 'no models'}"
+
+    # ------------------------------------------------------------ what it does
+
+    def module(self, cluster: int | None = None, client: int | None = None) -> nn.Module:
+        """A torch module with the weights of one model, in evaluation mode."""
+        models, weights = self.choose(client, cluster)
+        if weights is not None:
+            raise CoveyError(f"client {client} predicts with a mixture of {len(weights)} models: take a cluster's")
+        module: nn.Module = self.network.module()
+        self.network.write(models[0], module)
+        return module.eval()
+
+    def probabilities(
+        self,
+        x: NDArray[Any],
+        *,
+        client: int | None = None,
+        cluster: int | None = None,
+        labelled: tuple[Any, Any] | None = None,
+    ) -> NDArray[np.float32]:
+        """[n, outputs]: probabilities of classes or labels, or the numbers. `labelled`: (samples, labels) of somebody new."""
+        if labelled is not None:
+            if client is not None or cluster is not None:
+                raise CoveyError("labelled samples choose a model where none is named: name neither client nor cluster")
+            cluster = self.nearest(np.asarray(labelled[0]), labelled[1])
+        models, weights = self.choose(client, cluster)
+        return predict.probabilities(self.network, models, weights, x)
+
+    def predict(self, x: NDArray[Any], **which: Any) -> list[Any]:
+        """The class of each sample, the labels that it has, or its numbers; `which`: as `probabilities` takes it."""
+        given = self.probabilities(x, **which)
+        names = self.kept.classes
+        if self.network.task == CLASSES:
+            return [names[c] for c in given.argmax(1)]
+        if self.network.task == LABELS:
+            return [[names[i] for i in np.flatnonzero(row > 0.5)] for row in given]
+        return [row.tolist() for row in given]
