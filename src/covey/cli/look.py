@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from covey.errors import CoveyError, nearest
+from covey.files import write_atomically
 from covey.names import OURS, Entry, Registry
 from covey.report.text_table import terminal_width, text_table
 
@@ -62,20 +63,36 @@ def list_(
 
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")],
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("comparison.html"),
+    out: Annotated[Path | None, typer.Option(help="The file to write; a page: comparison.html.")] = None,
+    form: Annotated[str, typer.Option("--format", metavar="FORM", help="html, csv, latex or markdown.")] = "html",
 ) -> None:
     """Runs side by side on one page, differences marked.
 
-    Example:
+    Or their figures as a table, on standard output unless a file is named.
+
+    Examples:
 
         covey compare runs/ifca-digits-1 runs/mingledpie-digits-1
+        covey compare runs/* --format latex --out table.tex
     """
+    from covey.report.comparison import named
+    from covey.report.comparison_table import FORMS
     from covey.report.page import write_comparison
     from covey.results.folder import RunFolder
 
+    if form != "html" and form not in FORMS:
+        raise CoveyError(f"there is no format '{form}'{nearest(form, ['html', *FORMS])}")
     for folder in folders:
         RunFolder(folder).result_json()
-    print(write_comparison(folders, out))
+    if form == "html":
+        print(write_comparison(folders, out or Path("comparison.html")))
+        return
+    text = FORMS[form](named([RunFolder(folder).read() for folder in folders]))
+    if out is None:
+        print(text, end="")
+    else:
+        write_atomically(out, text.encode())
+        print(out)
 
 
 def ui(

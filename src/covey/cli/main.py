@@ -15,7 +15,7 @@ from typing import Annotated
 import click
 import typer
 
-from covey.cli import data, deploy, experiment, keys, look
+from covey.cli import data, deploy, experiment, keys, look, models
 from covey.cli.help import CONTEXT, Command, Group, refuse
 from covey.cli.interrupts import Interrupted, interruptible
 from covey.errors import CoveyError, CoveyWarning, printable
@@ -79,6 +79,7 @@ HEADINGS: dict[str, dict[str, Callable[..., None]]] = {
         "bench": experiment.bench,
     },
     "Look": {"list": look.list_, "compare": look.compare, "ui": look.ui},
+    "Results": {"export": models.export, "predict": models.predict},
     "Deploy": {"serve": deploy.serve, "join": deploy.join, "second-server": deploy.second_server},
 }
 KEYS: dict[str, Callable[..., None]] = {

@@ -10,13 +10,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from covey.algorithms.contract import Predictor
 from covey.errors import CoveyError
 from covey.files import read_state
 from covey.learn.flat import Network
-from covey.learn.machine import Machine
-from covey.learn.work import Job, Logits
+from covey.learn.predict import probabilities
 from covey.messages import message
 from covey.models.choice import model_of
+from covey.results.models import Models, keep
+
+MODEL = "model.bin"  # in a silo's state folder
 
 
 @message
@@ -36,11 +39,9 @@ class SiloModel:
     task: str = "classes"
     buffers: str = "shared"
 
-    def probabilities(self, x: NDArray[Any]) -> NDArray[np.float32]:
-        """[n, classes] for samples as the silo's data folder has them: of labels each one's own, of numbers the numbers."""
-        if x.ndim != len(self.shape) + 1 or list(x.shape[1:]) != self.shape:
-            raise CoveyError(f"samples of the shape {list(x.shape[1:])} were given, the model reads {self.shape}")
-        network = Network(
+    @property
+    def _network(self) -> Network:
+        return Network(
             model_of(self.network),
             tuple(self.shape),
             len(self.classes),
@@ -49,16 +50,18 @@ class SiloModel:
             self.task,
             buffers=self.buffers,
         )
-        blank = (
-            np.zeros(len(x), np.int64) if self.task == "classes" else np.zeros((len(x), len(self.classes)), np.float32)
+
+    def trained(self) -> Models:
+        """The same as the models of a run are, of which this silo is client 0."""
+        index = None if self.weights is not None else self.index
+        return Models(
+            keep([(0, Predictor(self.models, index, self.weights))], self._network, self.classes), self._network
         )
-        machine = Machine(network, x, blank)
+
+    def probabilities(self, x: NDArray[Any]) -> NDArray[np.float32]:
+        """[n, classes] for samples as the silo's data folder has them: of labels each one's own, of numbers the numbers."""
         used = self.models if self.weights is not None else self.models[self.index : self.index + 1]
-        (logits,) = machine.compute([Job(torch.arange(len(x)), 0, Logits(used))])  # [m, n, classes]
-        weights = torch.ones(1) if self.weights is None else self.weights
-        scores = {"classes": logits.softmax(2), "labels": logits.sigmoid()}.get(self.task, logits)
-        mixed: NDArray[np.float32] = torch.einsum("mnc,m->nc", scores, weights.to(logits)).cpu().numpy()
-        return mixed
+        return probabilities(self._network, used, self.weights, x)
 
     def predict(self, x: NDArray[Any]) -> list[str]:
         """The most probable class of each sample."""
@@ -69,7 +72,7 @@ class SiloModel:
 
 def load_model(folder: str | Path) -> SiloModel:
     """From the state folder of a silo whose run is over."""
-    path = Path(folder) / "model.bin"
+    path = Path(folder) / MODEL
     if not path.is_file():
         raise CoveyError(f"there is no model in {folder}: its run is not over, or trained none for this silo")
     model = read_state(path)

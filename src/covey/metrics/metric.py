@@ -97,7 +97,13 @@ def facts(asked: Sequence[str], name: str) -> dict[str, Any]:
     """What a result says of a metric beside its figures, so that nothing has to be imported to show them."""
     known = {metric.name: metric for metric in (*map(resolve, asked), *_ours())}
     metric = known[name]
-    return {"title": metric.title, "higher": metric.higher, "as_share": metric.share, "beside": metric.uneven}
+    return {
+        "title": metric.title,
+        "higher": metric.higher,
+        "as_share": metric.share,
+        "beside": metric.uneven,
+        "asked": name in {resolve(one).name for one in asked},
+    }
 
 
 @functools.lru_cache(maxsize=64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from covey.attacks.finding import Finding
@@ -14,15 +14,16 @@ from covey.report.draw.marks import bars, track
 from covey.report.draw.markup import Html, join, tag
 from covey.report.draw.svg import Series, hue, line_chart
 from covey.report.findings import axis_of, metric_of, name_of, place_of, read_findings, score, verdict_of
-from covey.report.format import counted, duration, percent, plain, size
+from covey.report.format import counted, duration, figure_of, percent, plain, sentence_case, size
 from covey.report.labels import label
 from covey.report.sections.privacy import read_ledger
 from covey.report.sections.setup import flat, written
 from covey.report.sections.summary import badges as run_badges
 from covey.report.sections.summary import seeds
 from covey.report.sections.training import KINDS, MAX_POINTS, phases_of
-from covey.results.contents import Run, evenly
+from covey.results.contents import Run, dig, evenly, fields
 from covey.results.declared import declared
+from covey.results.measured import LEADING, Measured, measured, shown, uneven
 
 
 def named(runs: Sequence[Run]) -> list[Run]:
@@ -70,29 +71,70 @@ def swatch(runs: Sequence[Run], i: int) -> Html:
     return join([tag("i", class_=f"swatch {hue(i)}"), runs[i].name])
 
 
+@dataclass(frozen=True)
+class Column:
+    """A figure of every run."""
+
+    name: str
+    values: list[float | None]
+    form: Callable[[float], str]
+    higher: bool = True  # is better
+    deviations: list[float | None] = field(default_factory=list)  # over seeds
+
+
+def columns(runs: Sequence[Run]) -> list[Column]:
+    """What runs are compared by; what no run has is left out."""
+    every = [_column(runs, name, ("accuracy", key), percent) for key, name, _ in KINDS]
+    every += _metrics(runs)
+    every += [
+        _column(runs, "ARI", ("clustering", "ari"), lambda v: f"{v:.2f}"),
+        _column(runs, "Rounds to target", ("rounds_to_target",), plain, False),
+        Column("Worst attack above guessing", [_excess(run) for run in runs], percent, False),
+        Column("ε", [_epsilon(run) for run in runs], plain, False),
+        _column(runs, "Up per round", ("bytes", "up"), size, False),
+        _column(runs, "Down per round", ("bytes", "down"), size, False),
+        Column("Time", [sum(v for _, v, _ in phases_of(run)) or None for run in runs], duration, False),
+    ]
+    return [column for column in every if any(value is not None for value in column.values)]
+
+
+def _column(
+    runs: Sequence[Run], name: str, path: tuple[str, ...], form: Callable[[float], str], higher: bool = True
+) -> Column:
+    values = [number(run.final(*path)) for run in runs]
+    spread = [number(fields(dig(run.result, "seeds", "std")).get(".".join(path))) for run in runs]
+    return Column(name, values, form, higher, spread)
+
+
+def _metrics(runs: Sequence[Run]) -> list[Column]:
+    """The worst client's accuracy, and what stands beside accuracy in any of the runs."""
+    beside: dict[str, Measured] = {}
+    for run in runs:
+        beside |= {one.name: one for one in shown(measured(run), uneven(run))}
+    worst = _column(runs, "Worst client", ("metrics", LEADING, "worst"), percent)
+    return [worst] + [
+        _column(
+            runs,
+            one.title if len(one.title) <= 24 else sentence_case(one.name),
+            ("metrics", one.name, "mean"),
+            partial(figure_of, as_share=one.as_share),
+            one.higher,
+        )
+        for one in beside.values()
+    ]
+
+
 def _results(runs: Sequence[Run]) -> Section:
     """One line per run; the best of a column is bold, and ties share it."""
-    columns: list[tuple[str, list[float | None], Callable[[float], str], bool]] = [
-        (name, [number(run.final("accuracy", key)) for run in runs], percent, True) for key, name, _ in KINDS
-    ]
-    columns += [
-        ("ARI", [number(run.final("clustering", "ari")) for run in runs], lambda v: f"{v:.2f}", True),
-        ("Rounds to target", [number(run.result.get("rounds_to_target")) for run in runs], plain, False),
-        ("Worst attack above guessing", [_excess(run) for run in runs], percent, False),
-        ("ε", [_epsilon(run) for run in runs], plain, False),
-        ("Up per round", [number(run.final("bytes", "up")) for run in runs], size, False),
-        ("Down per round", [number(run.final("bytes", "down")) for run in runs], size, False),
-        ("Time", [sum(v for _, v, _ in phases_of(run)) or None for run in runs], duration, False),
-    ]
-    columns = [column for column in columns if any(value is not None for value in column[1])]
+    compared = columns(runs)
     rows = []
     for i in range(len(runs)):
         cells: list[object] = [swatch(runs, i)]
-        for _, values, form, high in columns:
-            known = [value for value in values if value is not None]
-            value = values[i]
-            said = "–" if value is None else form(value)
-            best = value is not None and len(known) > 1 and value == (max if high else min)(known)
+        for column in compared:
+            known = [value for value in column.values if value is not None]
+            value = column.values[i]
+            said = "–" if value is None else column.form(value)
+            best = value is not None and len(known) > 1 and value == (max if column.higher else min)(known)
             cells.append(tag("b", said, class_="best") if best and min(known) < max(known) else said)
         rows.append(cells)
     spreads = [f"{run.name}: {words}" for run in runs if (words := seeds(run))]
@@ -102,7 +144,7 @@ def _results(runs: Sequence[Run]) -> Section:
         "to certainty."
     )
     return Section(
-        "results", "Results", lead, join([rows_table(["Run", *(c[0] for c in columns)], rows, "results"), foot])
+        "results", "Results", lead, join([rows_table(["Run", *(c.name for c in compared)], rows, "results"), foot])
     )
 
 

@@ -12,6 +12,7 @@ from covey.report.format import duration, figure_of, percent, plain, size
 from covey.results.declared import read
 from covey.results.figures import Figures
 from covey.results.folder import RunFolder
+from covey.results.measured import LEADING, Measured, shown
 from covey.results.measured import read as read_metrics
 
 
@@ -53,30 +54,30 @@ def closing_lines(result: Figures) -> list[str]:
 
 
 def _metrics(result: Figures) -> list[str]:
-    """How clients differ in what leads, then every other metric; what only balances classes, where they are uneven."""
-    every = read_metrics(result.metrics)
-    leading = next((one.name for one in every if one.name == "accuracy"), None)
-    lines = []
-    for one in every:
-        mean, worst, tenth, gap = (one.figure(name) for name in ("mean", "worst", "p10", "gap"))
-        if mean is None:
+    """How clients differ in what leads, then what was asked for, and what accuracy hides where classes are uneven."""
+    every, is_uneven = read_metrics(result.metrics), bool(result.classes.get("uneven"))
+    lines = [f"clients     {spread}" for one in every if one.name == LEADING and (spread := _spread(one))]
+    for one in shown(every, is_uneven):
+        if (mean := one.figure("mean")) is None:
             lines.append(f"{one.name:<11} not known: {one.figures.get('why', 'no client has samples to tell it by')}")
-            continue
-        if one.beside and not result.classes.get("uneven"):
-            continue
-        form = partial(figure_of, as_share=one.as_share)
-        said = [] if one.name == leading else [f"{form(mean)}, mean over clients"]
-        if worst is not None and tenth is not None and gap:
-            said.append(f"worst client {form(worst)}, worst tenth {form(tenth)}, gap {form(gap)}")
-        name = "clients" if one.name == leading else one.name
-        lines += [f"{name:<11} {'; '.join(said)}"] if said else []
-    if leading and result.classes.get("uneven") and (shares := result.classes.get("share")):
-        held = [share for share in shares if share]
+        else:
+            said = [f"{figure_of(mean, one.as_share)}, mean over clients", _spread(one)]
+            lines.append(f"{one.name:<11} {'; '.join(filter(None, said))}")
+    shares = [share for share in result.classes.get("share", ()) if share]
+    if result.accuracy and is_uneven and shares:
         lines.append(
-            f"            classes are uneven ({percent(min(held))} to {percent(max(held))} of test samples): accuracy hides "
-            "how small ones fare"
+            f"            classes are uneven ({percent(min(shares))} to {percent(max(shares))} of test samples): "
+            "accuracy hides how small ones fare"
         )
     return lines
+
+
+def _spread(one: Measured) -> str:
+    worst, tenth, gap = (one.figure(name) for name in ("worst", "p10", "gap"))
+    if worst is None or tenth is None or not gap:
+        return ""
+    form = partial(figure_of, as_share=one.as_share)
+    return f"worst client {form(worst)}, worst tenth {form(tenth)}, gap {form(gap)}"
 
 
 def _attack(finding: Finding | None) -> list[str]:

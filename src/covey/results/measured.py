@@ -10,6 +10,8 @@ from covey.files import number
 from covey.metrics import METRICS
 from covey.results.contents import Json, Run, dig, fields
 
+LEADING = "accuracy"  # what a record's accuracies are means of
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -18,6 +20,7 @@ class Measured:
     higher: bool = True  # is better
     as_share: bool = True  # from 0 to 1, shown as a percentage
     beside: bool = False  # stands beside accuracy where classes are uneven
+    asked: bool = False  # for by the experiment
     figures: Mapping[str, Any] = field(default_factory=dict)  # mean, worst, p10, gap, …
 
     def figure(self, name: str) -> float | None:
@@ -43,8 +46,16 @@ def _one(name: str, entry: Json) -> Measured:
         bool(entry.get("higher", declared.get("higher", True))),
         bool(entry.get("as_share", declared.get("share", bool(declared)))),
         bool(entry.get("beside", declared.get("uneven", False))),
+        bool(entry.get("asked", False)),
         entry,
     )
+
+
+def shown(every: list[Measured], is_uneven: bool) -> list[Measured]:
+    """What a reader needs beside accuracy: what was asked for, and what accuracy hides; all where there is no accuracy."""
+    if not any(one.name == LEADING for one in every):
+        return every
+    return [one for one in every if one.name != LEADING and (one.asked or (one.beside and is_uneven))]
 
 
 def uneven(run: Run) -> bool:

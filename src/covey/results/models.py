@@ -22,7 +22,7 @@ from covey.errors import CoveyError
 from covey.learn import predict
 from covey.learn.flat import Network
 from covey.messages import decode, encode, message
-from covey.metrics.totals import CLASSES, LABELS
+from covey.metrics.totals import CLASSES, NUMBERS
 
 MOST_BYTES = 256 << 20  # of models that clients have to themselves: beyond, none of them is kept
 
@@ -115,9 +115,9 @@ class Models:
         if cluster is None:
             if len(self.kept.models) == 1:
                 return self.kept.models, None
-            raise CoveyError(f"which model? {self._there()}: name a client or a cluster, or give labelled samples")
+            raise CoveyError(f"which model? {self.there()}: name a client or a cluster, or give labelled samples")
         if not 0 <= cluster < self.kept.clusters:
-            raise CoveyError(f"there is no cluster {cluster}: {self._there()}")
+            raise CoveyError(f"there is no cluster {cluster}: {self.there()}")
         return self.kept.models[cluster : cluster + 1], None
 
     def _of_client(self, client: int) -> tuple[Tensor, Tensor | None]:
@@ -127,12 +127,12 @@ class Models:
         if client in self.kept.mixtures:
             first, weights = self.kept.mixtures[client]["first"], self.kept.mixtures[client]["weights"]
             return self.kept.models[first : first + len(weights)], weights
-        raise CoveyError(f"client {client} has no model in this run: {self._there()}")
+        raise CoveyError(f"client {client} has no model in this run: {self.there()}")
 
     def nearest(self, x: NDArray[Any], y: Any) -> int:
         """The cluster whose model has the lowest loss on labelled samples."""
         if not self.kept.clusters:
-            raise CoveyError(f"there is no cluster's model to choose: {self._there()}")
+            raise CoveyError(f"there is no cluster's model to choose: {self.there()}")
         targets = self.targets(y)
         if len(targets) != len(x):
             raise CoveyError(f"{len(x)} labelled samples came with {len(targets)} labels: one each")
@@ -143,14 +143,15 @@ class Models:
         given = np.asarray(y)
         if self.network.task != CLASSES:
             return given.astype(np.float32).reshape(len(given), -1)
-        if given.dtype.kind in "US":
+        if given.dtype.kind in "USO":
             places = {name: i for i, name in enumerate(self.kept.classes)}
             if unknown := [str(name) for name in given if str(name) not in places]:
                 raise CoveyError(f"label '{unknown[0]}' is none of {', '.join(self.kept.classes[:20])}")
             return np.array([places[str(name)] for name in given], np.int64)
         return given.astype(np.int64)
 
-    def _there(self) -> str:
+    def there(self) -> str:
+        """Which models there are, in words."""
         held = [f"clusters 0 to {self.kept.clusters - 1}" if self.kept.clusters > 1 else "cluster 0"]
         own = len(self.kept.models) - self.kept.clusters
         held = held[: self.kept.clusters] + ([f"{own} clients' own"] if own else [])
@@ -188,9 +189,16 @@ class Models:
     def predict(self, x: NDArray[Any], **which: Any) -> list[Any]:
         """The class of each sample, the labels that it has, or its numbers; `which`: as `probabilities` takes it."""
         given = self.probabilities(x, **which)
+        return given.tolist() if self.network.task == NUMBERS else self._named(given)
+
+    def words(self, given: NDArray[np.float32]) -> list[str]:
+        """Probabilities (numbers) as a text for each sample."""
+        if self.network.task == NUMBERS:
+            return ["; ".join(f"{value:.6g}" for value in row) for row in given]
+        return [one if isinstance(one, str) else "; ".join(one) for one in self._named(given)]
+
+    def _named(self, given: NDArray[np.float32]) -> list[Any]:
         names = self.kept.classes
         if self.network.task == CLASSES:
             return [names[c] for c in given.argmax(1)]
-        if self.network.task == LABELS:
-            return [[names[i] for i in np.flatnonzero(row > 0.5)] for row in given]
-        return [row.tolist() for row in given]
+        return [[names[i] for i in np.flatnonzero(row > 0.5)] for row in given]
