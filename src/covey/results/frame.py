@@ -27,7 +27,7 @@ def frame(records: Sequence[Mapping[str, Any]], classes: Sequence[str] = ()) -> 
     try:
         import pandas
     except ImportError as e:
-        raise CoveyError("a frame needs pandas: `pip install 'covey[tables]'` adds it") from e
+        raise CoveyError("a frame needs pandas: `pip install 'covey[data]'` adds it") from e
     return pandas.DataFrame(lines(records, classes), columns=list(COLUMNS))
 
 
