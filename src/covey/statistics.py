@@ -1,7 +1,8 @@
-"""Intervals and spreads, one of each. All intervals are two-sided at 95 %.
+"""Intervals and spreads, one of each. All intervals are two-sided at 95 % unless told otherwise.
 
-An interval of the mean over seeds is Student's; of a share of independent trials it is Wilson's; where a standard error is known
-otherwise, the normal one. Intervals of other scores come from repetitions (a bootstrap), beside the score.
+An interval of the mean over seeds is Student's; of a share of independent trials it is Wilson's, or Clopper and Pearson's where a
+promise hangs on it; where a standard error is known otherwise, the normal one. Intervals of other scores come from repetitions (a
+bootstrap), beside the score.
 """
 
 from __future__ import annotations
@@ -23,6 +24,17 @@ def wilson(value: float, trials: int) -> tuple[float, float]:
     centre = (value + z2 / (2 * trials)) / (1 + z2 / trials)
     half = (Z / (1 + z2 / trials)) * ((value * (1 - value) + z2 / (4 * trials)) / trials) ** 0.5
     return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def clopper_pearson(hits: int, trials: int, tail: float = 0.025) -> tuple[float, float]:
+    """The exact interval of a success rate, which lies beyond either end with probability `tail` at most."""
+    if trials <= 0:
+        return 0.0, 1.0
+    from scipy.special import betaincinv
+
+    low = 0.0 if hits == 0 else float(betaincinv(hits, trials - hits + 1, tail))
+    high = 1.0 if hits == trials else float(betaincinv(hits + 1, trials - hits, 1 - tail))
+    return low, high
 
 
 def normal_interval(share: float, error: float) -> tuple[float, float]:

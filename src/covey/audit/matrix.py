@@ -11,6 +11,7 @@ from typing import Any
 
 from covey import leaks
 from covey.attacks.finding import BROKEN, LEAKS, NOT_MEASURED, NOTHING_SEEN, Finding
+from covey.audit.canaries.verdict import LedgerTest
 from covey.audit.questions import Questions, Watch
 from covey.errors import CoveyError
 from covey.leaks import PARTIES, Leak
@@ -91,6 +92,7 @@ class Audit:
     problem: str = ""  # why there is no matrix: the experiment cannot be run
     notes: tuple[str, ...] = ()  # what of the experiment the audit leaves out
     rows: dict[str, str] = field(default_factory=dict)  # what could leak -> the question
+    ledger: tuple[LedgerTest, ...] = ()  # the ε that is claimed, beside the ε that canaries show
 
     @property
     def protection(self) -> str:
@@ -122,6 +124,7 @@ class Audit:
             "cells": [cell.json() for cell in self.cells],
             "runs": list(self.runs),
             "notes": list(self.notes),
+            "ledger": [test.json() for test in self.ledger],
         }
 
     @classmethod
@@ -132,7 +135,8 @@ class Audit:
         stored = {leaks.CURRENT.get(row, row): question for row, question in content.get("rows", {}).items()}
         rows = stored or {cell.row: known.get(cell.row, "") for cell in cells}
         listed = {"runs": tuple(content["runs"]), "notes": tuple(content.get("notes", ())), "rows": rows}
-        return cls(**{**content, **listed, "cells": cells})
+        tests = tuple(LedgerTest.of(test) for test in content.get("ledger", ()))
+        return cls(**{**content, **listed, "cells": cells, "ledger": tests})
 
 
 def rows_of(audits: Sequence[Audit]) -> dict[str, str]:

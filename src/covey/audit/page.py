@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from covey.attacks.finding import NOT_MEASURED, NOTHING_SEEN, Finding
+from covey.audit.canaries import shown
 from covey.audit.matrix import GIVEN, INAPPLICABLE, LEAKING, NOBODY, Audit, Cell, not_excluded
 from covey.audit.text import title
 from covey.files import write_atomically
@@ -39,7 +40,7 @@ def audit_page(audits: Sequence[Audit], command: str = "") -> Page:
 
 def _single(audit: Audit, command: str) -> Page:
     headline = f"What leaks from {title(audit)}"
-    built = [_matrix(audit), _scores(audit), gaps(audit), runs(audit), origin(command)]
+    built = [_matrix(audit), shown.section(audit.ledger), _scores(audit), gaps(audit), runs(audit), origin(command)]
     return Page(
         title=f"{headline} · covey",
         kicker="Audit",
@@ -62,6 +63,7 @@ def lede(audit: Audit) -> list[str]:
     listed = " and the ".join(filter(None, [", the ".join(things[:-1]), *things[-1:]]))
     said = f"Somebody learns the {listed}." if things else "None of these attacks learned anything."
     return [
+        *filter(None, [shown.refuted(audit.ledger)]),
         said,
         f"{counted(attacks, 'attack')} filled {measured} of {len(audit.cells)} cells: {audit.clients} clients, "
         f"{audit.rounds} rounds, seed {audit.seed}. The other cells say what is missing.",

@@ -15,6 +15,7 @@ from typing import Any
 from covey import files
 from covey.attacks.finding import Finding
 from covey.attacks.observe import check_vantage
+from covey.audit.canaries import audit_ledger
 from covey.audit.matrix import Audit, fill
 from covey.audit.questions import Questions, Watch, registered, usual_place
 from covey.data.federation import Federation
@@ -36,14 +37,23 @@ def audit(
     federation: Federation | None = None,
     quiet: bool = False,
     watch: Callback | None = None,
+    ledger: bool = False,
 ) -> Audit:
     """Runs what is needed (one seed, under `out/runs`) and fills the matrix; the caller writes it where it wants.
 
-    `federation`: own data instead of the experiment's, as `run` takes them. `watch` is called after every round, for a progress
-    of the caller's own.
+    `federation` is data of your own, in place of the experiment's dataset and partition. `watch` is called after every round, for a
+    progress of the caller's own. `ledger`: what is claimed there is tested, too.
     """
     check_places(experiment)
-    return matrix_of(experiment, out, quiet, watch, federation)
+    matrix = matrix_of(experiment, out, quiet, watch, federation)
+    return _with_ledger(matrix, experiment, federation) if ledger else matrix
+
+
+def _with_ledger(matrix: Audit, experiment: Experiment, federation: Federation | None) -> Audit:
+    try:
+        return replace(matrix, ledger=tuple(audit_ledger(experiment, federation=federation)))
+    except CoveyError as problem:  # it costs the ledger's test, not the attacks
+        return replace(matrix, notes=(*matrix.notes, f"the ledger was not tested: {problem}"))
 
 
 def check_places(experiment: Experiment) -> None:

@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Sequence
 
 from covey.attacks.finding import NOT_MEASURED, Finding
+from covey.audit.canaries import shown
+from covey.audit.canaries.verdict import LedgerTest
 from covey.audit.matrix import Audit, Cell, rows_of
 from covey.leaks import CLIENT, COALITION, EAVESDROPPER, PARTIES, SECOND, SERVER
 from covey.report.format import percent
@@ -67,7 +69,18 @@ def _one(audit: Audit) -> list[str]:
                 said += _wrapped(f"{words} {finding.note}".rstrip(), "  ")
         for cell in missing:
             said += _wrapped(f"{cell.column}: not measured: {cell.why}", "  ")
-    return said
+    return said + tested(audit.ledger)
+
+
+def tested(tests: Sequence[LedgerTest]) -> list[str]:
+    """The ledger's claims beside what canaries showed."""
+    if not tests:
+        return []
+    return [
+        "",
+        "ledger: the ε that is claimed, and what canaries show",
+        *(w for t in shown.lines(tests) for w in _wrapped(t, "  ")),
+    ]
 
 
 def _many(audits: Sequence[Audit]) -> list[str]:

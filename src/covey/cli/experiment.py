@@ -104,14 +104,19 @@ def audit(
     ] = "",
     out: Annotated[Path | None, typer.Option(help="Default `runs/audit-<algorithm or matrix>-<dataset>`.")] = None,
     docs: Annotated[bool, typer.Option("--docs", help="Also keep the result in `docs/results`.")] = False,
+    ledger: Annotated[bool, typer.Option("--ledger", help="Only test the ε that the ledger claims.")] = False,
+    deployed: Annotated[bool, typer.Option("--deployed", help="With --ledger: with a silo's secret noise.")] = False,
+    trials: Annotated[int, typer.Option(min=0, metavar="N", help="With --ledger: 0: up to 4000.")] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Every attack at once: what could leak × who might learn it.
 
-    From every vantage, with every attack that applies. Runs that are finished are not run again; interrupted ones go on. Examples:
+    From every vantage, with every attack that applies; where noise promises an ε, canaries test the promise. Runs that are
+    finished are not run again; interrupted ones go on. Examples:
 
         covey audit ifca-digits
+        covey audit ifca-digits --set defence.name=dp_sgd --ledger
         covey audit runs/ifca-digits-1
         covey audit ifca-digits --matrix --algorithms ifca,mingledpie
     """
@@ -119,7 +124,14 @@ def audit(
 
     if (algorithms or defences) and not matrix:
         raise CoveyError("--algorithms and --defences list what to compare: add --matrix")
+    if (deployed or trials) and not ledger:
+        raise CoveyError("--deployed and --trials are for tests of the ledger: add --ledger")
+    if ledger and (matrix or docs):
+        raise CoveyError("--ledger tests one experiment's claims and stores no page: leave out --matrix and --docs")
     table = table_of(_config_of(source) if source and Path(source).is_dir() else source, set_ or [])
+    if ledger:
+        _ledger(table, trials, deployed, as_json)
+        return
 
     from covey.audit import audit as audit_one
     from covey.audit import store, survey, write
@@ -133,7 +145,7 @@ def audit(
     words += [f"--algorithms={algorithms}"] * bool(algorithms) + [f"--defences={defences}"] * bool(defences)
     command, silent = typed("covey audit", words), quiet or as_json
     chosen = comma_separated(algorithms), comma_separated(defences)
-    one_alone = (audit_one(e, folder, quiet=silent) for e in [experiment])
+    one_alone = (audit_one(e, folder, quiet=silent, ledger=True) for e in [experiment])
     pending = survey(experiment, folder, *chosen, quiet=silent) if matrix else one_alone
     audits = []
     with kept(SAME_COMMAND):
@@ -235,6 +247,16 @@ def _dry_run(table: dict[str, Any], several: bool, as_json: bool) -> None:
         raise CoveyError("--dry-run looks at one run: leave out --sweep, --seeds and --log")
     cost = estimate(Experiment.of(table))
     _print(asdict(cost) | {"seconds": cost.seconds, "traffic": cost.traffic}, cost.lines(), as_json)
+
+
+def _ledger(table: dict[str, Any], trials: int, deployed: bool, as_json: bool) -> None:
+    from covey.audit.canaries import audit_ledger
+    from covey.audit.text import tested
+    from covey.experiment.experiment import Experiment
+
+    tests = audit_ledger(Experiment.of(table), trials=trials, deployed=deployed)
+    nothing = ["this experiment books nothing in the ledger: there is no ε to test"]
+    _print({"ledger": [test.json() for test in tests]}, tested(tests)[1:] or nothing, as_json)
 
 
 def _sweep(

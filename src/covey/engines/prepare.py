@@ -48,7 +48,7 @@ def agree(experiment: Experiment, federation: Federation, network: Network) -> S
     layers = experiment.layers.personal
     personal = personal_mask(network, layers) if layers else torch.ones(network.d, dtype=torch.bool)
     start = _start(experiment, federation, network)
-    return setting_of(experiment, len(federation.clients), start, personal, _public(network, federation))
+    return setting_of(experiment, len(federation.clients), start, personal, public_samples(network, federation))
 
 
 def setting_of(
@@ -69,7 +69,7 @@ def setting_of(
     )
 
 
-def _public(network: Network, federation: Federation) -> tuple[Tensor, Tensor] | None:
+def public_samples(network: Network, federation: Federation) -> tuple[Tensor, Tensor] | None:
     """The samples that no client holds, as the network reads them, and their labels."""
     if not federation.public:
         return None
