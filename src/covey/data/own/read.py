@@ -16,6 +16,7 @@ from covey.data.federation import Dataset
 from covey.data.own.arrays import Arrays, is_mapped, read_mapped, read_npz_parts
 from covey.data.own.encoding import Feature, encode, fit
 from covey.data.own.images import read_pictures
+from covey.data.own.limits import explained
 from covey.data.own.places import Part, parts_at
 from covey.data.own.rows import (
     Owners,
@@ -63,6 +64,11 @@ def read_path(path: Path, rules: Rules) -> Reading:
 @lru_cache(maxsize=4)
 def _read(place: Path, parts: tuple[Part, ...], rules: Rules, stamps: tuple[Any, ...]) -> Reading:
     """`stamps` only tell versions of the files apart."""
+    with explained(place):
+        return _reading(place, parts, rules)
+
+
+def _reading(place: Path, parts: tuple[Part, ...], rules: Rules) -> Reading:
     name = _name(place)
     tables = [part for part in parts if is_table(part.path)]
     if tables and len(tables) < len(parts):

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from covey.data.own.arrays import read_npz
 from covey.data.own.encoding import Feature, encode, numbers, plain
 from covey.data.own.images import read_pictures
+from covey.data.own.limits import explained
 from covey.data.own.places import part_of
 from covey.data.own.rows import SPLIT
 from covey.data.own.rules import Rules
@@ -105,6 +106,14 @@ class _Part:
 
     def __init__(self, path: Path, agreed: Described, rules: Rules, columns: Sequence[Feature]) -> None:
         self.path, self.agreed, self.columns, self.sheet = path, agreed, tuple(columns), Sheet({})
+        with explained(path):
+            self._read(rules)
+        self.rows = len(self.labels)
+        if not self.rows:
+            raise CoveyError(f"{path} is empty: put at least one sample there")
+
+    def _read(self, rules: Rules) -> None:
+        path, agreed = self.path, self.agreed
         shape = tuple(agreed.shape)
         task = getattr(agreed, "task", "classes")
         if path.is_dir():
@@ -120,9 +129,6 @@ class _Part:
         else:
             arrays = read_npz(path, shape)
             self.x, self.labels = arrays.x, self._labels(arrays.y, str(arrays.x.dtype), task)
-        self.rows = len(self.labels)
-        if not self.rows:
-            raise CoveyError(f"{path} is empty: put at least one sample there")
 
     def samples(self, train: NDArray[np.bool_], like: _Part | None = None) -> Labelled:
         """All rows, in the type that their kind is kept in; `like`: the part whose own means and deviations count."""
