@@ -93,7 +93,9 @@ class Machine:
         wave = lay_out(jobs, self.device, drawing=facts.dropping or facts.drawing)
         self._check_batches(wave)
         trained = self.kernel.train(wave)[:, :size]
-        reason = f"training.lr = {wave.plan.lr:g} is probably too high: lower it, or clip gradients with training.clip"
+        reason = (
+            f"training.lr = {wave.plan.lr:g} is probably too high: lower it, or look for huge values in the samples"
+        )
         _check_finite([trained], "local training", reason)
         place = sorted(range(len(jobs)), key=lambda i: wave.order[i])
         return [trained[i] for i in place]

@@ -14,6 +14,7 @@ from covey.errors import CoveyError
 from covey.learn.flat import Network
 from covey.learn.objective import activations
 
+PART = 65_536  # samples that are checked at a time
 ROOM = {"cpu": 64e6, "cuda": 4e9}  # bytes that the activations of one evaluated part may take
 
 
@@ -37,6 +38,7 @@ class Samples:
             )
         if len(x) != len(y):
             raise CoveyError(f"{len(x)} samples but {len(y)} labels: there must be one label per sample")
+        _check_inputs(x)
         _check_targets(network, y)
         self.network = network
         self.x = x.reshape(len(x), math.prod(x.shape[1:])).to(device)
@@ -72,6 +74,18 @@ class Samples:
     def labels(self, rows: Tensor) -> Tensor:
         """Targets `[...]` of rows `[...]`, or `[..., outputs]` where the task is not one class of several."""
         return self.y.index_select(0, rows.reshape(-1)).view(*rows.shape, *self.y.shape[1:])
+
+
+def _check_inputs(x: Tensor) -> None:
+    if x.is_complex():
+        raise CoveyError(f"the samples are {str(x.dtype).removeprefix('torch.')}: expected numbers")
+    if not x.is_floating_point():
+        return
+    for first, part in enumerate(x.split(PART)):
+        wrong = ~torch.isfinite(part.reshape(len(part), -1)).all(1)
+        if wrong.any():
+            row = first * PART + int(wrong.nonzero()[0])
+            raise CoveyError(f"sample {row} holds NaN or infinite values: leave such rows out, or fill them in")
 
 
 def _check_targets(network: Network, y: Tensor) -> None:

@@ -5,7 +5,7 @@ training begins at the base. The base is a folder in the layout of `transformers
 nothing is fetched from anywhere, or any module of your own by its path. Its weights never leave a party and are in no vector:
 every party must hold the same, which a deployment checks by their fingerprint.
 
-Why not peft: see docs/decisions/lora.md.
+Why not peft: docs/decisions.
 """
 
 from __future__ import annotations
@@ -121,6 +121,10 @@ class Lora:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)  # one base for all: its own code may read weights from a file
                 return own.build(input_shape, classes, kind, vocabulary), frozenset()
+        if not (Path(self.base) / "config.json").is_file():
+            raise CoveyError(
+                f"model.base is '{self.base}': expected a folder with config.json and model.safetensors, or package.module:Net"
+            )
         if kind != "tokens":
             raise CoveyError(f"model.base '{self.base}' reads token ids, and the data is of kind '{kind}'")
         base, fresh = _from_folder(self.base, classes, _changed(self.base))
@@ -141,10 +145,6 @@ def _changed(folder: str) -> float:
 
 @lru_cache(maxsize=2)
 def _from_folder(folder: str, classes: int, changed: float) -> tuple[Outputs, frozenset[str]]:
-    if not (Path(folder) / "config.json").is_file():
-        raise CoveyError(
-            f"model.base is '{folder}': expected a folder with config.json and model.safetensors, or package.module:Net"
-        )
     try:
         transformers: Any = import_module("transformers")
     except ImportError as e:

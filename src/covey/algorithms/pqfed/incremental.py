@@ -77,7 +77,13 @@ def judge(me: Client, message: Check, share: float) -> Coroutine:
     """The target's own verdict on a model; the last one before the first drop stays with it."""
     _, aside = held_back(me, share)
     logits = yield Logits(message.model[None], on=aside)
-    right = logits[0].argmax(1).cpu() == me.data()[1].cpu()[aside]
+    labels = me.data()[1].cpu()[aside]
+    if labels.dim() != 1:
+        raise CoveyError(
+            "PQFed's incremental search judges models by accuracy, and this data has no one class per sample: "
+            "choose another algorithm.strategy"
+        )
+    right = logits[0].argmax(1).cpu() == labels
     accuracy = float(right.double().mean())
     me.memory["dropped"] = me.memory.get("dropped", False) or accuracy < me.memory.get("accuracy", 0.0)
     if not me.memory["dropped"]:
