@@ -136,7 +136,7 @@ def test_a_given_module_is_known_by_its_fingerprint(tmp_path: Path) -> None:
     assert read.model == wanted.model  # this process was given it
     assert run(read, federation=data, quiet=True).accuracy == result.accuracy
     unknown = Experiment.of(wanted.table(), model={"name": "given", "of": f"{OWN}Attentive", "fingerprint": "0" * 16})
-    with pytest.raises(CoveyError, match="given as an object.*no such module was given in this process"):
+    with pytest.raises(CoveyError, match=r"given as an object.*no such module was given in this process"):
         run(unknown, federation=data, quiet=True)
     with pytest.raises(CoveyError, match=r"start.common = false wants another random start for each cluster"):
         run(experiment("ifca", module, start={"common": False}), federation=data, quiet=True)

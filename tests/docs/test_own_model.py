@@ -76,7 +76,7 @@ def test_parties_must_have_the_same_model(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(own_model, "WardNet", Other)
     with pytest.raises(
-        CoveyError, match="on this machine is not the one that the keys were made for.*its layers differ"
+        CoveyError, match=r"on this machine is not the one that the keys were made for.*its layers differ"
     ):
         network_of(agreed)
 
@@ -97,5 +97,5 @@ def test_parties_must_have_the_same_model(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(Frozen, "shift", 1.0)
     with pytest.raises(CoveyError, match="the values of what it does not train differ; install the same version"):
         network_of(agreed)
-    with pytest.raises(CoveyError, match="no code travels.*put it in a module"):
+    with pytest.raises(CoveyError, match=r"no code travels.*put it in a module"):
         agree(rehearsal("ifca", clients=2, clusters=2, model=Frozen(10)))

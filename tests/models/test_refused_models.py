@@ -123,18 +123,18 @@ def test_a_module_that_cannot_be_trained(name: str) -> None:
 
 
 def test_lazy_layers_and_what_cannot_be_copied() -> None:
-    with pytest.raises(CoveyError, match="lazy layers.*run one batch through it"):
+    with pytest.raises(CoveyError, match=r"lazy layers.*run one batch through it"):
         model_of(nn.Sequential(nn.Flatten(), nn.LazyLinear(3)))
-    with pytest.raises(CoveyError, match="layer '1' is lazy.*write its sizes out"):
+    with pytest.raises(CoveyError, match=r"layer '1' is lazy.*write its sizes out"):
         _ = Network(f"{__name__}:lazy", (8, 8), 3).d
     stubborn = Model()
     stubborn.handle = (n for n in range(3))
-    with pytest.raises(CoveyError, match="cannot be copied.*give a function that builds it"):
+    with pytest.raises(CoveyError, match=r"cannot be copied.*give a function that builds it"):
         model_of(stubborn)
 
 
 def test_tokens_beyond_the_vocabulary_and_too_long_a_text() -> None:
-    with pytest.raises(CoveyError, match="layer '0' fails with IndexError.*an embedding must have `vocabulary` rows"):
+    with pytest.raises(CoveyError, match=r"layer '0' fails with IndexError.*an embedding must have `vocabulary` rows"):
         _ = Network(f"{__name__}:few_words", (7,), 2, "tokens", 50).d
     with pytest.raises(CoveyError, match="the text transformer reads one sequence"):
         _ = Network("text_transformer", (7, 2), 2, "tokens", 50).d
@@ -215,7 +215,7 @@ def test_an_own_loss_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     }.items():
         with pytest.raises(CoveyError, match=words):
             _ = Network("fcnn", (8, 8), 3, loss_name=loss).loss
-    with pytest.raises(CoveyError, match="training.loss is 'hubert', did you mean 'huber'"):
+    with pytest.raises(CoveyError, match=r"training.loss is 'hubert', did you mean 'huber'"):
         Experiment.of(training={"loss": "hubert"})
     with pytest.raises(CoveyError, match=r"layers\.buffers is 'mine': 'shared' or 'local'"):
         Experiment.of(layers={"buffers": "mine"})
@@ -245,7 +245,9 @@ def test_samples_that_are_not_finite_are_named() -> None:
 def test_without_a_last_linear_layer_nothing_reads_it() -> None:
     net = Network(model_of(Model(lambda m, x: m.out(x.flatten(1)) * 2)), (8, 8), 3)
     assert net.features == 0
-    with pytest.raises(CoveyError, match="a second head reads what the last layer.*return the outputs of an nn.Linear"):
+    with pytest.raises(
+        CoveyError, match=r"a second head reads what the last layer.*return the outputs of an nn.Linear"
+    ):
         net.head_size(2)
 
     class Reordered(nn.Module):
@@ -257,5 +259,5 @@ def test_without_a_last_linear_layer_nothing_reads_it() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.out(self.body(x.flatten(1)))
 
-    with pytest.raises(CoveyError, match="end in 'body.bias': register the output layer last"):
+    with pytest.raises(CoveyError, match=r"end in 'body.bias': register the output layer last"):
         Network(model_of(Reordered()), (8, 8), 3).output_size("an attack")

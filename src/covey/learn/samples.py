@@ -81,7 +81,7 @@ def _check_inputs(x: Tensor) -> None:
         raise CoveyError(f"the samples are {str(x.dtype).removeprefix('torch.')}: expected numbers")
     if not x.is_floating_point():
         return
-    for first, part in enumerate(x.split(PART)):
+    for first, part in enumerate(torch.split(x, PART)):
         wrong = ~torch.isfinite(part.reshape(len(part), -1)).all(1)
         if wrong.any():
             row = first * PART + int(wrong.nonzero()[0])
