@@ -104,6 +104,12 @@ def test_running_statistics_survive_rounds_waves_workers_and_an_interruption(buf
         )
         assert other.accuracy == whole.accuracy
         assert torch.equal(other.state.models, whole.state.models)
+    wanted_module = whole.module(client=0)
+    assert int(wanted_module.body[2].num_batches_tracked) >= 2
+    if buffers == "local":
+        assert len(whole.models.kept.models) == 2 + 4  # the clusters', and each client's with its own statistics
+        with pytest.raises(CoveyError, match="a cluster's model alone cannot predict: name a client"):
+            whole.module(cluster=0)
     stopped = tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt):
         run(wanted, federation=data, quiet=True, out=stopped, callbacks=[_interrupt])
@@ -140,6 +146,21 @@ def test_a_given_module_is_known_by_its_fingerprint(tmp_path: Path) -> None:
         run(unknown, federation=data, quiet=True)
     with pytest.raises(CoveyError, match=r"start.common = false wants another random start for each cluster"):
         run(experiment("ifca", module, start={"common": False}), federation=data, quiet=True)
+
+
+def test_a_run_is_not_gone_on_with_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, wanted = federation("image"), experiment("fedavg", f"{OWN}Attentive")
+    with pytest.raises(KeyboardInterrupt):
+        run(wanted, federation=data, quiet=True, out=tmp_path / "run", callbacks=[_interrupt])
+
+    class Changed(own_models.Attentive):
+        def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+            super().__init__(input_shape, classes)
+            torch.nn.init.ones_(self.fixed.weight)
+
+    monkeypatch.setattr(own_models, "Attentive", Changed)
+    with pytest.raises(CoveyError, match=r"is not the one of this run.*the values of what it does not train differ"):
+        run(wanted, federation=data, quiet=True, out=tmp_path / "run", resume=True)
 
 
 def test_one_line_where_clients_are_not_stacked() -> None:

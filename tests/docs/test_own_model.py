@@ -76,7 +76,7 @@ def test_parties_must_have_the_same_model(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(own_model, "WardNet", Other)
     with pytest.raises(
-        CoveyError, match=r"on this machine is not the one that the keys were made for.*its layers differ"
+        CoveyError, match=r"on this machine is not the one of this deployment's keys.*its layers differ"
     ):
         network_of(agreed)
 
@@ -95,7 +95,7 @@ def test_parties_must_have_the_same_model(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(own_model, "WardNet", Frozen)
     agreed = agree(rehearsal("ifca", clients=2, clusters=2, model="own_model:WardNet"))
     monkeypatch.setattr(Frozen, "shift", 1.0)
-    with pytest.raises(CoveyError, match="the values of what it does not train differ; install the same version"):
+    with pytest.raises(CoveyError, match="the values of what it does not train differ; restore the version"):
         network_of(agreed)
     with pytest.raises(CoveyError, match=r"no code travels.*put it in a module"):
         agree(rehearsal("ifca", clients=2, clusters=2, model=Frozen(10)))

@@ -96,21 +96,8 @@ def network_of(agreed: Agreed) -> Network:
     """The network as this party's own code builds it; refused where that is another than the parties agreed on."""
     experiment = experiment_of(agreed)
     network = network_for(experiment, agreed)
-    if agreed.model and network.fingerprint != agreed.model:
-        raise CoveyError(
-            f"model '{network.title}' on this machine is not the one that the keys were made for (fingerprint "
-            f"{network.fingerprint}, agreed {agreed.model}): {_difference(network, agreed)}; install the same version of its "
-            "code and of the weights that it reads, or make new keys"
-        )
+    network.check_fingerprint(agreed.model, "this deployment's keys")
     return network
-
-
-def _difference(network: Network, agreed: Agreed) -> str:
-    layout, _, held = network.fingerprint.partition("-")
-    agreed_layout, _, agreed_held = agreed.model.partition("-")
-    if layout != agreed_layout:
-        return f"its layers differ (it trains {network.d:,} numbers, agreed {agreed.start.shape[1]:,})"
-    return "the values of what it does not train differ" if held != agreed_held else "it differs"
 
 
 def setting_of(agreed: Agreed, experiment: Experiment) -> Setting:

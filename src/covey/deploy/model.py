@@ -38,10 +38,11 @@ class SiloModel:
     accuracy: float | None  # on the silo's own test samples
     task: str = "classes"
     buffers: str = "shared"
+    fingerprint: str = ""  # of the network beyond its vector
 
     @property
     def _network(self) -> Network:
-        return Network(
+        network = Network(
             model_of(self.network),
             tuple(self.shape),
             len(self.classes),
@@ -50,6 +51,8 @@ class SiloModel:
             self.task,
             buffers=self.buffers,
         )
+        network.check_fingerprint(self.fingerprint, "this silo's model")
+        return network
 
     def trained(self) -> Models:
         """The same as the models of a run are, of which this silo is client 0."""

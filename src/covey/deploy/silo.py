@@ -275,6 +275,7 @@ class Silo:
             accuracy,
             self.agreed.task,
             self.experiment.layers.buffers,
+            self.agreed.model,
         )
         reported = (accuracy, metrics) if self._reports else (None, None)
         return Turn(RoundReply(None, *reported), self.state.memory, model=model, metrics=metrics)

@@ -151,6 +151,20 @@ class Network:
         held = frozenset(self.facts.frozen + self.facts.constant)
         return f"{digest}-{fingerprint(self.architecture, held)}" if held else digest
 
+    def check_fingerprint(self, stored: str, what: str) -> None:
+        """Refuses to go on with numbers that another network wrote; `what` they belong to. Nothing stored: nothing is known."""
+        own = self.fingerprint
+        if not stored or own == stored:
+            return
+        (layout, _, held), (stored_layout, _, stored_held) = own.partition("-"), stored.partition("-")
+        differs = "its layers differ" if layout != stored_layout else "the values of what it does not train differ"
+        if layout == stored_layout and held == stored_held:
+            differs = "it differs"
+        raise CoveyError(
+            f"model '{self.title}' on this machine is not the one of {what} (fingerprint {own}, there {stored}): {differs}; "
+            "restore the version of its code and of the weights that it reads"
+        )
+
     # ------------------------------------------------------------ the vector
 
     @cached_property

@@ -39,12 +39,14 @@ class KeptModels:
     left_out: int  # clients whose own models were too many to keep
     network: dict[str, Any]  # all that the layout depends on, beside the model that the experiment names
     classes: list[str]  # names of the outputs
+    fingerprint: str = ""  # of the network beyond its vectors: layout, and what nobody trains
 
 
 class _Collection:
     """Models as they come in; those that many clients share come once."""
 
-    def __init__(self) -> None:
+    def __init__(self, network: Network) -> None:
+        self.network = network
         self.shared: list[Tensor] = []
         self.own: dict[int, Tensor] = {}
         self.rows: dict[int, int] = {}
@@ -57,12 +59,20 @@ class _Collection:
             weights = use.weights.detach().float().cpu()
             self.mixtures[client] = {"first": self._block(use.models), "weights": weights}
         elif use.index is not None:
-            self.rows[client] = self._block(use.models) + use.index
-        elif self.left_out or (len(self.own) + 1) * use.models[0].numel() * 4 > MOST_BYTES:
+            if self.network.local:  # the model is the cluster's, the statistics that it predicts with are the client's
+                self._block(self.network.whole(use.models[:, : self.network.d]))
+                self._add_own(client, use.models[use.index])
+            else:
+                self.rows[client] = self._block(use.models) + use.index
+        else:
+            self._add_own(client, use.models[0])
+
+    def _add_own(self, client: int, model: Tensor) -> None:
+        if self.left_out or (len(self.own) + 1) * model.numel() * 4 > MOST_BYTES:
             self.left_out += 1 + len(self.own)
             self.own.clear()  # some of many would be a choice that nobody asked for
         else:
-            self.own[client] = use.models[0].detach().float().cpu()
+            self.own[client] = model.detach().float().cpu()
 
     def _block(self, models: Tensor) -> int:
         models = models.detach().float().cpu().contiguous()
@@ -75,14 +85,16 @@ class _Collection:
 
 def keep(uses: Iterable[tuple[int, Predictor]], network: Network, classes: Iterable[str]) -> KeptModels:
     """What is kept of what clients predict with."""
-    came = _Collection()
+    came = _Collection(network)
     for client, use in uses:
         came.add(client, use)
     models = [*came.shared, *came.own.values()]
     rows = came.rows | {client: len(came.shared) + i for i, client in enumerate(came.own)}
     stacked = torch.stack(models) if models else torch.zeros(0, network.d)
     facts = {f.name: getattr(network, f.name) for f in fields(network) if f.name != "name"}
-    return KeptModels(stacked, len(came.shared), rows, came.mixtures, came.left_out, facts, list(classes))
+    return KeptModels(
+        stacked, len(came.shared), rows, came.mixtures, came.left_out, facts, list(classes), network.fingerprint
+    )
 
 
 @dataclass(frozen=True)
@@ -99,7 +111,9 @@ class Models:
         if not isinstance(kept, KeptModels):
             raise CoveyError("models.bin holds no models: it was changed since it was written")
         facts: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in kept.network.items()}
-        return cls(kept, Network(model, **facts))
+        network = Network(model, **facts)
+        network.check_fingerprint(kept.fingerprint, "this run")
+        return cls(kept, network)
 
     def bytes(self) -> bytes:
         return encode(self.kept)
@@ -118,6 +132,7 @@ class Models:
             raise CoveyError(f"which model? {self.there()}: name a client or a cluster, or give labelled samples")
         if not 0 <= cluster < self.kept.clusters:
             raise CoveyError(f"there is no cluster {cluster}: {self.there()}")
+        self._refuse_without_statistics()
         return self.kept.models[cluster : cluster + 1], None
 
     def _of_client(self, client: int) -> tuple[Tensor, Tensor | None]:
@@ -133,10 +148,18 @@ class Models:
         """The cluster whose model has the lowest loss on labelled samples."""
         if not self.kept.clusters:
             raise CoveyError(f"there is no cluster's model to choose: {self.there()}")
+        self._refuse_without_statistics()
         targets = self.targets(y)
         if len(targets) != len(x):
             raise CoveyError(f"{len(x)} labelled samples came with {len(targets)} labels: one each")
         return int(predict.losses(self.network, self.kept.models[: self.kept.clusters], x, targets).argmin())
+
+    def _refuse_without_statistics(self) -> None:
+        if self.network.local:
+            raise CoveyError(
+                "the clients of this run kept their models' running statistics to themselves (layers.buffers = 'local'), so a "
+                "cluster's model alone cannot predict: name a client, or train with layers.buffers = 'shared'"
+            )
 
     def targets(self, y: Any) -> NDArray[Any]:
         """Targets as the network reads them; classes by name or by number."""

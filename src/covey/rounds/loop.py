@@ -168,6 +168,7 @@ class _Loop:
     def _begin(self, content: dict[str, Any]) -> tuple[Any, int]:
         if not content:
             return self.experiment.algorithm.start(self.setting), 0
+        self.network.check_fingerprint(content.get("model", ""), "this run")
         done = int(content["round"])
         if self.folder:
             self.records = self.folder.records()[:done]
@@ -371,6 +372,7 @@ class _Loop:
         if force or due or late:
             content = {
                 "round": done,
+                "model": self.network.fingerprint,
                 "state": state,
                 "memories": self.hosts.memories(done),
                 "attacks": self.observers.memories(),
