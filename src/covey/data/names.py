@@ -21,6 +21,12 @@ def is_path(name: str) -> bool:
     return bool(name) and ":" not in name and Path(name).expanduser().exists()
 
 
+def has_clients(name: str) -> bool:
+    """Whether a dataset may say itself whose each row is: one of the user's own, or one that is declared so."""
+    declared = [entry.declared.get("has_clients") for entry in SOURCES.claims(name.partition(":")[0])]
+    return any(declared) or is_path(name)
+
+
 def is_given(name: str) -> bool:
     return name.startswith(GIVEN)
 

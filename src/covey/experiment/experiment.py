@@ -16,7 +16,6 @@ from covey.compression.replies import check
 from covey.data import names as datasets
 from covey.data.own.rules import Rules
 from covey.data.partitions import PARTITIONS
-from covey.data.sources import SOURCES
 from covey.defences import DEFENCES
 from covey.errors import CoveyError, nearest
 from covey.experiment import encryptions
@@ -193,6 +192,11 @@ class Experiment:
         encryptions.check(self.algorithm, self.encryption)
         if self.compression is not None:
             check(self.compression, self.algorithm, self.encryption)
+        if self.data.client not in ("", "none") and not getattr(self.partition, "as_the_data_say", False):
+            raise CoveyError(
+                f"data.client is '{self.data.client}', but partition = '{self.partition.name}' cuts the rows anew: set "
+                "partition = 'natural' for the clients that the data have, or leave data.client out"
+            )
         if self.dataset == SILOS:
             self.silos.check()
         if self.deployment.min_silos > self.clients:
@@ -210,7 +214,8 @@ class Experiment:
         for key, registry in kinds.items():
             if key in values and not (key in ("defence", "compression") and values[key] is None):
                 values[key] = _chosen(registry, values[key], key)
-        if "partition" not in values and _has_clients(str(values.get("dataset", ""))):
+        dataset = str(values.get("dataset", ""))
+        if "partition" not in values and dataset != SILOS and datasets.has_clients(dataset):
             values["partition"] = _as_the_data_say()
         attacks = values.get("attacks", ())
         if not isinstance(attacks, list | tuple):
@@ -243,13 +248,6 @@ class Experiment:
 
     def toml(self) -> str:
         return config.to_toml(self.table())
-
-
-def _has_clients(dataset: str) -> bool:
-    """Whether a dataset may say itself whose each row is: one of the user's own, or one that is declared so."""
-    base = dataset.partition(":")[0]
-    declared = [entry.declared.get("has_clients") for entry in SOURCES.claims(base)]
-    return any(declared) or (dataset != SILOS and datasets.is_path(dataset))
 
 
 def _as_the_data_say() -> Any:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from covey import config
+from covey.data.names import has_clients
 from covey.errors import CoveyError, nearest
+from covey.experiment.deployment import SILOS
 
 _MNIST_SETS: dict[str, Any] = {
     "clients": 120,
@@ -133,6 +135,14 @@ def table_of(source: str, assignments: list[str]) -> dict[str, Any]:
         table = config.read_toml(Path(source))
     else:
         raise CoveyError(f"there is no preset or file '{source}'{nearest(source, list(PRESETS))}")
+    set_keys = {assignment.partition("=")[0].strip() for assignment in assignments}
+    if source not in PRESETS and source:
+        set_keys.add("partition")  # a file's own is the user's choice
     for assignment in assignments:
         table = config.assign(table, assignment)
+    if "dataset" in set_keys and not any(key.partition(".")[0] == "partition" for key in set_keys):
+        # A preset cuts its dataset; in another that says whose its rows are, that would pass over the real clients.
+        another = str(table["dataset"])
+        if another != SILOS and has_clients(another):
+            table = {k: v for k, v in table.items() if k != "partition"}
     return table
