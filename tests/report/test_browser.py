@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+from PIL import Image
 
 from covey.audit.page import write_audit
 from covey.leaks import CLIENT, SERVER
@@ -15,6 +18,7 @@ from covey.papers.present import page as page_of_table
 from covey.report.page import write_comparison, write_report
 from support.audits import finding, matrix, small
 from support.chromium import SPILLED, Browser, centre, needs_browser
+from support.patience import PATIENCE
 from support.runs import HOSTILE, synthetic_run
 
 pytestmark = needs_browser
@@ -124,6 +128,31 @@ def test_a_legend_key_hides_its_series_and_brings_it_back(browser: Browser, page
     assert browser.js(shown) == 0 and browser.js(f"{key}.getAttribute('aria-pressed')") == "false"
     browser.js(f"{key}.click()")
     assert browser.js(shown) == 1
+
+
+def test_every_chart_is_saved_as_svg_and_png(browser: Browser, pages: dict[str, Path], tmp_path: Path) -> None:
+    browser.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    browser.open(pages["mingled"], scheme="dark")
+    charts = "[...document.querySelectorAll('figure, .findings > li')].filter(e => e.querySelector('svg'))"
+    assert browser.js(f"{charts}.every(e => e.querySelector('.save button'))")
+    picked = f"{charts}.find(e => e.closest('#accuracy') && e.querySelector('.legend'))"
+    for kind in (0, 1):
+        browser.js(f"{picked}.querySelectorAll('.save button')[{kind}].click()")
+    names = ("accuracy-by-round.svg", "accuracy-by-round.png")
+    end = time.monotonic() + PATIENCE
+    while not all((tmp_path / name).is_file() for name in names) and time.monotonic() < end:
+        time.sleep(0.1)
+    drawn = ElementTree.parse(tmp_path / names[0]).getroot()
+    words = " ".join(t.text or "" for t in drawn.iter("{http://www.w3.org/2000/svg}text"))
+    assert "Mean of clusters" in words and "Accuracy by round" in words and "Saved" not in words
+    lines = [p for p in drawn.iter("{http://www.w3.org/2000/svg}path") if p.get("stroke", "none") != "none"]
+    assert len({p.get("stroke") for p in lines}) == 3  # each series in its own colour, without a style sheet
+    assert not any("var(" in value or key in ("class", "style") for e in drawn.iter() for key, value in e.items())
+    with Image.open(tmp_path / names[1]) as image:
+        assert (
+            image.width == 2 * int(float(drawn.get("width", 0)))
+            and len(image.convert("RGB").getcolors(1 << 24) or []) > 20
+        )
 
 
 def test_a_cell_of_the_comparison_leads_to_its_score_though_that_is_folded_away(

@@ -8,7 +8,32 @@ from pathlib import Path
 
 import numpy as np
 
+from covey.metrics.metric import resolve
+from covey.metrics.spread import per_class, spread
+from covey.metrics.totals import CLASSES
+
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}"
+
+
+def qualities(
+    mean: float, truth: np.ndarray, k: int, labels: int, last: bool, rng: np.random.Generator
+) -> dict[str, object]:
+    """A made-up round's metrics and classes, one of them by a hostile name."""
+    clients = len(truth)
+    clusters = dict(enumerate(truth.tolist()))
+    names = {
+        "accuracy": resolve("accuracy"),
+        "balanced_accuracy": resolve("balanced_accuracy"),
+        HOSTILE: resolve("loss"),
+    }
+    values = {i: float(min(1.0, mean + 0.03 * rng.standard_normal())) for i in range(clients)}
+    shares = rng.dirichlet(np.ones(labels))
+    hit = shares * mean
+    totals = [np.array([0.1, mean, *shares, *shares, *hit])] * (k + 1)
+    return {
+        "metrics": {name: spread(metric, values, clusters, clients, last) for name, metric in names.items()},
+        "classes": per_class(CLASSES, totals, last),
+    }
 
 
 def synthetic_run(
@@ -75,6 +100,7 @@ def synthetic_run(
             "clustering": {"accuracy": float((choice == truth).mean()), "ari": float((choice == truth).mean() ** 2)},
             "clusters": np.where(joined, choice, -1).tolist(),
             "extra": extra,
+            **qualities(mean, truth, k, labels, t == rounds, np.random.default_rng(t)),
         }
         if algorithm == "fedcaprivacy" and t == rounds:
             line["memberships"] = rng.dirichlet(np.ones(k) * 0.4, clients).tolist()
@@ -102,6 +128,11 @@ def synthetic_run(
     )
     total: dict[str, object] = {
         "schema": 1,
+        "metrics": {
+            name: {k: v for k, v in entry.items() if k != "clients"}
+            for name, entry in json.loads(lines[-1])["metrics"].items()
+        },
+        "classes": json.loads(lines[-1])["classes"],
         "algorithm": algorithm,
         "dataset": dataset,
         "model": "fcnn",

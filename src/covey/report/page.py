@@ -12,7 +12,7 @@ from covey.files import write_atomically
 from covey.report import assets, comparison
 from covey.report.draw.layout import Section, Tile
 from covey.report.draw.markup import Html
-from covey.report.sections import clusters, measurements, privacy, setup, summary, training
+from covey.report.sections import clusters, measurements, privacy, quality, setup, summary, training
 from covey.results.contents import Run
 from covey.results.folder import RunFolder
 
@@ -54,6 +54,7 @@ def write_comparison(folders: Sequence[Path], out: Path) -> Path:
 def report_page(run: Run) -> Page:
     built = (
         training.accuracy(run),
+        quality.quality(run),
         clusters.clustering(run),
         privacy.attacks(run),
         privacy.privacy(run),

@@ -64,7 +64,7 @@ def _metrics(result: Figures) -> list[str]:
             said = [f"{figure_of(mean, one.as_share)}, mean over clients", _spread(one)]
             lines.append(f"{one.name:<11} {'; '.join(filter(None, said))}")
     shares = [share for share in result.classes.get("share", ()) if share]
-    if result.accuracy and is_uneven and shares:
+    if result.accuracy and is_uneven and shares and max(shares) >= 2 * min(shares):
         lines.append(
             f"            classes are uneven ({percent(min(shares))} to {percent(max(shares))} of test samples): "
             "accuracy hides how small ones fare"

@@ -1,5 +1,5 @@
 "use strict";
-// The page reads well without this. Here: hovering reads values, legends hide series, a copy button.
+// The page reads well without this. Here: hovering reads values, legends hide series, charts are saved, a copy button.
 (() => {
   const tip = document.getElementById("tip");
   const svgName = "http://www.w3.org/2000/svg";
@@ -102,6 +102,111 @@
     mark.addEventListener("pointerleave", hide);
   }
   addEventListener("scroll", hide, { passive: true });
+
+  // Every chart can be saved: drawn anew as one SVG that needs no style sheet, or as a PNG of that at twice the size.
+  const looks = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "stroke-linecap", "stroke-linejoin",
+    "opacity", "vector-effect", "shape-rendering", "font-family", "font-size", "font-weight", "text-anchor", "overflow"];
+  const made = (name, facts) => {
+    const element = document.createElementNS(svgName, name);
+    for (const [key, value] of Object.entries(facts)) element.setAttribute(key, value);
+    return element;
+  };
+  const dressed = (drawn, at) => {
+    const copy = drawn.cloneNode(true);
+    const inside = [...copy.querySelectorAll("*")];
+    [...drawn.querySelectorAll("*")].forEach((element, i) => {
+      const look = getComputedStyle(element);
+      if (look.display === "none") return inside[i].remove();
+      for (const key of looks) if (look.getPropertyValue(key)) inside[i].setAttribute(key, look.getPropertyValue(key));
+      for (const { name } of [...inside[i].attributes]) if (/^(class|style|tabindex|role|aria-|data-)/.test(name)) inside[i].removeAttribute(name);
+    });
+    const look = getComputedStyle(drawn);
+    const box = drawn.getBoundingClientRect();
+    const inner = ["Top", "Right", "Bottom", "Left"].map((side) => parseFloat(look[`padding${side}`]) || 0);
+    for (const { name } of [...copy.attributes]) if (name !== "viewBox" && name !== "preserveAspectRatio") copy.removeAttribute(name);
+    const place = { x: box.left + inner[3] - at.left, y: box.top + inner[0] - at.top, overflow: "visible" };
+    const size = { width: box.width - inner[1] - inner[3], height: box.height - inner[0] - inner[2] };
+    for (const [key, value] of Object.entries({ ...place, ...size })) copy.setAttribute(key, value);
+    return copy;
+  };
+  const spelt = (node, at) => {
+    // A text may run over several lines: its words are put where they stand.
+    const look = getComputedStyle(node.parentElement);
+    const range = document.createRange();
+    const lines = [];
+    for (const word of node.data.matchAll(/\S+/g)) {
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      const box = range.getBoundingClientRect();
+      const line = lines.at(-1);
+      if (line && Math.abs(line.box.top - box.top) < 2) line.words.push(word[0]);
+      else lines.push({ box, words: [word[0]] });
+    }
+    return lines.filter((line) => line.box.width).map((line) => {
+      const facts = { x: line.box.left - at.left, y: line.box.top - at.top + 0.78 * line.box.height, fill: look.color };
+      const text = made("text", { ...facts, "font-family": look.fontFamily, "font-size": look.fontSize, "font-weight": look.fontWeight });
+      text.textContent = line.words.join(" ");
+      return text;
+    });
+  };
+  const hidden = (element) => element.closest(".save, figcaption, [hidden]") || !element.getClientRects().length;
+  const picture = (holder) => {
+    const at = holder.getBoundingClientRect();
+    const parts = [];
+    for (const drawn of holder.querySelectorAll("svg")) if (!drawn.parentElement.closest("svg") && !hidden(drawn)) parts.push(dressed(drawn, at));
+    for (const patch of holder.querySelectorAll("i.swatch, i.step")) {
+      const box = patch.getBoundingClientRect();
+      const facts = { x: box.left - at.left, y: box.top - at.top, width: box.width, height: box.height, fill: getComputedStyle(patch).backgroundColor };
+      if (!hidden(patch)) parts.push(made("rect", facts));
+    }
+    const walker = document.createTreeWalker(holder, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      const node = walker.currentNode;
+      if (node.data.trim() && !node.parentElement.closest("svg") && !hidden(node.parentElement)) parts.push(...spelt(node, at));
+    }
+    const caption = [...holder.children].find((child) => child.tagName === "FIGCAPTION");
+    const height = (caption ? caption.getBoundingClientRect().top : at.bottom) - at.top + 4;
+    const whole = made("svg", { xmlns: svgName, width: at.width, height, viewBox: `0 0 ${at.width} ${height}` });
+    const ground = getComputedStyle(holder).backgroundColor;
+    const paper = /, 0\)$|transparent/.test(ground) ? getComputedStyle(document.body).backgroundColor : ground;
+    whole.append(made("rect", { width: "100%", height: "100%", fill: paper }), ...parts);
+    return { text: new XMLSerializer().serializeToString(whole), width: at.width, height };
+  };
+  const download = (address, name) => {
+    const link = document.createElement("a");
+    link.href = address;
+    link.download = name;
+    link.click();
+  };
+  const save = async (holder, kind) => {
+    const words = holder.querySelector("h3")?.textContent || "clients";
+    const name = `${words.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60)}.${kind}`;
+    const { text, width, height } = picture(holder);
+    const address = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+    if (kind === "svg") return download(address, name);
+    const image = new Image();
+    image.src = address;
+    await image.decode();
+    const canvas = document.createElement("canvas");
+    canvas.width = 2 * width;
+    canvas.height = 2 * height;
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    return download(canvas.toDataURL("image/png"), name);
+  };
+  for (const holder of document.querySelectorAll("figure, .findings > li")) {
+    if (!holder.querySelector("svg")) continue;
+    const bar = document.createElement("div");
+    bar.className = "save";
+    for (const kind of ["svg", "png"]) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = kind.toUpperCase();
+      button.title = `Save this chart as ${kind.toUpperCase()}`;
+      button.addEventListener("click", () => save(holder, kind));
+      bar.append(button);
+    }
+    holder.append(bar);
+  }
 
   // A link into something folded away unfolds it.
   const unfold = () => {

@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from covey.report.draw.markup import Html, percent_of, short, tag
-from covey.report.draw.svg import HUES, Axis, hue, stretched
+from covey.report.draw.markup import Html, join, percent_of, short, tag
+from covey.report.draw.svg import HUES, Axis, axis_for, chart, frame, hue, linear, stretched, whole
 from covey.report.format import plain
 from covey.results.contents import evenly
 
@@ -40,6 +40,44 @@ def stacked_bar(parts: Sequence[tuple[str, float, str]], form: Callable[[float],
         start += share
     words = ", ".join(f"{name} {form(value)}" for name, value, _ in parts)
     return tag("svg", *drawn, class_="stack", height=height, role="img", aria_label=words)
+
+
+def histogram(
+    title: str,
+    desc: str,
+    values: Sequence[float],
+    marks: Sequence[tuple[str, float]],
+    form: Callable[[float], str],
+    height: int = 150,
+) -> Html:
+    """How many values lie where; `marks` are upright lines with a name."""
+    x = axis_for([*values, *(value for _, value in marks)], form)
+    bins = max(5, min(24, len(values)))
+    counts = [0] * bins
+    for value in values:
+        counts[min(bins - 1, int(bins * x.at(value)))] += 1
+    y = linear(0.0, float(max(counts)), whole)
+    parts = [frame(x, y, height, "", "clients")]
+    for i, count in enumerate(counts):
+        tall = height * y.at(count)
+        low, high = (x.low + (x.high - x.low) * (i + end) / bins for end in (0, 1))
+        place = {
+            "x": percent_of((i + 0.06) / bins),
+            "width": percent_of(0.88 / bins),
+            "y": height - tall,
+            "height": tall,
+        }
+        said = f"{form(low)} to {form(high)}: {count}"
+        parts += [tag("rect", **place, class_="fill c0", data_tip=said)] if count else []
+    for i, (name, value) in enumerate(marks):
+        at = percent_of(x.at(value))
+        said = f"{name}: {form(value)}"
+        parts.append(tag("line", x1=at, x2=at, y1=-6, y2=height, class_=f"upright {hue(i + 1)}", data_tip=said))
+    keys = [
+        tag("span", tag("i", class_=f"swatch {hue(i + 1)}"), f"{n} ", tag("b", form(v)), class_="key")
+        for i, (n, v) in enumerate(marks)
+    ]
+    return join([tag("div", *keys, class_="legend"), chart(join(parts), height, title, desc, "lines")])
 
 
 def track(

@@ -10,13 +10,15 @@ from covey.report.draw.layout import Tile
 from covey.report.draw.marks import covey, spark, stacked_bar, track
 from covey.report.draw.markup import Html, join, tag
 from covey.report.findings import axis_of, colour_of, name_of, place_of, read_findings, score, verdict_of
-from covey.report.format import NBSP, counted, duration, percent, plain, sentence_case, size
+from covey.report.format import NBSP, counted, duration, figure_of, percent, plain, sentence_case, size
 from covey.report.labels import label
 from covey.report.sections.clusters import choices
 from covey.report.sections.privacy import read_ledger
+from covey.report.sections.quality import beside_in_words, worst_in_words
 from covey.report.sections.training import phases_of
 from covey.results.contents import Run, dig, numbers
 from covey.results.declared import Declared, declared
+from covey.results.measured import measured
 
 
 def headline(run: Run) -> str:
@@ -55,6 +57,8 @@ def lede(run: Run) -> list[str]:
     rounds = f"After {counted(run.done_rounds, 'round')}" if run.done_rounds else "So far"
     if leading:
         said.append(f"{rounds} accuracy is {percent(leading[0])}, {leading[1]}.")
+    if beside := beside_in_words(run):
+        said.append(beside)
     target = number(run.result.get("rounds_to_target"))
     if target is not None:
         said.append(f"The target accuracy was reached in round {int(target)}.")
@@ -97,8 +101,8 @@ def tiles(run: Run) -> list[Tile]:
 def _accuracy(run: Run) -> Tile:
     leading = main_accuracy(run)
     if leading is None:
-        return Tile("Accuracy", "–", "Not evaluated.")
-    words = []
+        return _other_metric(run)
+    words = [worst] if (worst := worst_in_words(run)) else []
     per_cluster = numbers(run.final("accuracy", "per_cluster"))
     if per_cluster and len(per_cluster) > 1:
         words.append(f"Clusters from {percent(min(per_cluster))} to {percent(max(per_cluster))}.")
@@ -109,6 +113,18 @@ def _accuracy(run: Run) -> Tile:
         words.insert(0, spread)
     key = next(k for k in ("average_cluster", "client_mean", "global") if number(run.final("accuracy", k)) is not None)
     return Tile("Accuracy", percent(leading[0]), " ".join(words), spark(run.series("accuracy", key)))
+
+
+def _other_metric(run: Run) -> Tile:
+    """What leads where there is no accuracy: the last of the usual metrics of the task."""
+    if not (every := measured(run)):
+        return Tile("Accuracy", "–", "Not evaluated.")
+    one = next((one for one in every if one.name != "loss"), every[0])
+    mean, worst = one.figure("mean"), one.figure("worst")
+    if mean is None:
+        return Tile(one.name.upper(), "–", "Not known.")
+    words = "Mean over clients." + ("" if worst is None else f" Worst client: {figure_of(worst, one.as_share)}.")
+    return Tile(one.name.upper(), figure_of(mean, one.as_share), words, spark(run.series("metrics", one.name, "mean")))
 
 
 def seeds(run: Run) -> str | None:

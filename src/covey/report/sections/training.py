@@ -10,7 +10,7 @@ from covey.report.draw.marks import bars, beyond_palette
 from covey.report.draw.markup import Html, join, tag
 from covey.report.draw.svg import Series, area_chart, axis_for, drawable, hue, line_chart
 from covey.report.format import counted, duration, percent, sentence_case, size
-from covey.results.contents import Run, evenly, fields
+from covey.results.contents import Json, Run, evenly, fields
 
 KINDS = (
     ("average_cluster", "Mean of clusters", "clusters"),
@@ -31,9 +31,10 @@ def pick(values: Sequence[float | None], shown: Sequence[int]) -> list[float | N
     return [values[i] for i in shown]
 
 
-def evaluated(run: Run) -> Run:
+def evaluated(run: Run, measured: tuple[Json, ...] | None = None) -> Run:
     """The run with only the rounds that measured accuracy: curves of a run evaluated every tenth round keep all its points."""
-    measured = tuple(entry for entry in run.rounds if isinstance(entry.get("accuracy"), dict))
+    if measured is None:
+        measured = tuple(entry for entry in run.rounds if isinstance(entry.get("accuracy"), dict))
     return Run(run.name, run.result, measured, run.federation, run.config, run.config_text)
 
 
