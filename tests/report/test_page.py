@@ -298,7 +298,16 @@ def test_first_screen_says_what_how_well_how_private_and_at_what_cost(mingled: P
 
 
 def test_every_section_that_has_data_is_there_and_no_other(mingled: Path, tmp_path: Path) -> None:
-    assert anchors(page_of(mingled)) == ["accuracy", "clusters", "attacks", "algorithm", "cost", "data", "setup"]
+    assert anchors(page_of(mingled)) == [
+        "accuracy",
+        "quality",
+        "clusters",
+        "attacks",
+        "algorithm",
+        "cost",
+        "data",
+        "setup",
+    ]
     noisy = synthetic_run(tmp_path / "noisy", "fedcaprivacy", clients=20, rounds=12, k=3)
     page = page_of(noisy)
     assert anchors(page) == ["accuracy", "clusters", "attacks", "ledger", "algorithm", "cost", "data", "setup"]

@@ -206,14 +206,41 @@ def test_predict_reads_files_and_writes_lines(again: Result, tmp_path: Path, cap
         ("a.txt", b"", "no kind that is read"),
         ("a.npz", b"no zip", "cannot be read as arrays"),
         ("a.csv", b"a,b\n", "no row under its header"),
-        ("a.csv", b"a,b\n1\n", "a.csv:2 has 1 values under 2 names"),
-        ("a.csv", b"a,b\n1,x\n", "a.csv:2: could not convert"),
+        ("a.csv", b"a,b\n1\n", "line 2: 1 fields, the first line has 2"),
+        ("a.csv", b"a,b\n1,x\n", "line 2: 'x' is no number"),
     ],
 )
 def test_files_that_hold_no_samples_are_refused(again: Result, tmp_path: Path, capsys, name, content, words) -> None:
     (tmp_path / name).write_bytes(content)
     assert main(["predict", str(again.folder), str(tmp_path / name), "--cluster", "0"]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_table_is_read_as_the_training_table_was(tmp_path: Path, capsys) -> None:
+    rng = np.random.default_rng(0)
+    age, sex = rng.normal(60, 15, 200), rng.choice(["f", "m"], 200)
+    ill = np.where((age > 60) ^ (sex == "f"), "ill", "well")
+    rows = "".join(f"{a:.1f},{s},{c},{i}\n" for a, s, c, i in zip(age, sex, ["north", "south"] * 100, ill))
+    (tmp_path / "patients.csv").write_text("age,sex,hospital,label\n" + rows)
+    table = {"dataset": str(tmp_path / "patients.csv"), "data": {"client": "hospital"}, "clients": 2, "clusters": 1}
+    training = {"rounds": 4, "epochs": 5, "lr": 0.1}
+    result = run(
+        small("fedavg", **table, partition="natural", model="mlp", training=training), out=tmp_path / "run", quiet=True
+    )
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"sex": sex, "age": np.round(age, 1), "unrelated": 1})  # other order, one column more
+    said = result.predict(frame)
+    assert np.mean(np.array(said) == ill) > 0.8
+    (tmp_path / "new.csv").write_text("sex,age\nf,40\nm,40\n")
+    assert main(["predict", str(tmp_path / "run"), str(tmp_path / "new.csv")]) == 0
+    lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [line["prediction"] for line in lines] == result.predict(
+        pandas.DataFrame({"age": [40, 40], "sex": ["f", "m"]})
+    )
+    for text, words in (("sex,age\nx,4\n", "column 'sex' has the value 'x'"), ("age\n4\n", "no column 'sex'")):
+        (tmp_path / "bad.csv").write_text(text)
+        assert main(["predict", str(tmp_path / "run"), str(tmp_path / "bad.csv")]) == 2
+        assert words in capsys.readouterr().err
 
 
 def test_a_run_of_several_seeds_points_to_their_folders(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def export(
 
 def predict(
     folder: Folder,
-    samples: Annotated[Path, typer.Argument(help="New samples: .npz with x, .npy, or .csv.")],
+    samples: Annotated[Path, typer.Argument(help="New samples: .npz with x, .npy, .csv, .parquet.")],
     cluster: Cluster = None,
     client: Client = None,
     labelled: Annotated[
@@ -62,15 +62,15 @@ def predict(
 
         covey predict runs/ifca-digits-1 new.npz --client 3
     """
-    from covey.data.new_samples import read_samples
+    from covey.data.own.new import read_samples
 
     models, own = opened(folder)
     if own is not None and client is None and cluster is None and labelled is None:
         client = own
-    x, _ = read_samples(samples, models.network.input_shape, models.network.kind)
+    x, _ = read_samples(samples, models.network.input_shape, models.columns)
     known = None
     if labelled is not None:
-        given, labels = read_samples(labelled, models.network.input_shape, models.network.kind)
+        given, labels = read_samples(labelled, models.network.input_shape, models.columns)
         if labels is None:
             raise CoveyError(f"{labelled} holds no labels: add y to an .npz, or a column `label` to a .csv")
         known = (given, labels)

@@ -34,6 +34,10 @@ class Dataset:
     test_owners: NDArray[np.int64] | None = None  # [m_test] the same of test rows; None: the test rows are everybody's
     holders: tuple[str, ...] = ()  # names of those clients: hospitals, users
 
+    columns: tuple[
+        Any, ...
+    ] = ()  # how columns of a table became its numbers (`data.own.encoding.Feature`): for new samples
+
     @property
     def outputs(self) -> int:
         """How many numbers a model gives for a sample."""

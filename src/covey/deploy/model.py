@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from covey.learn.flat import Network
 from covey.learn.predict import probabilities
 from covey.messages import message
 from covey.models.choice import model_of
-from covey.results.models import Models, keep
+from covey.results.models import Models, keep, read_feature
 
 MODEL = "model.bin"  # in a silo's state folder
 
@@ -39,6 +39,7 @@ class SiloModel:
     task: str = "classes"
     buffers: str = "shared"
     fingerprint: str = ""  # of the network beyond its vector
+    columns: list[dict[str, Any]] = field(default_factory=list)  # how a table became samples: fields of `Feature`
 
     @property
     def _network(self) -> Network:
@@ -57,9 +58,9 @@ class SiloModel:
     def trained(self) -> Models:
         """The same as the models of a run are, of which this silo is client 0."""
         index = None if self.weights is not None else self.index
-        return Models(
-            keep([(0, Predictor(self.models, index, self.weights))], self._network, self.classes), self._network
-        )
+        columns = [read_feature(column) for column in self.columns]
+        kept = keep([(0, Predictor(self.models, index, self.weights))], self._network, self.classes, columns)
+        return Models(kept, self._network)
 
     def probabilities(self, x: NDArray[Any]) -> NDArray[np.float32]:
         """[n, classes] for samples as the silo's data folder has them: of labels each one's own, of numbers the numbers."""

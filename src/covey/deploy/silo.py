@@ -21,7 +21,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +276,7 @@ class Silo:
             self.agreed.task,
             self.experiment.layers.buffers,
             self.agreed.model,
+            [asdict(column) for column in self.experiment.silos.columns],
         )
         reported = (accuracy, metrics) if self._reports else (None, None)
         return Turn(RoundReply(None, *reported), self.state.memory, model=model, metrics=metrics)

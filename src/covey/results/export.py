@@ -62,6 +62,7 @@ def _about(models: Models, form: str, paths: dict[str, Path]) -> dict[str, Any]:
         "form": form,
         "files": {name: path.name for name, path in paths.items()},
         "reads": {key: value for key, value in reads.items() if value is not None},
+        "columns": models.kept.columns,  # of a table: how its columns become the sample, one after the other
         "outputs": models.kept.classes,
         "clients": clients if models.kept.clusters else {},  # client -> the cluster's model that it uses
     }

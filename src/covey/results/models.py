@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from covey.algorithms.contract import Predictor
+from covey.data.own.encoding import Feature
+from covey.data.own.new import of_samples
 from covey.errors import CoveyError
 from covey.learn import predict
 from covey.learn.flat import Network
@@ -40,6 +43,7 @@ class KeptModels:
     network: dict[str, Any]  # all that the layout depends on, beside the model that the experiment names
     classes: list[str]  # names of the outputs
     fingerprint: str = ""  # of the network beyond its vectors: layout, and what nobody trains
+    columns: list[dict[str, Any]] = field(default_factory=list)  # how a table became samples: fields of `Feature`
 
 
 class _Collection:
@@ -83,7 +87,9 @@ class _Collection:
         return self._blocks[digest]
 
 
-def keep(uses: Iterable[tuple[int, Predictor]], network: Network, classes: Iterable[str]) -> KeptModels:
+def keep(
+    uses: Iterable[tuple[int, Predictor]], network: Network, classes: Iterable[str], columns: Iterable[Feature] = ()
+) -> KeptModels:
     """What is kept of what clients predict with."""
     came = _Collection(network)
     for client, use in uses:
@@ -93,8 +99,21 @@ def keep(uses: Iterable[tuple[int, Predictor]], network: Network, classes: Itera
     stacked = torch.stack(models) if models else torch.zeros(0, network.d)
     facts = {f.name: getattr(network, f.name) for f in fields(network) if f.name != "name"}
     return KeptModels(
-        stacked, len(came.shared), rows, came.mixtures, came.left_out, facts, list(classes), network.fingerprint
+        stacked,
+        len(came.shared),
+        rows,
+        came.mixtures,
+        came.left_out,
+        facts,
+        list(classes),
+        network.fingerprint,
+        [asdict(column) for column in columns],
     )
+
+
+def read_feature(column: dict[str, Any]) -> Feature:
+    """Back from its fields."""
+    return Feature(**{**column, "values": tuple(column["values"])})
 
 
 @dataclass(frozen=True)
@@ -117,6 +136,11 @@ class Models:
 
     def bytes(self) -> bytes:
         return encode(self.kept)
+
+    @cached_property
+    def columns(self) -> tuple[Feature, ...]:
+        """How the training table was read; none: samples are arrays."""
+        return tuple(map(read_feature, self.kept.columns))
 
     # ------------------------------------------------------------ which one
 
@@ -195,21 +219,24 @@ class Models:
 
     def probabilities(
         self,
-        x: NDArray[Any],
+        x: Any,
         *,
         client: int | None = None,
         cluster: int | None = None,
         labelled: tuple[Any, Any] | None = None,
     ) -> NDArray[np.float32]:
-        """[n, outputs]: probabilities of classes or labels, or the numbers. `labelled`: (samples, labels) of somebody new."""
+        """[n, outputs]: probabilities of classes or labels, or the numbers. `labelled`: (samples, labels) of somebody new.
+
+        Samples are arrays as the dataset holds them or, where it was a table, a frame with the same columns.
+        """
         if labelled is not None:
             if client is not None or cluster is not None:
                 raise CoveyError("labelled samples choose a model where none is named: name neither client nor cluster")
-            cluster = self.nearest(np.asarray(labelled[0]), labelled[1])
+            cluster = self.nearest(of_samples(labelled[0], self.columns), labelled[1])
         models, weights = self.choose(client, cluster)
-        return predict.probabilities(self.network, models, weights, x)
+        return predict.probabilities(self.network, models, weights, of_samples(x, self.columns))
 
-    def predict(self, x: NDArray[Any], **which: Any) -> list[Any]:
+    def predict(self, x: Any, **which: Any) -> list[Any]:
         """The class of each sample, the labels that it has, or its numbers; `which`: as `probabilities` takes it."""
         given = self.probabilities(x, **which)
         return given.tolist() if self.network.task == NUMBERS else self._named(given)

@@ -350,7 +350,8 @@ class _Loop:
         joined = self.experiment.participation.joined(done, self.setting.clients)
         served = wanted(self.experiment.algorithm, state, range(joined), "serves")
         uses = self.hosts.predictors(done + 1, self._calls(state, done, served))
-        return Models(keep(uses, self.network, self.federation.dataset.classes), self.network)
+        data = self.federation.dataset
+        return Models(keep(uses, self.network, data.classes, data.columns), self.network)
 
     def _intended(self) -> bool:
         """Whether model j was begun for cluster j: pre-trained on that cluster's public samples."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -182,7 +182,8 @@ def of_sheet(sheet: Sheet, rules: Rules, name: str, owners: Owners | None = None
     features = fit(sheet, columns, rules, kept & ~test)
     x = encode(sheet, features, kept & ~test, owners.codes if owners else None)
     said += _how(sheet, features, rules)
-    return Reading(_dataset(name, x, targets, owners, kept, test, "real", said), tuple(said), features, sheet)
+    dataset = replace(_dataset(name, x, targets, owners, kept, test, "real", said), columns=features)
+    return Reading(dataset, tuple(said), features, sheet)
 
 
 def _refuse_unknown(sheet: Sheet, rules: Rules) -> None:
