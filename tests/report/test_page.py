@@ -310,7 +310,17 @@ def test_every_section_that_has_data_is_there_and_no_other(mingled: Path, tmp_pa
     ]
     noisy = synthetic_run(tmp_path / "noisy", "fedcaprivacy", clients=20, rounds=12, k=3)
     page = page_of(noisy)
-    assert anchors(page) == ["accuracy", "clusters", "attacks", "ledger", "algorithm", "cost", "data", "setup"]
+    assert anchors(page) == [
+        "accuracy",
+        "quality",
+        "clusters",
+        "attacks",
+        "ledger",
+        "algorithm",
+        "cost",
+        "data",
+        "setup",
+    ]
     said = visible(page)
     assert "ε = 7.92" in said and "Holds per record, not per client" in said
     assert all(title in said for title in ("Memberships", "Eigengap", "Affinities", "Clipping bound 1 in every round"))
