@@ -20,7 +20,7 @@ WIDTH = 64
 HEADS = 4
 BLOCKS = 4
 SPREAD = 0.02  # standard deviation of positions and class tokens at the start, as in ViT and BERT
-PATCHES = 8  # to a side of the image, about
+PATCHES = 8  # to the shorter side of the image, at most
 
 
 class Block(nn.Module):
@@ -37,7 +37,7 @@ class Block(nn.Module):
         """`hidden` [b, t]: true where a token is padding, which nobody looks at."""
         b, t, width = x.shape
         q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        scores = q @ k.mT / math.sqrt(width // self.heads)  # [b, heads, t, t]
+        scores = (q / math.sqrt(width // self.heads)) @ k.mT  # [b, heads, t, t]; q is the smaller one to scale
         if hidden is not None:
             scores = scores.masked_fill(hidden[:, None, None], -1e9)
         seen = (scores.softmax(-1) @ v).transpose(1, 2).reshape(b, t, width)
@@ -51,7 +51,7 @@ class Patches(nn.Module):
 
     def __init__(self, channels: int, height: int, width: int) -> None:
         super().__init__()
-        self.side = max(1, min(height, width) // PATCHES)
+        self.side = -(-min(height, width) // PATCHES)  # 4 for 28 and for 32 pixels: nothing is left over
         self.rows, self.columns = height // self.side, width // self.side  # what is left over at the edges is not seen
         self.embedding = nn.Linear(channels * self.side**2, WIDTH)
         self.token = nn.Parameter(torch.randn(1, 1, WIDTH) * SPREAD)
@@ -103,7 +103,7 @@ def text_transformer(length: tuple[int, ...], vocabulary: int, classes: int) -> 
 
 VIT = Spec(
     name="vit",
-    title="Vision Transformer: about 8×8 patches, 4 blocks of width 64 with 4 heads",
+    title="Vision Transformer: at most 8 patches to the shorter side, 4 blocks of width 64 with 4 heads",
     layout="image",
     make=lambda shape, classes, _: vit(shape[0], shape[1], shape[2], classes),
     parameters=0,
