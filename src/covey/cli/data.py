@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from covey.cli.options import Dataset, Sets, Source, comma_separated
+from covey.errors import CoveyError
 
 
 def list_() -> None:
@@ -27,12 +28,35 @@ def list_() -> None:
     print(f"looked in {entries[0].folder} (COVEY_DATA sets the folder)")
 
 
-def check(name: Dataset) -> None:
-    """Decode a dataset and verify its shapes and checksums.
+def check(name: Dataset, set_: Sets = None) -> None:
+    """Decode a dataset, or look at a file or folder of your own.
 
-    Of a file without a published checksum it says so.
+    Of a dataset that covey knows it verifies shapes and checksums (of a file without a published checksum it says so). Of a path
+    it says what it sees, what it will do, and how to run it; --set data.label=… and its like tell what is guessed wrong. Examples:
+
+        covey data check mnist
+        covey data check hearts.csv --set data.client=hospital
     """
+    from covey.data.names import is_path
     from covey.data.sources.store import check
+
+    if is_path(name):
+        from covey import config
+        from covey.data.own.inspection import inspect
+        from covey.data.own.rules import Rules
+
+        table: dict[str, Any] = {}
+        for assignment in set_ or []:
+            table = config.assign(table, assignment)
+        strange = sorted(set(table) - {"data"})
+        if strange:
+            raise CoveyError(
+                f"--set {strange[0]}=… says nothing about data: here set keys of the table [data], as data.label=…"
+            )
+        print("\n".join(inspect(name, config.build(Rules, table.get("data", {}), "data."))))
+        return
+    if set_:
+        raise CoveyError(f"--set tells how a file or folder of your own is read, {name} is covey's: leave it out")
 
     report = check(name)
     shape = "×".join(map(str, report.shape))

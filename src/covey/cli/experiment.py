@@ -230,6 +230,8 @@ def _run(table: dict[str, Any], out: Path | None, log: list[str], as_json: bool,
     from covey.rounds.loop import run
 
     experiment = Experiment.of(table)
+    if not quiet and not as_json:
+        _print_guesses(experiment)
     folder = out or (Path(experiment.out) if experiment.out else _free_folder(experiment))
     callbacks, again = loggers.named(log, folder), typed("covey resume", [str(folder)])
     with kept(f"finished rounds are kept: continue with `{again}`"):
@@ -257,6 +259,15 @@ def _ledger(table: dict[str, Any], trials: int, deployed: bool, as_json: bool) -
     tests = audit_ledger(Experiment.of(table), trials=trials, deployed=deployed)
     nothing = ["this experiment books nothing in the ledger: there is no ε to test"]
     _print({"ledger": [test.json() for test in tests]}, tested(tests)[1:] or nothing, as_json)
+
+
+def _print_guesses(experiment: Any) -> None:
+    """What is done with data of the user's own, on standard error."""
+    from covey.data.names import is_path
+    from covey.engines.settle import dataset_of
+
+    if is_path(experiment.dataset) and (note := dataset_of(experiment).note):
+        print("\n".join(f"covey: {line}" for line in note.split("; ")), file=sys.stderr)
 
 
 def _sweep(

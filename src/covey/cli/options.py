@@ -53,7 +53,7 @@ Sweeps = Annotated[
     typer.Option("--sweep", metavar="KEY=A,B,…", help="Run every combination of such values; repeatable."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Dataset = Annotated[str, typer.Argument(help="A dataset (`covey data list`).", autocompletion=datasets)]
+Dataset = Annotated[str, typer.Argument(help="A dataset (`covey data list`), or a path.", autocompletion=datasets)]
 
 
 def typed(command: str, words: Iterable[str]) -> str:

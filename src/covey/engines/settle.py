@@ -26,6 +26,8 @@ def settle(experiment: Experiment, given: Federation | None = None) -> tuple[Exp
     What the data decide is put in: the number of natural clients and, of data that covey does not know by name, the absolute path
     (or the name under which they were given) and the fingerprint, by which the same data are known again.
     """
+    if given is not None and not isinstance(given, Federation):
+        check(given)  # refuses it
     cut_already = given is not None and bool(given.clients)
     federation = check(given) if given is not None and cut_already else cut(experiment, given)
     changed: dict[str, Any] = {}

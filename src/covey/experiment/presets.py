@@ -82,6 +82,16 @@ PRESETS: dict[str, dict[str, Any]] = {
         "partition": {"name": "label_sets", "public": 20},
         "training": {"rounds": 20, "epochs": 5, "batch_size": 10, "lr": 0.1},
     },
+    "heart": {
+        "dataset": "heart",
+        "algorithm": "ifca",
+        "model": "softmax",
+        "clients": 4,
+        "clusters": 2,
+        "partition": "natural",
+        "start": {"common": False},
+        "training": {"rounds": 30, "epochs": 2, "batch_size": 16, "lr": 0.03},
+    },
     "afc-cfl-mnist": {"dataset": "mnist", "defence": {"name": "afc", "epsilon": 2.0}, **_AFC_CFL},
     "property-utkface": {
         "dataset": "utkface:gender",
@@ -116,6 +126,7 @@ ABOUT = {
     "mingledpie-fashion": "the same on Fashion-MNIST",
     "fedcaprivacy-digits": "two servers cluster blinded models under BFV, and one of them links rows over rounds",
     "ifca-digits": "clustered learning on the embedded digits, a few seconds",
+    "heart": "four real hospitals, 920 patients, not cut by us: IFCA finds two groups of two; a few seconds",
     "afc-cfl-mnist": "IFCA with AFC's noise on 10 clients of MNIST, watched by category inference (needs COVEY_DATA)",
     "property-utkface": "one client looks for another's property batches in the updates (needs COVEY_DATA)",
     "ifca-mnist": "120 clients in 5 label sets of MNIST (needs COVEY_DATA)",
@@ -123,14 +134,19 @@ ABOUT = {
     "pqfed-mnist": "a target picks its collaborators by noised features, membership attacks watching (needs COVEY_DATA)",
 }
 DEFAULT = "mingledpie-digits"
+OWN_DATA: dict[str, Any] = {"algorithm": "ifca", "model": "mlp", "clusters": 2, "start": {"common": False}}  # of a path
 
 
 def table_of(source: str, assignments: list[str]) -> dict[str, Any]:
-    """The table that a preset's name or a TOML file stands for (none: the default's), with `key=value` assignments on top."""
+    """The table that a preset's name, a TOML file or data of one's own stand for (none: the default's), with `key=value`
+    assignments on top.
+    """
     if not source:
         table = PRESETS[DEFAULT]
     elif source in PRESETS:
         table = PRESETS[source]
+    elif _holds_data(source):
+        table = {"dataset": source, **OWN_DATA}
     elif source.endswith(".toml") or os.sep in source or Path(source).is_file():
         table = config.read_toml(Path(source))
     else:
@@ -146,3 +162,10 @@ def table_of(source: str, assignments: list[str]) -> dict[str, Any]:
         if another != SILOS and has_clients(another):
             table = {k: v for k, v in table.items() if k != "partition"}
     return table
+
+
+def _holds_data(source: str) -> bool:
+    """Whether a path is data rather than an experiment: a table or arrays, or a folder."""
+    from covey.data.names import is_path  # with numpy, which a list of presets does not need
+
+    return not source.endswith(".toml") and (Path(source).is_dir() or Path(source).suffix != "") and is_path(source)

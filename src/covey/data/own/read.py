@@ -199,7 +199,7 @@ def _refuse_unknown(sheet: Sheet, rules: Rules) -> None:
     roles = [*rules.labels, *client, *test, *rules.drop]
     if len(set(roles)) < len(roles):
         raise CoveyError(
-            f"column '{max(roles, key=roles.count)}' is named twice in data.label, client, test and drop: once only"
+            f"{sheet.place}: column '{max(roles, key=roles.count)}' is named twice in data.label, client, test and drop: once only"
         )
 
 
