@@ -218,7 +218,7 @@ def test_a_run_on_data_in_memory_says_so_and_needs_them_again(tmp_path: Path) ->
     with pytest.raises(CoveyError, match="begun with other data"):
         run(experiment, out=tmp_path / "run", resume=True, quiet=True)
     other = Federation.from_frame(TABLE.assign(age=1.0), "ill", "site", name="ward")
-    with pytest.raises(CoveyError, match="begun with other data: .*the training samples"):
+    with pytest.raises(CoveyError, match=r"begun with other data: .*the training samples"):
         run(experiment, federation=other, out=tmp_path / "run", resume=True, quiet=True)
     again = run(experiment, federation=federation, out=tmp_path / "run", resume=True, quiet=True)
     assert again.accuracy == result.accuracy

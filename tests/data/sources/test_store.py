@@ -184,7 +184,7 @@ def test_inventory_lists_every_source(tmp_path):
     entries = store.inventory(tmp_path)
     assert [e.name for e in entries] == list(SOURCES)
     present = {e.name for e in entries if e.present}
-    assert present == {"digits", "purchase100-like", "texas100-like", "yelp-like"}
+    assert present == {"digits", "heart", "purchase100-like", "texas100-like", "yelp-like"}
     assert {e.name for e in entries if not e.fetchable} == present | {"utkface", "yelp", "emnist_bymerge47"}
 
 
