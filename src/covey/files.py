@@ -24,7 +24,19 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 STATE, BEFORE, KEYS = "state.bin", "state.before.bin", "keys.bin"  # of a checkpoint
+OTHERWISE = {  # what to do where a folder has no such file
+    "config.toml": "it is not the folder of a run",
+    "result.json": "give the folder of a finished run",
+    "party.bin": "give one party's folder, as `covey keys make` wrote it",
+}
 CHECKED, CHECKSUM_BYTES = b"CVYSUM1\n", 32
+
+
+def expect(folder: Path, name: str) -> Path:
+    """The file of this name, or one sentence; asked by commands before they import all that they need for their work."""
+    if not (folder / name).is_file():
+        raise CoveyError(f"{folder} holds no {name}: {OTHERWISE[name]}")
+    return folder / name
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o644) -> None:

@@ -23,6 +23,7 @@ import importlib
 import os
 import pkgutil
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ from covey.errors import CoveyError, nearest
 OURS = "covey"
 MAIN = "__main__"
 _REGISTRIES: list[Registry] = []
+_OWN: set[str] = set()  # packages and modules of other people that an experiment has named
 
 
 @dataclass(frozen=True)
@@ -235,6 +237,8 @@ def import_path(path: str, kind: str) -> Any:
         )
     if colon and not all(part.isidentifier() for part in [*module.split("."), *attributes.split(".")]):
         raise CoveyError(f"{what} cannot be read: expected a name, or package.module:Class")
+    if (top := module.partition(".")[0]) != OURS:
+        _OWN.add(top)
     thing: Any = main if module in (MAIN, _script()) else _import(module, what)
     for part in attributes.split(".") if colon else ():
         if not hasattr(thing, part) and not _has_module(thing, part):
@@ -248,6 +252,24 @@ def path_of(kind: type) -> str:
     """`package.module:Class`. A class of a script is named by the file, where that could be imported from the current folder."""
     module = kind.__module__
     return f"{_script() if module == MAIN else module}:{kind.__qualname__}"
+
+
+def fault_of_own_code(error: BaseException) -> str | None:
+    """A sentence on an error that came up in code of somebody else's that an experiment names; None where it was in covey's.
+
+    Also None where COVEY_DEBUG is set: then whoever asks shows the traceback.
+    """
+    frames = list(traceback.walk_tb(error.__traceback__))
+    tops = [str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame, _ in frames]
+    called = [at for at, top in enumerate(tops) if top in _OWN and OURS in tops[:at]]
+    if not called or os.environ.get("COVEY_DEBUG"):
+        return None
+    frame, line = frames[called[-1]]
+    words = (str(error).strip().splitlines() or ["without a word"])[0]
+    return (
+        f"{frame.f_globals['__name__']}:{frame.f_code.co_qualname} failed at {frame.f_code.co_filename}:{line} with "
+        f"{type(error).__name__}: {words}; this is no code of covey's (COVEY_DEBUG=1 shows the traceback)"
+    )
 
 
 # ---------------------------------------------------------------- importing

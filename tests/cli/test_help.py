@@ -21,6 +21,15 @@ AT_ONCE = [
     "run --sede=3",
     "rum",
     "run ifca-digitz",
+    "run --set algorithm=ifcaa",
+    "audit --set attacks=['a9']",
+    "audit /",
+    "resume /nowhere",
+    "compare /nowhere",
+    "export /nowhere",
+    "keys inspect /nowhere",
+    "serve --keys /nowhere",
+    "join /nowhere --data x",
 ]
 SECONDS = 0.4  # of processor time, start of Python included; it took two
 HEAVY = {"torch", "scipy", "sklearn", "numba", "rich", "jinja2", "flwr", "ray"}

@@ -9,6 +9,7 @@ import typer
 
 from covey.cli.interrupts import kept
 from covey.cli.options import Device, Json, Quiet, presets
+from covey.files import expect
 
 ON_DISK = "what this party must not forget is on disk: start the same command again to go on"
 
@@ -46,6 +47,8 @@ def serve(
 
     table = table_of(experiment, []) if experiment else None
 
+    expect(keys, "party.bin")
+
     from covey.deploy.serve import check_same, serve
     from covey.report.terminal import show
 
@@ -74,6 +77,8 @@ def join(
 
         covey join keys/silos/north --data /srv/north --superlink fed.example.org:9092
     """
+    expect(folder, "party.bin")
+
     from covey.deploy.serve import join
 
     with kept(ON_DISK):
@@ -102,6 +107,8 @@ def second_server(
 
         covey second-server keys/csp --superlink fed.example.org:9092
     """
+    expect(folder, "party.bin")
+
     from covey.deploy import serve
 
     with kept(ON_DISK):

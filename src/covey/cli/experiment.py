@@ -25,7 +25,9 @@ from covey.cli.options import (
     presets,
     typed,
 )
+from covey.cli.registries import check_names
 from covey.errors import CoveyError, nearest
+from covey.files import expect
 
 SAME_COMMAND = "what is finished is kept: the same command goes on"
 
@@ -57,6 +59,7 @@ def run(
     from covey.experiment.presets import table_of
 
     table = table_of(source, set_ or [])
+    check_names(table)
     words = [source] * bool(source) + [f"--set={s}" for s in set_ or []]
     if dry_run:
         _dry_run(table, bool(sweep or seeds or log), as_json)
@@ -76,6 +79,7 @@ def resume(
     quiet: Quiet = False,
 ) -> None:
     """Go on after an interruption, to the same result."""
+    expect(folder, "config.toml")
     from covey import loggers
     from covey.report.terminal import show
     from covey.results.folder import RunFolder
@@ -128,7 +132,9 @@ def audit(
         raise CoveyError("--deployed and --trials are for tests of the ledger: add --ledger")
     if ledger and (matrix or docs):
         raise CoveyError("--ledger tests one experiment's claims and stores no page: leave out --matrix and --docs")
-    table = table_of(_config_of(source) if source and Path(source).is_dir() else source, set_ or [])
+    is_run = source and Path(source).is_dir()
+    table = table_of(str(expect(Path(source), "config.toml")) if is_run else source, set_ or [])
+    check_names(table)
     if ledger:
         _ledger(table, trials, deployed, as_json)
         return
@@ -307,12 +313,6 @@ def _print_tables(names: Sequence[str]) -> None:
             for label, table in tables(name).items()
         ]
         print("\n".join(text_table(rows, indent="  ", width=terminal_width())))
-
-
-def _config_of(folder: str) -> str:
-    from covey.results.folder import RunFolder
-
-    return str(RunFolder(Path(folder)).config)
 
 
 def _free_folder(experiment: Any) -> Path:

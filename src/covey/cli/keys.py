@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from covey.cli.options import Sets, Source, comma_separated
+from covey.errors import CoveyError
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder that `covey keys make` wrote.")]
 Hosts = Annotated[
@@ -103,6 +104,9 @@ def inspect(
 
     Shows fingerprints, never a secret.
     """
+    if not folder.is_dir():
+        raise CoveyError(f"{folder} is no folder: give the one that `covey keys make` wrote, or one party's")
+
     from covey.deploy.inventory import inspect
     from covey.report.text_table import terminal_width, text_table
 

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from covey.cli.registries import REGISTRIES, registries
 from covey.errors import CoveyError, nearest
-from covey.files import write_atomically
-from covey.names import OURS, Entry, Registry
+from covey.files import expect, write_atomically
+from covey.names import OURS, Entry
 from covey.report.text_table import terminal_width, text_table
 
-# kind -> (family, module, variable) of its registries; imported when they are shown
-REGISTRIES = {
-    "algorithms": [("", "covey.algorithms", "ALGORITHMS")],
-    "attacks": [("", "covey.attacks", "ATTACKS")],
-    "defences": [("", "covey.defences", "DEFENCES")],
-    "compressions": [("", "covey.compression", "COMPRESSIONS")],
-    "encryptions": [("of sums", "covey.crypto.sealing", "SCHEMES"), ("of rows", "covey.crypto.blinded", "SCHEMES")],
-    "datasets": [("", "covey.data.sources", "SOURCES")],
-    "models": [("", "covey.models", "MODELS")],
-    "partitions": [("", "covey.data.partitions", "PARTITIONS")],
-    "metrics": [("", "covey.metrics", "METRICS")],
-}
 LISTS = (*REGISTRIES, "presets")
 READ = {"flat": "28×28", "image": "32×32×3", "tokens": "tokens"}  # the inputs that declared counts are for
 
@@ -56,7 +44,7 @@ def list_(
         if not what:
             print(f"\n{kind}")
         print("\n".join(text_table(_rows(kind), indent="  ", right=(1,) * (kind == "models"), width=terminal_width())))
-        for _, registry in _registries(kind):
+        for _, registry in registries(kind):
             for sentence in registry.broken:
                 print(f"covey: {sentence}", file=sys.stderr)
 
@@ -75,6 +63,9 @@ def compare(
         covey compare runs/ifca-digits-1 runs/mingledpie-digits-1
         covey compare runs/* --format latex --out table.tex
     """
+    for folder in folders:
+        expect(folder, "result.json")
+
     from covey.report.comparison import named
     from covey.report.comparison_table import FORMS
     from covey.report.page import write_comparison
@@ -116,18 +107,13 @@ def _rows(kind: str) -> list[list[str]]:
 
         return [[name, ABOUT[name]] for name in PRESETS]
     entries = [
-        (family, entry, registry.word(entry)) for family, registry in _registries(kind) for entry in registry.entries
+        (family, entry, registry.word(entry)) for family, registry in registries(kind) for entry in registry.entries
     ]
     if kind == "models":  # the smallest first
         entries.sort(key=lambda row: row[1].declared.get("parameters", 0))
         return [[word, *_size(entry), _title(entry)] for _, entry, word in entries]
     entries.sort(key=lambda row: (row[0], row[1].name))
     return [[word, *([family] if family else []), _title(entry)] for family, entry, word in entries]
-
-
-def _registries(kind: str) -> list[tuple[str, Registry]]:
-    """(family, registry); only encryptions have families, and one name in two of them is two schemes."""
-    return [(family, getattr(import_module(module), name)) for family, module, name in REGISTRIES.get(kind, [])]
 
 
 def _title(entry: Entry) -> str:

@@ -1,7 +1,7 @@
 """`covey`: the commands under their headings, and how a command ends.
 
-Bad input ends in one sentence and exit code 2, an interruption in how to go on and the code that shells give the signal; a
-traceback means a bug.
+Bad input, and code of the user's own that fails, end in one sentence and exit code 2, an interruption in how to go on and the code
+that shells give the signal; a traceback means a bug (or COVEY_DEBUG=1).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from covey.cli import data, deploy, experiment, keys, look, models
 from covey.cli.help import CONTEXT, Command, Group, refuse
 from covey.cli.interrupts import Interrupted, interruptible
 from covey.errors import CoveyError, CoveyWarning, printable
+from covey.names import fault_of_own_code
 
 app = typer.Typer(
     name="covey", cls=Group, context_settings=CONTEXT, rich_markup_mode=None, pretty_exceptions_enable=False
@@ -130,6 +131,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if e.filename is None:
                 raise
             print(f"covey: {e.filename} cannot be used: {e.strerror}", file=sys.stderr)
+            return 2
+        except Exception as e:
+            sentence = fault_of_own_code(e)
+            if sentence is None:
+                raise
+            print(f"covey: {printable(sentence)}", file=sys.stderr)
             return 2
         if code == INTERRUPTED:
             print("\ncovey: interrupted", file=sys.stderr)

@@ -34,9 +34,10 @@ def export(
 
         covey export runs/ifca-digits-1 --to onnx --cluster 2
     """
+    models, own = opened(folder)
+
     from covey.results.export import export as write
 
-    models, own = opened(folder)
     for path in write(
         models, to, out or folder / "export", cluster, own if cluster is None and client is None else client
     ):
@@ -62,9 +63,10 @@ def predict(
 
         covey predict runs/ifca-digits-1 new.npz --client 3
     """
+    models, own = opened(folder)
+
     from covey.data.own.new import read_samples
 
-    models, own = opened(folder)
     if own is not None and client is None and cluster is None and labelled is None:
         client = own
     x, _ = read_samples(samples, models.network.input_shape, models.columns)
@@ -81,13 +83,14 @@ def predict(
 
 def opened(folder: Path) -> tuple[Models, int | None]:
     """(the models of a run or of a silo, the client that a silo's folder is for)."""
+    if not folder.is_dir():
+        raise CoveyError(f"{folder} is no folder: give that of a finished run, or a silo's --state folder")
+
     from covey.deploy.model import MODEL, load_model
     from covey.results.folder import RunFolder
 
     if (folder / MODEL).is_file():
         return load_model(folder).trained(), 0
-    if not folder.is_dir():
-        raise CoveyError(f"{folder} is no folder: give that of a finished run, or a silo's --state folder")
     return RunFolder(folder).read_models(), None
 
 

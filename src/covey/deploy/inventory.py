@@ -40,8 +40,6 @@ class Holding:
 def inspect(path: Path) -> list[Holding]:
     """The holdings of one party's folder, or of all that `covey keys make` wrote into a folder."""
     path = Path(path)
-    if not path.is_dir():
-        raise CoveyError(f"{path} is no folder: give the one that `covey keys make` wrote, or one party's")
     if (path / "party.bin").is_file() or (path / "issued.bin").is_file():
         return list(_folder(path))
     inside = [path / "authority", path / keys.SERVER, *sorted(path.glob("*")), *sorted(path.glob("silos/*"))]

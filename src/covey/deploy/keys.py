@@ -29,7 +29,7 @@ from covey.deploy.agreed import Agreed, agree, digest, experiment_of, setting_of
 from covey.deploy.certificates import Pair, general_name, issue_server, make_authority, make_node, registered
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
-from covey.files import write_atomically
+from covey.files import expect, write_atomically
 from covey.messages import check_fields, decode, encode, message
 
 SERVER = "server"
@@ -148,8 +148,7 @@ def read_agreed(folder: Path) -> Agreed:
 def load(folder: Path) -> tuple[Party, Agreed]:
     """A party from its folder, checked: readable by its owner only, whole, and made for what is agreed there."""
     folder = Path(folder)
-    if not (folder / "party.bin").is_file():
-        raise CoveyError(f"{folder} holds no party.bin: give one party's folder, as `covey keys make` wrote it")
+    expect(folder, "party.bin")
     _check_private(folder)
     party, agreed = _read(folder / "party.bin", Party), read_agreed(folder)
     if party.agreed != digest(agreed):

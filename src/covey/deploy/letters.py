@@ -25,6 +25,7 @@ from covey.algorithms.contract import Setting
 from covey.crypto.signatures import Envelope, Signer, Verifier
 from covey.errors import CoveyError, printable
 from covey.messages import check_fields, decode, encode, message
+from covey.names import fault_of_own_code
 
 PURPOSE = "covey/letter"
 ANYONE = "anyone"  # the receiver of a first letter, to a node whose party is not known yet
@@ -156,7 +157,8 @@ def describe_failure(folder: Path, error: Exception) -> str:
         return str(error)
     with suppress(OSError), (folder / "failures.log").open("a", encoding="utf-8") as file:
         traceback.print_exception(error, file=file)
-    return f"failed: {type(error).__name__}; see {folder / 'failures.log'}"
+    sentence = fault_of_own_code(error)
+    return f"{sentence or f'failed: {type(error).__name__}'}; see {folder / 'failures.log'}"
 
 
 def largest_message(setting: Setting, max_megabytes: float, rounds_sent: int = 1) -> int:

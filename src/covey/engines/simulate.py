@@ -28,6 +28,7 @@ from covey.engines.orphans import die_with_parent
 from covey.errors import CoveyError
 from covey.learn.work import Plan
 from covey.messages import decode, encode
+from covey.names import fault_of_own_code
 
 Call = tuple[int, Any, Plan]  # client, message, plan
 
@@ -249,8 +250,9 @@ def respond(host: Callable[[], Host], request: dict[str, Any], messages: list[An
             yield encode(ticket | {"ok": answer})
     except CoveyError as e:
         yield encode(ticket | {"refused": str(e)})
-    except Exception:
-        yield encode(ticket | {"failed": traceback.format_exc()})
+    except Exception as e:
+        sentence = fault_of_own_code(e)
+        yield encode(ticket | ({"refused": sentence} if sentence else {"failed": traceback.format_exc()}))
 
 
 def accept(answer: dict[str, Any]) -> Any:

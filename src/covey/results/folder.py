@@ -104,9 +104,7 @@ class RunFolder:
 
     def experiment(self) -> Experiment:
         """As config.toml says."""
-        if not self.config.is_file():
-            raise CoveyError(f"{self.path} holds no {CONFIG}: it is not the folder of a run")
-        return Experiment.read(self.config)
+        return Experiment.read(files.expect(self.path, CONFIG))
 
     def refuse_other(self, experiment: Experiment) -> None:
         """A folder with a run of other settings is left as it is."""
@@ -205,10 +203,9 @@ class RunFolder:
 
     def result_json(self) -> Json:
         """result.json of a finished run."""
-        if not self.finished:
-            raise CoveyError(f"{self.path} holds no {RESULT}: give the folder of a finished run")
+        path = files.expect(self.path, RESULT)
         try:
-            content: Json = json.loads(self.result.read_text(encoding="utf-8"))
+            content: Json = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as e:
             raise CoveyError(f"{self.result} is damaged ({e}): remove it and run again") from e
         return content

@@ -22,23 +22,24 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'covey[
 
 
 class Line:
-    """A link, and a node that answers with what it is asked, in capitals."""
+    """A link, a node that answers with what it is asked, in capitals, and the key of another."""
 
     def __init__(self, folder: Path) -> None:
         authority = certificates.make_authority()
-        server, node = certificates.issue_server(authority, ["localhost"]), certificates.make_node()
+        server = certificates.issue_server(authority, ["localhost"])
+        nodes = {name: certificates.make_node() for name in ("north", "south")}
         paths = {"ca.crt": authority.public, "server.crt": server.public, "server.key": server.private}
-        for name, text in {**paths, "node.key": node.private}.items():
+        for name, text in {**paths, **{f"{name}.key": node.private for name, node in nodes.items()}}.items():
             (folder / name).write_bytes(text)
             (folder / name).chmod(0o600)
         self.folder, self.port, self.ended = folder, free_port(), False
         self.said: list[str] = []
         tls = Tls(folder / "ca.crt", folder / "server.crt", folder / "server.key")
-        keys = {"north": certificates.registered(node.public)}
+        keys = {name: certificates.registered(node.public) for name, node in nodes.items()}
         self.link = Link(folder / "link", "127.0.0.1", self.port, tls, keys, self.said.append)
 
     def join(self) -> None:
-        tls = Tls(self.folder / "ca.crt", node_key=self.folder / "node.key")
+        tls = Tls(self.folder / "ca.crt", node_key=self.folder / "north.key")
         words: tuple[Any, ...] = (self.folder / "node", f"localhost:{self.port}", tls, bytes.upper, lambda: self.ended)
         threading.Thread(target=answer_calls, args=(*words, lambda text: None), daemon=True).start()
 
@@ -55,13 +56,15 @@ class Line:
         self.until(lambda: bool(answers.update(self.link.receive([id])) or answers))
         return answers[id]
 
-    def here(self) -> bool:
-        return self.link.present() == {self.link.nodes.get("north")}
+    def here(self, name: str = "north") -> bool:
+        return self.link.nodes.get(name) in self.link.present()
 
 
-@pytest.fixture
-def line(tmp_path: Path) -> Iterator[Line]:
-    line = Line(tmp_path)
+@pytest.fixture(scope="module")
+def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
+    """One for all: every test leaves it as it was."""
+    line = Line(tmp_path_factory.mktemp("line"))
+    line.join()
     yield line
     line.ended = True
     line.link.close()
@@ -71,7 +74,6 @@ def test_a_node_that_was_struck_off_comes_back(line: Line) -> None:
     """Flower never takes such a key again; nobody has to do anything."""
     from flwr.proto.control_pb2 import UnregisterNodeRequest
 
-    line.join()
     line.until(line.here)
     assert line.asked() == b"WHO IS THERE"
     superlink = line.link._superlink
@@ -84,7 +86,6 @@ def test_a_node_that_was_struck_off_comes_back(line: Line) -> None:
 
 
 def test_the_superlink_and_the_door_are_killed(line: Line) -> None:
-    line.join()
     line.until(line.here)
     superlink, door = line.link._superlink, line.link._door
     assert superlink is not None and door is not None
@@ -101,7 +102,6 @@ def test_a_run_that_was_stopped(line: Line) -> None:
     """As after a pause of this machine, when Flower has given up on us."""
     from flwr.proto.control_pb2 import StopRunRequest
 
-    line.join()
     line.until(line.here)
     superlink = line.link._superlink
     assert superlink is not None
@@ -115,9 +115,9 @@ def test_replies_that_nobody_can_read(line: Line) -> None:
     sent. None of them ends anything or holds up an honest one."""
     from support.fleet import Node
 
-    node = Node(line.port, line.folder / "ca.crt", line.folder / "node.key")
-    link, number = line.link, line.link.nodes["north"]
-    line.until(line.here)
+    node = Node(line.port, line.folder / "ca.crt", line.folder / "south.key")
+    link, number = line.link, line.link.nodes["south"]
+    line.until(lambda: line.here("south"))
     ids = [link.send(number, f"question {n}".encode(), 60) for n in range(4)]
     questions = {question.metadata.message_id: question for question in [node.pull() for _ in ids]}
     node.reply(questions[ids[0]], b"31 bytes of nonsense, and more.")

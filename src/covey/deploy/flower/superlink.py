@@ -95,7 +95,10 @@ class SuperLink:
 
     def push(self, node: int, data: bytes, seconds: float) -> str:
         from flwr.app import Message
+        from flwr.supercore.task_identity import TaskIdentity
 
+        # Flower reads the sender from a variable of the process, in which a node may have written since.
+        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = self._identity
         (sent,) = self._grid.push_messages([Message(record(data), node, "query", ttl=seconds)])
         return str(sent)
 
@@ -195,7 +198,6 @@ class SuperLink:
         from flwr.proto.runtime_pb2 import PullTaskInputRequest
         from flwr.supercore.fab import Fab
         from flwr.supercore.heartbeat import HeartbeatSender
-        from flwr.supercore.task_identity import TaskIdentity
         from flwr.superlink.grid import HttpGrid
 
         folder = home / "bundle"
@@ -213,8 +215,7 @@ class SuperLink:
         self._grid._retry_invoker = self.process.patience()
         self._runtime = self._grid._runtime_client
         task = self._runtime.PullTaskInput(PullTaskInputRequest())
-        TaskIdentity.task_id, TaskIdentity.run_id = task.task_id, task.run.run_id
-        TaskIdentity.node_id = task.context.node_id
+        self._identity = (task.task_id, task.run.run_id, task.context.node_id)
         self._grid.set_run(run_from_proto(task.run))
         self._heartbeat = HeartbeatSender(self._beat)
         self._heartbeat.start()
