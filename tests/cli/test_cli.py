@@ -47,7 +47,15 @@ def test_run_writes_its_folder_and_prints_its_result(tmp_path: Path, covey: Call
     assert {"average_cluster", "per_cluster", "client_mean", "global"} <= set(result["accuracy"])
     assert {"up", "down"} == set(result["bytes"]) and result["seed"] == 0 and "torch" in result["versions"]
     names = {p.name for p in folder.iterdir()}
-    assert names == {"config.toml", "metrics.jsonl", "result.json", "report.html", "federation.json", "checkpoint"}
+    assert names == {
+        "config.toml",
+        "metrics.jsonl",
+        "result.json",
+        "report.html",
+        "federation.json",
+        "models.bin",
+        "checkpoint",
+    }
     again = covey("resume", str(folder), "--json")
     assert json.loads(again.out)["accuracy"] == result["accuracy"]
     compared = covey("compare", str(folder), str(folder), "--out", str(tmp_path / "c.html"))
