@@ -295,15 +295,24 @@ def test_sigterm_stays_with_the_command_that_connects(monkeypatch: pytest.Monkey
         assert signal.getsignal(signal.SIGTERM) is ours
 
 
-def test_a_stranger_is_not_let_into_the_cluster_that_we_start(cluster: None) -> None:
+def test_a_stranger_is_not_let_into_the_cluster_that_we_start() -> None:
     """Ray listens on all interfaces, and whoever gets in can run code."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
-    address, right = ray.get_runtime_context().gcs_address, os.environ["RAY_AUTH_TOKEN"]
-    enter = f"import ray; ray.init(address='{address}', log_to_driver=False); print(ray.cluster_resources()['CPU'])"
-    for token in ("", "0" * 64, right):
-        key = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {}
-        done = subprocess.run([sys.executable, "-c", enter], env=env | key, capture_output=True, text=True)
-        assert (done.returncode == 0 and "2.0" in done.stdout) == (token == right), done.stderr
+    start = "import os; from covey.engines.ray.pool import connect; ray = connect(1)\n"
+    start += "print(ray.get_runtime_context().gcs_address, os.environ['RAY_AUTH_TOKEN'], flush=True); input()"
+    ours = subprocess.Popen(
+        [sys.executable, "-c", start], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert ours.stdout
+    try:
+        address, right = ours.stdout.readline().split()
+        enter = f"import ray; ray.init(address='{address}', log_to_driver=False); print(ray.cluster_resources()['CPU'])"
+        for token in ("", "0" * 64, right):
+            key = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {}
+            done = subprocess.run([sys.executable, "-c", enter], env=env | key, capture_output=True, text=True)
+            assert (done.returncode == 0 and "1.0" in done.stdout) == (token == right), done.stderr
+    finally:
+        ours.communicate("\n", timeout=PATIENCE)
 
 
 @pytest.mark.slow
