@@ -272,6 +272,40 @@ class SealedSums(Sealed):
             raise CoveyError("is not a list of sealed sums")
 
 
+class Boxes(Role):
+    """What clients send each other through the server: each box opens with one client's own key."""
+
+    words = "boxes between clients"
+
+    def check(self, value: Any, bounds: Bounds) -> None:
+        boxes = value.values() if isinstance(value, dict) else value
+        if not isinstance(value, list | dict) or not all(isinstance(box, bytes) for box in boxes):
+            raise CoveyError("is not a list of boxes")
+
+
+class BlindedShares(Role):
+    """Shares of keys of one round under pads: uniform residues to whoever does not hold the pads."""
+
+    words = "blinded shares of keys"
+
+    def check(self, value: Any, bounds: Bounds) -> None:
+        if not isinstance(value, list) or not all(isinstance(one, bytes) for one in value):
+            raise CoveyError("is not a list of shares")
+
+
+class Groups(Role):
+    """Which clients are in which sum: who showed what, where clients show sets of clusters."""
+
+    words = "the groups of clients"
+
+    def check(self, value: Any, bounds: Bounds) -> None:
+        if not isinstance(value, list) or not all(isinstance(group, list) for group in value):
+            raise CoveyError("is not a list of groups")
+        for group in value:
+            if len(set(map(str, group))) != len(group) or not all(type(i) is int and 0 <= i < bounds.clients for i in group):
+                raise CoveyError(f"holds a group that is no set of clients below {bounds.clients}")
+
+
 class Payload(Role):
     """Bytes that their sender signed. What is in them is for the receiver to open and to check: nothing is said of it."""
 

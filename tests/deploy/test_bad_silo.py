@@ -13,7 +13,7 @@ import torch
 
 from covey.algorithms.pqfed.features import NoisyFeatures
 from covey.algorithms.pqfed.messages import Idle
-from covey.crypto.sealing import lattice, plain
+from covey.crypto.sealing import mixing, plain
 from covey.crypto.sealing.sealing import LABEL_BYTES, Label
 from covey.deploy import doubts
 from covey.deploy.doubts import Doubts
@@ -43,7 +43,7 @@ def random_residues(sealed: bytes) -> bytes:
     label = Label.read(sealed)
     words = np.frombuffer(sealed, "<u8", offset=LABEL_BYTES)
     drawn = np.random.default_rng(0).integers(0, 2**40, len(words), np.uint64)
-    return lattice.write_words(drawn, label, label.length, label.terms)
+    return mixing.write_words(drawn, label, label.length, label.terms)
 
 
 def plain_vector(sealed: bytes, number: float) -> bytes:

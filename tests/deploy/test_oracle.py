@@ -21,7 +21,7 @@ from covey.algorithms.pqfed.features import Features
 from covey.algorithms.pqfed.incremental import Check
 from covey.algorithms.pqfed.messages import Turns
 from covey.crypto.blinded import blinded
-from covey.crypto.sealing import lattice, sealing
+from covey.crypto.sealing import mixing, sealing
 from covey.crypto.sealing.sealing import LABEL_BYTES, Label
 from covey.data.own.silo import read_folder
 from covey.deploy import keys, second_server
@@ -68,7 +68,7 @@ def altered(state: Any, at: int) -> Any:
     label = Label.read(state.sums[0])
     words = np.frombuffer(state.sums[0], "<u8", offset=LABEL_BYTES).copy()
     words[-1 - at] //= 2
-    return replace(state, sums=[lattice.write_words(words, label, label.length, label.terms), *state.sums[1:]])
+    return replace(state, sums=[mixing.write_words(words, label, label.length, label.terms), *state.sums[1:]])
 
 
 def experiment(**deployment: Any) -> Any:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.crypto.sealing import SCHEMES, sealing
-from covey.crypto.sealing.lattice import write_words
+from covey.crypto.sealing.mixing import write_words
 from covey.crypto.sealing.residues import as_words
 from covey.crypto.sealing.sealing import LABEL_BYTES, Label, mix, mixer, sealer, whole_counts
 from covey.errors import CoveyError

@@ -28,7 +28,8 @@ from covey.crypto.blinded.integers import (
     to_integers,
 )
 from covey.crypto.sealing.bfv import bfv_ring
-from covey.crypto.sealing.lattice import Keys, LatticeBox, read_words, write_words
+from covey.crypto.sealing.lattice import Keys, LatticeBox
+from covey.crypto.sealing.mixing import read_words, write_words
 from covey.errors import CoveyError
 
 name = "bfv"

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from seal import BatchEncoder, PlainModulus
 
-from covey.crypto.sealing.lattice import Keys, LatticeBox, ResidueMixer, checked_opening
+from covey.crypto.sealing.lattice import Keys, LatticeBox, checked_opening, label_of, read_public
+from covey.crypto.sealing.mixing import ResidueMixer
 from covey.crypto.sealing.ring import Ring, check_capacity, prime
 from covey.crypto.sealing.sealing import checked_vector
 from covey.errors import CoveyError
@@ -58,7 +59,8 @@ def sealer(keys: bytes) -> "BfvSealer":
 
 
 def mixer(public: bytes, clusters: int, length: int) -> ResidueMixer:
-    return ResidueMixer(public, "bfv", clusters, length)
+    ring, key = read_public(public, "bfv")
+    return ResidueMixer(ring, label_of(ring, key), clusters, length)
 
 
 class BfvSealer:

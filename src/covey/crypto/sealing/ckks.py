@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from seal import CKKSEncoder, Plaintext
 
-from covey.crypto.sealing.lattice import Keys, LatticeBox, ResidueMixer, checked_opening
+from covey.crypto.sealing.lattice import Keys, LatticeBox, checked_opening, label_of, read_public
+from covey.crypto.sealing.mixing import ResidueMixer
 from covey.crypto.sealing.ring import Ring, check_capacity, prime
 from covey.crypto.sealing.sealing import checked_vector
 
@@ -41,7 +42,8 @@ def sealer(keys: bytes) -> "CkksSealer":
 
 
 def mixer(public: bytes, clusters: int, length: int) -> ResidueMixer:
-    return ResidueMixer(public, "ckks", clusters, length)
+    ring, key = read_public(public, "ckks")
+    return ResidueMixer(ring, label_of(ring, key), clusters, length)
 
 
 class CkksSealer:
