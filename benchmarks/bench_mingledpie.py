@@ -21,6 +21,7 @@ import torch
 
 from covey.algorithms.contract import Server, Setting, make_keys
 from covey.algorithms.mingledpie.mingledpie import MingledPie, MingledSums, MingledUpdate, seal_with_indicator
+from covey.algorithms.openings import Seals
 from covey.data.federation import Dataset, Federation
 from covey.experiment.experiment import Experiment
 from covey.learn.work import Plan
@@ -63,7 +64,12 @@ def aggregation_peak(clients: int, scheme: str, d: int = 50_000, k: int = 5) -> 
     server = Server(1, 0, setting, keys["server"], lambda *_: None, lambda _: None)  # type: ignore[arg-type, return-value]
     model = torch.zeros(d)
     replies = (
-        (i, MingledUpdate([i % k, (i + 1) % k], seal_with_indicator(keys["clients"]["sealing"], model, i % k, k)))
+        (
+            i,
+            MingledUpdate(
+                [i % k, (i + 1) % k], seal_with_indicator(Seals(keys["clients"]["sealing"]), model, i % k, k)[0]
+            ),
+        )
         for i in range(clients)
     )
     tracemalloc.start()

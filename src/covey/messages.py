@@ -37,6 +37,7 @@ MAX_DEPTH = 24
 HEADER_BYTES, HEADER_SHARE = 1 << 16, 8  # of a foreign message: at most so many, and one in so many of all bytes
 LARGEST_KEY = 2**61 - 2  # integers up to it have hashes of their own
 LONG = 1024  # bytes that are worth a reference when they occur again
+LATER = {"later": True}  # of a field that messages were once stored and sent without
 _KINDS: dict[str, type] = {}  # name on the wire -> class
 _NAMES: dict[type, str] = {}  # class -> the name that it is written under
 _DTYPES = (
@@ -281,11 +282,16 @@ def _tree(value: Any, buffers: _Lengths) -> Any:
         return {"d": [[_tree(k, buffers), _tree(v, buffers)] for k, v in value.items()]}
     name = _NAMES.get(type(value))
     if name is not None:
-        fields = {f.name: _tree(getattr(value, f.name), buffers) for f in dataclasses.fields(cast(Any, value))}
-        return {"m": name, "f": fields}
+        said = [f for f in dataclasses.fields(cast(Any, value)) if not _is_absent(value, f)]
+        return {"m": name, "f": {f.name: _tree(getattr(value, f.name), buffers) for f in said}}
     raise CoveyError(
         f"a {type(value).__name__} cannot cross the wire: use tensors, bytes and scalars, or register it with @message"
     )
+
+
+def _is_absent(value: Any, field: dataclasses.Field[Any]) -> bool:
+    """A field that came later (metadata=LATER) and is not used: the message is the bytes that it was before."""
+    return "later" in field.metadata and getattr(value, field.name) is field.default
 
 
 def _array(kind: str, array: Tensor | np.ndarray[Any, Any], dtype: str, buffers: _Lengths) -> dict[str, Any]:

@@ -278,8 +278,10 @@ class Boxes(Role):
     words = "boxes between clients"
 
     def check(self, value: Any, bounds: Bounds) -> None:
-        boxes = value.values() if isinstance(value, dict) else value
-        if not isinstance(value, list | dict) or not all(isinstance(box, bytes) for box in boxes):
+        if value is None:  # clients have nothing to say to each other
+            return
+        boxes = value.values() if isinstance(value, dict) else [value] if isinstance(value, bytes) else value
+        if not isinstance(value, list | dict | bytes) or not all(isinstance(box, bytes) for box in boxes):
             raise CoveyError("is not a list of boxes")
 
 
@@ -302,7 +304,9 @@ class Groups(Role):
         if not isinstance(value, list) or not all(isinstance(group, list) for group in value):
             raise CoveyError("is not a list of groups")
         for group in value:
-            if len(set(map(str, group))) != len(group) or not all(type(i) is int and 0 <= i < bounds.clients for i in group):
+            if len(set(map(str, group))) != len(group) or not all(
+                type(i) is int and 0 <= i < bounds.clients for i in group
+            ):
                 raise CoveyError(f"holds a group that is no set of clients below {bounds.clients}")
 
 

@@ -14,6 +14,7 @@ from covey.algorithms.feddyn import FedDyn
 from covey.algorithms.fedprox import FedProx
 from covey.algorithms.ifca import IFCA
 from covey.algorithms.mingledpie.mingledpie import MingledPie, MingledSums
+from covey.algorithms.openings import Seals
 from covey.algorithms.routing import RoutedSums, Routing, _open_means, _seal_blocks
 from covey.algorithms.sattler import Sattler
 from covey.attacks.contract import Finding, View
@@ -115,10 +116,10 @@ def test_routed_means_of_too_few_are_not_used() -> None:
     model, d = torch.ones(setting.start.shape[1]), setting.start.shape[1]
     mixer = sealing.mixer(sealing.sealer(keys).public(), 2, d + 1)
     for choice in (0, 0, 0, 1):
-        for b, block in enumerate(_seal_blocks(keys, model, choice, 2)):
+        for b, block in enumerate(_seal_blocks(Seals(keys), model, choice, 2)[0]):
             mixer.add(block, [b])
     sums = RoutedSums(mixer.sums())
-    assert [_open_means(keys, sums, setting, least).known for least in (1, 2, 4)] == [
+    assert [_open_means(Seals(keys), sums, setting, least).known for least in (1, 2, 4)] == [
         [True, True],
         [True, False],
         [False, False],

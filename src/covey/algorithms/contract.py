@@ -10,6 +10,7 @@ and, where it needs them,
 
     keys(setting)                       -> key material by party
     answer(server, message)             -> what a further server answers to a message, at its own desk
+    advise(me, question)                -> coroutine of one client: its answer to what the server asks within a round
     wants(state, client)                -> whether this client takes part in the next round (without it: all do)
     serves(state, client)               -> whether the model is for this client, so that it is evaluated there
     awaits(state)                       -> which of its `replies` may come in the next round (without it: any)
@@ -88,6 +89,7 @@ class Client:
     notes: dict[str, Any] = field(default_factory=dict)
     events: list[Any] = field(default_factory=list)
     secret: SecretNoise | None = None  # in a silo; None: noise is keyed, as simulations are
+    run: str = ""  # which of several runs with the same keys this is: in a silo
 
     def random(self, purpose: str) -> np.random.Generator:
         """For what may be foreseen by others at no loss; noise that protects comes from `noise`."""
@@ -106,6 +108,10 @@ class Client:
         self.events.append(event)
 
 
+def _nobody_answers(questions: Mapping[int, Any], enough: int) -> Mapping[int, Any]:
+    return {}
+
+
 @dataclass
 class Server:
     """A server's desk during one round: its keys, randomness, notes and the wire to further parties."""
@@ -117,6 +123,9 @@ class Server:
     ask: Callable[[str, Any], Any]  # ask(party, message) -> the further party's answer; both are seen by views
     phase: Callable[[str], AbstractContextManager[None]]  # with server.phase("cluster"): ...
     notes: dict[str, Any] = field(default_factory=dict)
+    # consult(questions by client, enough) -> the answers that came, by client: one more exchange of the round
+    consult: Callable[[Mapping[int, Any], int], Mapping[int, Any]] = field(default=_nobody_answers)
+    run: str = ""  # as clients know it
 
     def random(self, purpose: str) -> np.random.Generator:
         return servers_draw(self.seed, self.round, purpose)
@@ -184,6 +193,8 @@ class Declaration:
     parts: Messages = ()  # what may stand inside a reply that holds other messages
     asks: Messages = ()  # what further servers may be asked …
     answers: Messages = ()  # … and may answer
+    consults: Messages = ()  # what clients may be asked within a round, beyond the broadcast …
+    advises: Messages = ()  # … and may answer
     server: str = "server"  # the party that clients talk to, as views and keys name it
     further: tuple[str, ...] = ()  # the other servers; each has keys of its own and keeps nothing
     trains: str = "clusters"  # a model for each cluster; "one" for all; or each client its "own", which never leaves it
@@ -242,6 +253,8 @@ _EXPECTED: dict[
     "parts": _CLASSES,
     "asks": _CLASSES,
     "answers": _CLASSES,
+    "consults": _CLASSES,
+    "advises": _CLASSES,
     "server": _A_TEXT,
     "further": (_tuple_of(str), "a tuple of texts, such as ('csp',)"),
     "trains": (lambda value: _text(value) and value in _TRAINS, "'one', 'clusters' or 'own'"),

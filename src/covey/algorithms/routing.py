@@ -4,28 +4,34 @@ Client i seals k blocks `[σ_ib θ_i, σ_ib]`, where `σ_ib` is 1 for its own cl
 into the sum of cluster b. No block can be told from another, so the server's best guess at an identity is 1/k whatever it
 remembers, there is nothing to rebuild and no rebuilding error. The price: k times the upload and the encryption.
 
-Keys, parties and trust as in `mingledpie.py`: all clients hold the same secret key.
+Keys, parties and trust as in `mingledpie.py`: all clients hold the same secret key, or open sums together, `quorum` of them. A
+client that helps to open learns no set here: every client is in every sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from torch import Tensor
 
 from covey import roles
+from covey.algorithms import openings
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
+from covey.algorithms.openings import Seals
 from covey.algorithms.rebuild import Rebuilt, mingled_means, rebuild_models, recall
 from covey.algorithms.robust.averages import UNDER_SEALS, check_group
 from covey.config import later
 from covey.crypto.key_kinds import Describe
+from covey.crypto.openings import threshold
+from covey.crypto.openings.threshold import Opening, OpeningAdvice, OpeningQuestion
 from covey.crypto.sealing import sealing
 from covey.crypto.sealing.sealing import key_kind
 from covey.learn.work import Compute, Losses, Train, Work
-from covey.messages import message
+from covey.measures import Measure
+from covey.messages import LATER, message
 
 
 @message
@@ -34,12 +40,16 @@ class RoutedSums:
     sums: Annotated[
         list[bytes], roles.SealedSums((roles.Model, roles.Count))
     ]  # k, each seals [d + 1]; none before the first round
+    # where clients open sums together
+    opening: Annotated[Opening | None, roles.Part] = field(default=None, metadata=LATER)
 
 
 @message
 @dataclass(frozen=True)
 class RoutedUpdate:
     blocks: Annotated[list[bytes], roles.SealedBlocks((roles.Model, roles.Count))]  # k, each seals [d + 1]
+    # for each client, where they open together
+    boxes: Annotated[list[bytes] | None, roles.Boxes] = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -52,19 +62,24 @@ class Routing:
     REFUSED: ClassVar[Mapping[str, str]] = UNDER_SEALS
     sends: ClassVar[Messages] = (RoutedSums,)
     replies: ClassVar[Messages] = (RoutedUpdate,)
-    key_kinds: ClassVar[Mapping[str, Describe]] = {"sealing": key_kind}
+    consults: ClassVar[Messages] = (OpeningQuestion,)
+    advises: ClassVar[Messages] = (OpeningAdvice,)
+    key_kinds: ClassVar[Mapping[str, Describe]] = {"sealing": key_kind, openings.OWN: threshold.key_kind}
+    measures: ClassVar[Mapping[str, Measure]] = {"unopened": openings.UNOPENED}
 
     bound: float = 16.0  # largest weight that can be sealed
     min_group: int = later(
         1
     )  # fewest clients of a cluster whose mean a client uses; the server sees no counts and sends all
+    quorum: int = later(0)  # clients that must help to open a sum, with encryption = "threshold"; 0: more than half
 
     def __post_init__(self) -> None:
         check_group(self.min_group)
+        openings.check_quorum(self.quorum)
 
     def keys(self, setting: Setting) -> dict[str, dict[str, Any]]:
-        seal = sealing.generate_keys(setting.encryption, self.bound, setting.clients)
-        return {"clients": {"sealing": seal}, "server": {"sealing": sealing.sealer(seal).public()}}
+        held, server = openings.issue(setting, self.bound, self.quorum)
+        return {"clients": held, "server": {"sealing": server}}
 
     def start(self, setting: Setting) -> RoutedSums:
         return RoutedSums([])
@@ -78,18 +93,31 @@ class Routing:
         choice = int(losses.argmin())
         me.note("cluster", choice)
         model = yield Train(models[choice], me.plan)
-        blocks = yield Compute("encrypt", _seal_blocks, (me.keys["sealing"], model, choice, me.setting.clusters))
-        return RoutedUpdate(blocks)
+        blocks, boxes = yield Compute("encrypt", _seal_blocks, (Seals.of(me), model, choice, me.setting.clusters))
+        return RoutedUpdate(blocks, boxes)
 
     def aggregate(self, server: Server, state: RoutedSums, replies: Iterator[tuple[int, Any]]) -> RoutedSums:
         k, d = server.setting.start.shape
         mixer = sealing.mixer(server.keys["sealing"], k, d + 1)
-        came = False
-        for _, reply in replies:
-            came = True
+        came = 0
+        boxes: dict[int, Sequence[bytes]] = {}
+        for i, reply in replies:
+            if not openings.keep_boxes(server, boxes, i, reply.boxes):
+                continue
+            came += 1
             for b, block in enumerate(reply.blocks):
                 mixer.add(block, [b])
-        return RoutedSums(mixer.sums()) if came else state
+        if not came:
+            return state
+        if not openings.is_together(server.setting.encryption):
+            return RoutedSums(mixer.sums())
+        everyone = np.ones((k, came), dtype=bool)
+        opening = openings.open_together(server, everyone, boxes, range(k)) if came >= openings.LEAST else None
+        return state if opening is None else RoutedSums(mixer.sums(), opening)
+
+    def advise(self, me: Client, question: OpeningQuestion) -> Coroutine:
+        """Where clients open sums together: this one's part."""
+        return (yield from openings.help_open(me, question, openings.LEAST))
 
     def use(self, me: Client, message: RoutedSums) -> Coroutine:
         models = yield from self._models(me, message)
@@ -100,18 +128,18 @@ class Routing:
         if not message.sums:
             return me.setting.start
         rebuilt = yield Compute(
-            "decrypt", _open_means, (me.keys["sealing"], message, me.setting, self.min_group), shared=True
+            "decrypt", _open_means, (Seals.of(me), message, me.setting, self.min_group), shared=True
         )
         return (yield from recall(me, rebuilt))
 
 
-def _seal_blocks(keys: bytes, model: Tensor, choice: int, clusters: int) -> list[bytes]:
+def _seal_blocks(seals: Seals, model: Tensor, choice: int, clusters: int) -> tuple[list[bytes], list[bytes] | None]:
     block = np.append(model.cpu().numpy().astype(np.float64), 1.0)
-    return [sealing.sealer_of(keys).seal(block if b == choice else np.zeros_like(block)) for b in range(clusters)]
+    return seals.seal([block if b == choice else np.zeros_like(block) for b in range(clusters)])
 
 
-def _open_means(keys: bytes, message: RoutedSums, setting: Setting, least: int) -> Rebuilt:
-    opened = np.stack([sealing.sealer_of(keys).open(one) for one in message.sums])  # [k, d + 1]
+def _open_means(seals: Seals, message: RoutedSums, setting: Setting, least: int) -> Rebuilt:
+    opened = seals.open(message.sums, message.opening)  # [k, d + 1]
     sums, counts = opened[:, :-1], sealing.whole_counts(opened[:, -1])
     means, known = mingled_means(sums, counts)
     known = [there and bool(count >= least) for there, count in zip(known, counts)]

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.algorithms.contract import Setting
+from covey.algorithms.contract import Setting, declaration
 from covey.attacks.finding import Finding, Scale
 from covey.data.federation import Federation
 from covey.leaks import EAVESDROPPER
@@ -87,6 +87,12 @@ class Attack(Protocol):
 
 def parties(vantage: str) -> frozenset[str]:
     return frozenset(vantage.split("+"))
+
+
+def replied(view: View, algorithm: Any) -> bool:
+    """Whether this is a client's reply to a broadcast, and not its answer to a further question of the round."""
+    further = () if algorithm is None else declaration(algorithm).advises
+    return view.sender.startswith("client:") and type(view.message) not in further
 
 
 def sees(vantage: str, view: View) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from covey.algorithms.contract import Declaration as Protocol
 from covey.algorithms.contract import Setting, own_keys
 from covey.algorithms.contract import declaration as protocol_of
 from covey.attacks.contract import Attack, Finding, Knowledge, Thinking, Truth, View, parties, sees
@@ -68,7 +69,7 @@ class Observers:
         self.seed = setting.seed
         self.machines: dict[int, Machine] = {}
         self.replaced: dict[int, Any] = {}
-        self.replies = () if algorithm is None else protocol_of(algorithm).replies
+        self.replies = () if algorithm is None else _from_clients(protocol_of(algorithm))
         for words in filter(None, map(misdeclared, self.attacks)):
             raise CoveyError(words)
         names = [a.name for a in self.attacks]
@@ -149,6 +150,11 @@ class Observers:
         if thinking is None:
             return
         answered(thinking, self.machines[n], lambda step, i: key(self.seed, round, "attack", n, step, i))
+
+
+def _from_clients(protocol: Protocol) -> tuple[type, ...]:
+    """What a client may send; nothing: it is not declared."""
+    return (*protocol.replies, *protocol.advises) if protocol.replies else ()
 
 
 @contextlib.contextmanager

@@ -117,7 +117,8 @@ class Questions:
     def unspoken(self) -> str:
         """Which field of a declared message does not say what it carries, so that no attack can read it; "": none."""
         protocol = self.protocol
-        kinds = (*protocol.sends, *protocol.replies, *protocol.asks, *protocol.answers)
+        servers, clients = (*protocol.asks, *protocol.answers), (*protocol.consults, *protocol.advises)
+        kinds = (*protocol.sends, *protocol.replies, *servers, *clients)
         return next((words for kind in kinds if (words := _unspoken(kind))), "")
 
     def given(self, row: Leak, column: str) -> str:

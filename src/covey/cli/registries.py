@@ -13,7 +13,11 @@ REGISTRIES = {
     "attacks": [("", "covey.attacks", "ATTACKS")],
     "defences": [("", "covey.defences", "DEFENCES")],
     "compressions": [("", "covey.compression", "COMPRESSIONS")],
-    "encryptions": [("of sums", "covey.crypto.sealing", "SCHEMES"), ("of rows", "covey.crypto.blinded", "SCHEMES")],
+    "encryptions": [
+        ("of sums", "covey.crypto.sealing", "SCHEMES"),
+        ("of sums, opened together", "covey.crypto.openings", "SCHEMES"),
+        ("of rows", "covey.crypto.blinded", "SCHEMES"),
+    ],
     "datasets": [("", "covey.data.sources", "SOURCES")],
     "models": [("", "covey.models", "MODELS")],
     "partitions": [("", "covey.data.partitions", "PARTITIONS")],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -74,6 +74,7 @@ class Host:
     private_seed: int | None = None  # of the clients' own randomness, where it must not be everyone's: in a silo
     compression: Compression | None = None
     secret: SecretNoise | None = None  # where noise and batches must not be foreseen: in a silo; None: they are keyed
+    run_id: str = ""  # which of several runs with the same keys this is: in a silo
     _staged: dict[int, dict[str, Any]] = field(default_factory=dict)  # memories that the round under way has changed
     _staged_round: int = 0
     _shared: dict[tuple[int, str], tuple[Any, Any]] = field(default_factory=dict)
@@ -81,16 +82,35 @@ class Host:
 
     def run(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Outcome]:
         """One round of these clients: (client, message, plan) in, outcomes out."""
+        return self._take_turns(round, calls, self._turn)
+
+    def advise(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Outcome]:
+        """What these clients answer to a further question of the round; an attacker answers as an honest client would, unless
+        it has an answer of its own.
+        """
+
+        def turn(me: Client, question: Any) -> Coroutine:
+            acting: Any = self.replaced.get(me.id, self.algorithm)
+            acting = acting if hasattr(acting, "advise") else self.algorithm
+            answer: Coroutine = acting.advise(me, question)
+            return answer
+
+        return self._take_turns(round, calls, turn)
+
+    def _turn(self, me: Client, received: Any) -> Coroutine:
+        acting = self.replaced.get(me.id, self.algorithm)
+        turn = expose(self.exposure, self.federation, me, acting.client(me, received))
+        return defend(self.defence, me, turn)
+
+    def _take_turns(
+        self, round: int, calls: Sequence[tuple[int, Any, Plan]], begin: Callable[[Client, Any], Coroutine]
+    ) -> list[Outcome]:
         if round != self._staged_round:
             self.snapshot(self._staged_round)
             self._staged_round = round
         clients = [self._client(i, round, plan) for i, _, plan in calls]
         messages = [copied(m) if i in self.replaced else m for i, m, _ in calls]
-        turns = []
-        for me, received in zip(clients, messages):
-            acting = self.replaced.get(me.id, self.algorithm)
-            turn = expose(self.exposure, self.federation, me, acting.client(me, received))
-            turns.append(defend(self.defence, me, turn))
+        turns = [begin(me, received) for me, received in zip(clients, messages)]
         replies = self.advance(clients, turns, messages)
         replies = [copied(r) if me.id in self.replaced else r for me, r in zip(clients, replies)]
         if self.compression is not None:
@@ -226,6 +246,7 @@ class Host:
             keys=own_keys(self.keys, i),
             data=lambda: self._data(rows),
             secret=self.secret,
+            run=self.run_id,
         )
         return self._apart(me, rows) if i in self.replaced else me
 

@@ -37,6 +37,7 @@ class Hosts(Protocol):
     """What advances the clients of a run, wherever they are."""
 
     def run(self, round: int, calls: Sequence[Call]) -> Iterator[Any]: ...
+    def advise(self, round: int, calls: Sequence[Call]) -> Iterator[Any]: ...
     def score(self, round: int, calls: Sequence[Call]) -> Iterator[Any]: ...
     def predictors(self, round: int, calls: Sequence[Call]) -> Iterator[Any]: ...
     def seconds(self) -> dict[str, float]: ...
@@ -54,6 +55,10 @@ class InProcess:
     def run(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
         for at in range(0, len(calls), self.wave):
             yield from self.host.run(round, calls[at : at + self.wave])
+
+    def advise(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
+        for at in range(0, len(calls), self.wave):
+            yield from self.host.advise(round, calls[at : at + self.wave])
 
     def score(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
         for at in range(0, len(calls), self.wave):
@@ -103,6 +108,9 @@ class Workers:
 
     def run(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
         return self._spread("run", round, calls)
+
+    def advise(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
+        return self._spread("advise", round, calls)
 
     def score(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
         return self._spread("score", round, calls)
@@ -266,7 +274,7 @@ def accept(answer: dict[str, Any]) -> Any:
 
 def _answers(host: Host, request: dict[str, Any], messages: list[Any]) -> Iterator[Any]:
     do = request["do"]
-    if do in ("run", "score", "predictors"):
+    if do in ("run", "advise", "score", "predictors"):
         plans = [Plan(**p) for p in request["plans"]]
         calls = [(client, messages[m], plans[p]) for client, m, p in request["calls"]]
         for at in range(0, len(calls), request["wave"]):

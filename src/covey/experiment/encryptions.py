@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from covey.crypto import blinded, sealing
+from covey.crypto import blinded, openings, sealing
 from covey.errors import CoveyError, nearest
 
 PLAIN = "none"
 FAMILIES = {"sums": sealing.SCHEMES, "rows": blinded.SCHEMES}
+TOGETHER = openings.SCHEMES  # of sums, where clients can be asked within a round: `advise`
 
 
 def known() -> tuple[str, ...]:
     """The names of all encryptions there are."""
-    return tuple(dict.fromkeys([PLAIN, *(name for family in FAMILIES.values() for name in family)]))
+    return tuple(dict.fromkeys([PLAIN, *(name for family in (*FAMILIES.values(), TOGETHER) for name in family)]))
 
 
 def able(algorithm: Any) -> tuple[str, ...]:
     """The names of those that an algorithm (or its class) can run under; a class without `sealing` may list them itself."""
     if family := getattr(algorithm, "sealing", ""):
-        return tuple(_family(algorithm, family))
+        together = TOGETHER if family == "sums" and hasattr(algorithm, "advise") else ()
+        return (*_family(algorithm, family), *together)
     return tuple(getattr(algorithm, "encryptions", (PLAIN,)))
 
 

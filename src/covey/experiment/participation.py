@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from covey.config import later
 from covey.errors import CoveyError
 from covey.randomness import generator
 
@@ -17,6 +18,7 @@ class Participation:
 
     share: float = 1.0  # of the clients that have joined, drawn anew each round
     dropout: float = 0.0  # probability that a drawn client is lost in a round; its work does not count
+    vanish: float = later(0.0)  # probability that a client that has replied answers nothing more in its round
     drops: tuple[tuple[int, int], ...] = ()  # (round, client): drop-outs by schedule
     initial: int = 0  # clients present from the first round; 0: all
     join: int = 0  # this many more …
@@ -28,6 +30,8 @@ class Participation:
             raise CoveyError(f"participation.share is {self.share}: it must be above 0 and at most 1")
         if not 0 <= self.dropout < 1:
             raise CoveyError(f"participation.dropout is {self.dropout}: it must be at least 0 and below 1")
+        if not 0 <= self.vanish < 1:
+            raise CoveyError(f"participation.vanish is {self.vanish}: it must be at least 0 and below 1")
         if not 0 < self.slowest <= 1:
             raise CoveyError(f"participation.slowest is {self.slowest}: it must be above 0 and at most 1")
         if min(self.initial, self.join, self.join_every) < 0 or (self.join > 0) != (self.join_every > 0):
@@ -56,6 +60,11 @@ class Participation:
             if when == round:
                 lost |= drawn == who
         return drawn[~lost], drawn[lost]
+
+    def vanished(self, seed: int, round: int, clients: int) -> NDArray[np.bool_]:
+        """[clients]: who is gone between its reply and a further question of the same round."""
+        gone: NDArray[np.bool_] = generator(seed, round, "vanish").random(clients) < self.vanish
+        return gone
 
     def speeds(self, seed: int, clients: int) -> NDArray[np.float64]:
         """d_i of every client, fixed for the run."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from covey.algorithms import ALGORITHMS
 from covey.attacks import ATTACKS
-from covey.crypto import blinded, sealing
+from covey.crypto import blinded, openings, sealing
 from covey.data.sources import SOURCES
 from covey.defences import DEFENCES
 from covey.models import MODELS
@@ -16,7 +16,7 @@ KINDS: dict[str, tuple[Registry, ...]] = {
     "dataset": (SOURCES,),
     "model": (MODELS,),
     "defence": (DEFENCES,),
-    "encryption": (sealing.SCHEMES, blinded.SCHEMES),
+    "encryption": (sealing.SCHEMES, openings.SCHEMES, blinded.SCHEMES),
 }
 
 

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -268,6 +268,7 @@ class _Loop:
         facts: dict[int, dict[str, Any]] = {}
         replies = self._replies(round, calls, traffic, facts, seconds)
         server = self._desk(self._server, round, seconds)
+        server.consult = partial(self._consult, round, traffic, seconds)
         with timed(seconds, "aggregate"):
             state = algorithm.aggregate(server, state, replies)
             for _ in replies:  # an algorithm that looks at some replies only still gets all of them computed
@@ -318,6 +319,25 @@ class _Loop:
                 reply = unpack(self.experiment.compression, self.setting, sent[outcome.client], reply)
             self.observers.see(round, f"client:{outcome.client}", self._server, reply)
             yield outcome.client, reply
+
+    def _consult(
+        self, round: int, traffic: Traffic, seconds: dict[str, float], questions: Mapping[int, Any], enough: int
+    ) -> dict[int, Any]:
+        """What clients answer to a further question of the round; some may have vanished since they replied."""
+        lost = self.experiment.participation.vanished(self.setting.seed, round, self.setting.clients)
+        for client, question in questions.items():
+            traffic.down += size(question)
+            self.observers.see(round, self._server, f"client:{client}", question)
+        plan = self.experiment.training.plan(round)
+        calls = [(client, question, plan) for client, question in questions.items() if not lost[client]]
+        answers: dict[int, Any] = {}
+        begin = time.perf_counter()
+        for outcome in self.hosts.advise(round, calls):
+            traffic.up += size(outcome.reply)
+            self.spends.extend((round, outcome.client, event) for event in outcome.events)
+            answers[outcome.client] = self.observers.see(round, f"client:{outcome.client}", self._server, outcome.reply)
+        seconds["waited"] += time.perf_counter() - begin
+        return answers
 
     def _calls(self, state: Any, round: int, clients: Sequence[int] | np.ndarray[Any, Any]) -> list[Call]:
         plan = self.experiment.training.plan(round)

@@ -14,6 +14,7 @@ import torch
 from covey.algorithms.contract import Client, Server, Setting, make_keys
 from covey.algorithms.mingledpie import mingledpie
 from covey.algorithms.mingledpie.mingledpie import MingledPie, MingledSums, MingledUpdate
+from covey.algorithms.openings import Seals
 from covey.algorithms.rebuild import rebuild_models, recall
 from covey.algorithms.routing import Routing
 from covey.attacks.contract import Finding, Knowledge, Truth, View
@@ -55,7 +56,7 @@ def final_models(result: Any) -> torch.Tensor:
     """What clients rebuild from the last broadcast of a run without encryption."""
     k = 5
     keys = sealing.generate_keys("none")
-    opened, counts = mingledpie.open_sums(keys, result.state, k)
+    opened, counts = mingledpie.open_sums(Seals(keys), result.state, k)
     return torch.from_numpy(np.linalg.lstsq(counts, opened[:k], rcond=None)[0]).float()
 
 
@@ -91,15 +92,16 @@ def test_one_round_agrees_to_the_error_of_the_scheme() -> None:
     for scheme in ("none", "ckks", "bfv"):
         made = setting(scheme)
         keys = make_keys(MingledPie(), made)
+        seals = Seals(keys["clients"]["sealing"])
         mixer = sealing.mixer(keys["server"]["sealing"], 3, 7)
         sizes = [0, 0, 0]
         for i in range(6):
             theta = torch.linspace(-1, 1, 4) * (i + 1)
             shown = sorted({i % 3, (i * i + 1) % 3})
-            mixer.add(mingledpie.seal_with_indicator(keys["clients"]["sealing"], theta, i % 3, 3), shown)
+            mixer.add(mingledpie.seal_with_indicator(seals, theta, i % 3, 3)[0], shown)
             for j in shown:
                 sizes[j] += 1
-        opened, counts = mingledpie.open_sums(keys["clients"]["sealing"], MingledSums(mixer.sums(), sizes), 3)
+        opened, counts = mingledpie.open_sums(seals, MingledSums(mixer.sums(), sizes), 3)
         models[scheme] = MingledPie()._rebuild(made, MingledSums([], sizes), opened, counts).models
     assert torch.allclose(models["none"], models["ckks"], atol=1e-6)
     assert torch.allclose(models["none"], models["bfv"], atol=1e-6)
@@ -222,19 +224,19 @@ def test_a_cluster_whose_clients_are_away_keeps_its_model() -> None:
 def test_lost_or_altered_contributions_are_noticed() -> None:
     made = setting()
     keys = make_keys(MingledPie(), made)["clients"]["sealing"]
-    blobs = [mingledpie.seal_with_indicator(keys, torch.zeros(4), j, 3) for j in range(3)]
+    blobs = [mingledpie.seal_with_indicator(Seals(keys), torch.zeros(4), j, 3)[0] for j in range(3)]
     with pytest.raises(CoveyError, match="lost, doubled or altered"):
-        mingledpie.open_sums(keys, MingledSums(blobs, [1, 1, 2]), 3)
+        mingledpie.open_sums(Seals(keys), MingledSums(blobs, [1, 1, 2]), 3)
     half = sealing.sealer(keys).seal(np.array([0, 0, 0, 0, 0.5, 0.5, 0.0]))
     with pytest.raises(CoveyError):
-        mingledpie.open_sums(keys, MingledSums([half, *blobs[1:]], [1, 1, 1]), 3)
+        mingledpie.open_sums(Seals(keys), MingledSums([half, *blobs[1:]], [1, 1, 1]), 3)
 
 
 def test_weights_outside_the_range_and_nan_are_refused_before_encryption() -> None:
     keys = make_keys(MingledPie(bound=2.0), setting("ckks"))["clients"]["sealing"]
     for bad in (torch.tensor([0.0, 3.0, 0, 0]), torch.tensor([0.0, float("nan"), 0, 0])):
         with pytest.raises(CoveyError, match="largest magnitude"):
-            mingledpie.seal_with_indicator(keys, bad, 0, 3)
+            mingledpie.seal_with_indicator(Seals(keys), bad, 0, 3)
 
 
 def test_shared_layers_are_the_mean_over_all_clients() -> None:
@@ -272,9 +274,10 @@ def test_aggregation_memory_does_not_grow_with_the_clients() -> None:
         made = Setting(0, n, k, 5, Plan(), torch.zeros(k, d), torch.ones(d, dtype=torch.bool), "none")
         keys = make_keys(MingledPie(), made)
         server = Server(1, 0, made, keys["server"], lambda *_: None, lambda _: None)  # type: ignore
-        seal = keys["clients"]["sealing"]
+        seals = Seals(keys["clients"]["sealing"])
         stream = (
-            (i, MingledUpdate([i % k], mingledpie.seal_with_indicator(seal, torch.ones(d), i % k, k))) for i in range(n)
+            (i, MingledUpdate([i % k], mingledpie.seal_with_indicator(seals, torch.ones(d), i % k, k)[0]))
+            for i in range(n)
         )
         tracemalloc.start()
         MingledPie().aggregate(server, MingledSums([], [0] * k), stream)

@@ -167,7 +167,25 @@ def test_routing_hides_identities_exactly_until_a_client_helps() -> None:
 
 def test_a_coalition_that_no_key_serves_measures_nothing() -> None:
     (blind,) = watched("scaffold", ["coalition"], training={"rounds": 1}).values()
-    assert blind["verdict"] == "not measured" and blind["used"] == "nothing: no update that its key opens"
+    assert blind["verdict"] == "not measured" and blind["used"] == "nothing: no update that the keys of 0 clients open"
+
+
+@pytest.mark.parametrize("name", ["mingledpie", "routing"])
+def test_a_coalition_of_fewer_than_the_quorum_opens_no_update_where_no_key_is_shared(name: str) -> None:
+    """Server and one, t − 1 and t clients: as much as A1 guesses from the sets, and everything."""
+    algorithm = {"name": name, "quorum": 3}
+    values, uses = [], []
+    for size in (1, 2, 3):
+        vantage = "+".join(["server", *(f"client:{i}" for i in range(size))])
+        attacks = ["a1", {"name": "coalition", "vantage": vantage}]
+        found = watched(algorithm, attacks, encryption="threshold", clients=20, model="softmax", training={"rounds": 1})
+        values.append((found["coalition"]["value"], found["a1"]["value"]))
+        uses.append(found["coalition"]["used"])
+    for value, guess in values[:2]:
+        assert value == guess
+    assert values[2][0] == 1.0
+    assert uses[1].endswith("no update that the keys of 2 clients open")
+    assert uses[2].endswith("updates, as the keys of 3 clients open them")
 
 
 def test_a_coalition_opens_with_the_key_that_the_algorithm_names() -> None:
@@ -179,7 +197,7 @@ def test_a_coalition_opens_with_the_key_that_the_algorithm_names() -> None:
         material = {"client:0": {"vault": sealing.generate_keys("none")}}
         coalition = Coalition()
         coalition.begin(SimpleNamespace(setting=None, algorithm=algorithm, keys=material))  # type: ignore[arg-type]
-        assert (coalition.sealer is not None) == opens
+        assert bool(coalition.held) == opens
 
 
 def test_an_unknown_target_is_refused() -> None:

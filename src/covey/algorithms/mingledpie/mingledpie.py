@@ -5,8 +5,10 @@ ones, drawn by fuzzy message detection (`crypto/fmd.py`). It sends its model and
 vector. The server, which holds no key, adds each vector into the sum of every cluster that its sender shows and returns the k
 sums. Clients open them and solve for the cluster models (`rebuild.py`).
 
-Adversary: the honest-but-curious server, which sees all traffic. All clients hold the same secret key: a server with one
-client on its side reads everything (attack `coalition`); only threshold decryption would stop that.
+Adversary: the honest-but-curious server, which sees all traffic. Under CKKS and BFV all clients hold the same secret key, and a
+server with one client on its side reads everything (attack `coalition`). With `encryption = "threshold"` no key is shared: sums
+are opened by `quorum` clients together (`openings.py`), and a server with fewer of them on its side gets the sums and no more. The
+price is one more exchange, in which clients that help to open see which sets the others showed.
 
 Where we differ from the paper, besides its slips (see `fmd.py`, `rebuild.py`, `identity_math.py`): a client remembers the set it
 showed for each identity, where the paper draws a new one at every change; *shared layers* are averaged exactly, from one more
@@ -24,7 +26,7 @@ Reproduce: `covey reproduce mingledpie --table table3`.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar
@@ -34,20 +36,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covey import roles
-from covey.algorithms import rebuild
+from covey.algorithms import openings, rebuild
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
+from covey.algorithms.openings import Seals
 from covey.algorithms.rebuild import Matrix, Rebuilt
 from covey.algorithms.robust.averages import UNDER_SEALS, check_group
 from covey.clustering.isolation import keeps_apart
+from covey.config import later
 from covey.crypto import fmd
 from covey.crypto.identity_math import Reading, effective_rate
 from covey.crypto.key_kinds import Describe, KeyKind
+from covey.crypto.openings import threshold
+from covey.crypto.openings.threshold import Opening, OpeningAdvice, OpeningQuestion
 from covey.crypto.sealing import sealing
 from covey.crypto.sealing.sealing import key_kind
 from covey.errors import CoveyError, nearest
 from covey.learn.work import Compute, Losses, Train, Work
 from covey.measures import MATRIX, Measure
-from covey.messages import message
+from covey.messages import LATER, message
 from covey.randomness import generator
 
 Points = tuple[tuple[bytes, ...], ...]
@@ -69,6 +75,8 @@ class MingledSums:
     sizes: Annotated[list[int], roles.GroupSizes]  # |G_j| clients that showed each cluster
     # of the rounds before, newest first; see `history`
     past: Annotated[list[MingledSums], roles.Part] = field(default_factory=list)
+    # where clients open sums together
+    opening: Annotated[Opening | None, roles.Part] = field(default=None, metadata=LATER)
 
 
 @message
@@ -78,6 +86,8 @@ class MingledUpdate:
     sealed: Annotated[
         bytes, roles.Sealed((roles.Model, roles.Indicator))
     ]  # [d + k]: the model, then the indicator of the true cluster
+    # for each client, where they open together
+    boxes: Annotated[list[bytes] | None, roles.Boxes] = field(default=None, metadata=LATER)
 
 
 FEWER = "more clients per cluster or fewer clusters would help"
@@ -93,8 +103,11 @@ class MingledPie:
     REFUSED: ClassVar[Mapping[str, str]] = UNDER_SEALS
     sends: ClassVar[Messages] = (MingledSums,)
     replies: ClassVar[Messages] = (MingledUpdate,)
+    consults: ClassVar[Messages] = (OpeningQuestion,)
+    advises: ClassVar[Messages] = (OpeningAdvice,)
     key_kinds: ClassVar[Mapping[str, Describe]] = {
         "sealing": key_kind,
+        openings.OWN: threshold.key_kind,
         "identities": lambda addresses, role: KeyKind("addresses of the clusters", secret=False),
     }
 
@@ -116,6 +129,7 @@ class MingledPie:
         "withheld": Measure(
             "Rounds withheld", "share", "Sums that would have given away too few clients are not sent."
         ),
+        "unopened": openings.UNOPENED,
         "mingled": Measure(
             "Mingled membership counts",
             words="Row a, column b: clients that showed set a and truly chose b, in the last round. "
@@ -136,6 +150,7 @@ class MingledPie:
         1  # fewest clients that sums may give away together; the server withholds others, clients refuse them
     )
     draw: str = "keyed"  # "secret": sets from the operating system, as in a deployment
+    quorum: int = later(0)  # clients that must help to open a sum, with encryption = "threshold"; 0: more than half
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
@@ -146,6 +161,7 @@ class MingledPie:
                 )
         fmd.key_length(self.rate)  # refuses a rate that is none
         check_group(self.min_group)
+        openings.check_quorum(self.quorum)
         if self.history < 1:
             raise CoveyError(f"algorithm.history is {self.history}: the sums of at least one round must be sent")
 
@@ -158,7 +174,7 @@ class MingledPie:
 
     def keys(self, setting: Setting) -> dict[str, dict[str, Any]]:
         """Clients: the key of the sums. Server: public parameters only. Cluster addresses are public; see `fmd.py`."""
-        seal = sealing.generate_keys(setting.encryption, self.bound, setting.clients)
+        held, server = openings.issue(setting, self.bound, self.quorum)
         addresses = fmd.generate_keys(setting.clusters, self.rate, generator(setting.seed, "cluster keys").bytes)
         fmd.check_threshold(addresses, self.threshold, _reading(self.reading))
         shown = self.threshold + (self.reading == "false")
@@ -175,8 +191,8 @@ class MingledPie:
             "reading": self.reading,
         }
         return {
-            "clients": {"sealing": seal, "identities": public},
-            "server": {"sealing": sealing.sealer(seal).public(), "identities": public},
+            "clients": {**held, "identities": public},
+            "server": {"sealing": server, "identities": public},
         }
 
     def start(self, setting: Setting) -> MingledSums:
@@ -192,29 +208,44 @@ class MingledPie:
         me.note("cluster", choice)
         model = yield Train(models[choice], me.plan)
         shown = yield Compute("identity", self._show, (me, choice))
-        sealed = yield Compute("encrypt", seal_with_indicator, (me.keys["sealing"], model, choice, me.setting.clusters))
-        return MingledUpdate(shown, sealed)
+        sealed, boxes = yield Compute(
+            "encrypt", seal_with_indicator, (Seals.of(me), model, choice, me.setting.clusters)
+        )
+        return MingledUpdate(shown, sealed, boxes)
 
     def aggregate(self, server: Server, state: MingledSums, replies: Iterator[tuple[int, Any]]) -> MingledSums:
         k, d = server.setting.start.shape
         everyone = [] if bool(server.setting.personal.all()) else [k]
         mixer = sealing.mixer(server.keys["sealing"], k + len(everyone), d + k)
         members: list[list[int]] = []  # the sums that each client is in
-        for _, reply in replies:
+        boxes: dict[int, Sequence[bytes]] = {}
+        for i, reply in replies:
+            if not openings.keep_boxes(server, boxes, i, reply.boxes):
+                continue
             members.append([*reply.identities, *everyone])
             mixer.add(reply.sealed, members[-1])
         groups = np.array([[j in shown for shown in members] for j in range(k + len(everyone))], dtype=bool)  # [., n]
         sizes = groups[:k].sum(1).tolist()
         if not any(sizes) or self._withheld(server, groups):
             return state
+        opening = None
+        if openings.is_together(server.setting.encryption):
+            opening = openings.open_together(server, groups, boxes, [0] * len(groups))
+            if opening is None:
+                return state
         past = [replace(state, past=[]), *state.past] if state.sums else []
-        return MingledSums(mixer.sums(), sizes, past[: self.history - 1])
+        return MingledSums(mixer.sums(), sizes, past[: self.history - 1], opening)
+
+    def advise(self, me: Client, question: OpeningQuestion) -> Coroutine:
+        """Where clients open sums together: this one's part."""
+        return (yield from openings.help_open(me, question, openings.least_opened(me.setting, self.min_group)))
 
     def _withheld(self, server: Server, groups: NDArray[np.bool_]) -> bool:
         """Whether these sums would give away fewer clients than agreed: whoever shows what, the server sees."""
-        if self.min_group == 1:
+        least = openings.least_opened(server.setting, self.min_group)
+        if least == 1:
             return False
-        withheld = not keeps_apart(groups, self.min_group)
+        withheld = not keeps_apart(groups, least)
         server.note("withheld", float(withheld))
         return withheld
 
@@ -228,9 +259,7 @@ class MingledPie:
         if not message.sums:
             return me.setting.start
         self._refuse_small(message)
-        opened, counts = yield Compute(
-            "decrypt", open_sums, (me.keys["sealing"], message, me.setting.clusters), shared=True
-        )
+        opened, counts = yield Compute("decrypt", open_sums, (Seals.of(me), message, me.setting.clusters), shared=True)
         rebuilt = yield Compute("rebuild", self._rebuild_all, (me, message, opened, counts), shared=True)
         me.note("condition", rebuild.condition(counts))
         me.note("noise_gain", rebuild.noise_gain(counts))
@@ -248,8 +277,8 @@ class MingledPie:
 
     def _rebuild_all(self, me: Client, message: MingledSums, opened: Matrix, counts: Matrix) -> Rebuilt:
         """From the newest sums, and what they do not determine from the ones before."""
-        keys, k = me.keys["sealing"], me.setting.clusters
-        older = (self._rebuild(me.setting, one, *open_sums(keys, one, k)) for one in message.past)
+        seals, k = Seals.of(me), me.setting.clusters
+        older = (self._rebuild(me.setting, one, *open_sums(seals, one, k)) for one in message.past)
         return rebuild.fill_gaps(self._rebuild(me.setting, message, opened, counts), older, me.setting)
 
     def _rebuild(self, setting: Setting, message: MingledSums, opened: Matrix, counts: Matrix) -> Rebuilt:
@@ -281,16 +310,17 @@ class MingledPie:
         return shown
 
 
-def seal_with_indicator(keys: bytes, model: Tensor, choice: int, clusters: int) -> bytes:
-    """The model and the indicator of its cluster, sealed as one vector [d + k]."""
+def seal_with_indicator(seals: Seals, model: Tensor, choice: int, clusters: int) -> tuple[bytes, list[bytes] | None]:
+    """The model and the indicator of its cluster, sealed as one vector [d + k], and what goes with it to other clients."""
     indicator = np.zeros(clusters)
     indicator[choice] = 1.0
-    return sealing.sealer_of(keys).seal(np.concatenate([model.cpu().numpy().astype(np.float64), indicator]))
+    (sealed,), boxes = seals.seal([np.concatenate([model.cpu().numpy().astype(np.float64), indicator])])
+    return sealed, boxes
 
 
-def open_sums(keys: bytes, message: MingledSums, clusters: int) -> tuple[Matrix, Matrix]:
+def open_sums(seals: Seals, message: MingledSums, clusters: int) -> tuple[Matrix, Matrix]:
     """(the sums [k or k + 1, d], the counts H [k, k]); refuses counts that do not add up to the groups' sizes."""
-    opened: NDArray[np.float64] = np.stack([sealing.sealer_of(keys).open(one) for one in message.sums])  # [., d + k]
+    opened = seals.open(message.sums, message.opening)  # [., d + k]
     counts = sealing.whole_counts(opened[:clusters, -clusters:]).astype(np.float64)
     if (counts.sum(1) != message.sizes).any():
         raise CoveyError(

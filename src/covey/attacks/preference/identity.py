@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from covey import roles
-from covey.attacks.contract import Finding, Knowledge, Truth, View
+from covey.attacks.contract import Finding, Knowledge, Truth, View, replied
 from covey.attacks.declaration import Reads
 from covey.attacks.preference.identity_sets import (
     CONTROLS,
@@ -58,12 +58,12 @@ class A1:
             raise CoveyError(f"the target of {self.name} is {self.target!r}: choose 'identity' or 'preference'")
 
     def begin(self, knowledge: Knowledge) -> None:
-        self.clusters = knowledge.setting.clusters
+        self.clusters, self.algorithm = knowledge.setting.clusters, knowledge.algorithm
         self.public: dict[str, Any] = next((k["identities"] for k in knowledge.keys.values() if "identities" in k), {})
         self.memory.setdefault("sets", {})
 
     def observe(self, view: View) -> None:
-        if view.sender.startswith("client:"):
+        if replied(view, self.algorithm):
             client = int(view.sender.removeprefix("client:"))
             self.memory["sets"].setdefault(client, {})[view.round] = identity_set(view.message, self.clusters)
             if roles.first(view.message, roles.IdentitySet, roles.Identity) is not None:

@@ -4,9 +4,10 @@ A2 retrains every model that it received on auxiliary samples of one label at a 
 was trained on a label hardly moves on it, so the cluster whose labels move it least is the guess. Sealed models are bytes to
 the server: nothing to retrain, and the guess is a lot among k, which measures nothing.
 
-The coalition is the server with one client. All clients of MingledPie (and of exact routing) hold the same secret key, so
-this client opens every update, and the indicator in it *is* the identity. It shows what the shared key is worth; only
-threshold decryption, where no client alone can open anything, would stop it.
+The coalition is the server with clients that give it all they hold. Where all clients of MingledPie (and of exact routing) hold the
+same secret key, one of them opens every update, and the indicator in it *is* the identity. Where sums are opened together
+(`encryption = "threshold"`) it takes a quorum of them, and fewer guess from the sets shown, as A1 does. What the opened sums tell
+them of single clients beyond that is not used here: see `clustering/isolation.py` for when they do.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from torch import Tensor
 
 from covey import roles
 from covey.algorithms.contract import Setting, declaration
-from covey.attacks.contract import Finding, Knowledge, Thinking, Truth, View
+from covey.algorithms.openings import pooled
+from covey.attacks.contract import Finding, Knowledge, Thinking, Truth, View, replied
 from covey.attacks.declaration import Reads, lacks_public
-from covey.attacks.preference.identity import GUESSED, true_clusters
-from covey.attacks.preference.identity_sets import CONTROLS, Weights, score
+from covey.attacks.preference.identity import GUESSED, identity_set, true_clusters
+from covey.attacks.preference.identity_sets import CONTROLS, Weights, last_set, score
 from covey.attacks.sealed import places
 from covey.crypto.sealing import sealing
 from covey.errors import CoveyError
@@ -117,11 +119,11 @@ class A2:
 
 @dataclass
 class Coalition:
-    """The server and one client that holds the common key: open every update and read its cluster."""
+    """The server and clients that give it all they hold: open every update that their keys open, and read its cluster."""
 
     name: ClassVar[str] = "coalition"
     label: ClassVar[str] = "Coalition"
-    title: ClassVar[str] = "the server with one client that holds the common key opens every update"
+    title: ClassVar[str] = "the server, with the keys of clients on its side, opens every update that they open"
     row: ClassVar[Leak] = IDENTITY
     seen_from: ClassVar[tuple[str, ...]] = (COALITION,)
     reads: ClassVar[tuple[Reads, ...]] = (Reads((roles.Identity, roles.Indicator, roles.SealedBlocks), sealed=True),)
@@ -134,31 +136,39 @@ class Coalition:
     memory: dict[str, Any] = field(default_factory=dict)
 
     def begin(self, knowledge: Knowledge) -> None:
-        self.setting = knowledge.setting
-        key = declaration(knowledge.algorithm).sealed_with
-        keys = [k[key] for party, k in knowledge.keys.items() if party.startswith("client:") and key in k]
-        self.sealer = sealing.sealer(keys[0]) if keys else None
-        self.memory |= {"guess": {}, "seen": {}} if "guess" not in self.memory else {}
+        self.setting, self.algorithm = knowledge.setting, knowledge.algorithm
+        self.key = declaration(knowledge.algorithm).sealed_with
+        parties = {party: keys for party, keys in knowledge.keys.items() if party.startswith("client:")}
+        self.held = {int(p.removeprefix("client:")): keys for p, keys in parties.items() if self.key in keys}
+        for name in ("guess", "seen", "shown"):
+            self.memory.setdefault(name, {})
 
     def observe(self, view: View) -> None:
-        if view.sender.startswith("client:") and view.round in (self.rounds or (self.setting.rounds,)):
-            client = int(view.sender.removeprefix("client:"))
-            self.memory["seen"][client] = view.round
-            guess = self._open(view.message)
-            if guess is not None:
-                self.memory["guess"][client] = guess
+        if not replied(view, self.algorithm) or view.round not in (self.rounds or (self.setting.rounds,)):
+            return
+        client = int(view.sender.removeprefix("client:"))
+        self.memory["seen"][client] = view.round
+        self.memory["shown"][client] = identity_set(view.message, self.setting.clusters)
+        guess = self._open(view.message, client, view.round)
+        if guess is not None:
+            self.memory["guess"][client] = guess
 
-    def _open(self, message: Any) -> int | None:
+    def _open(self, message: Any, sender: int, round: int) -> int | None:
+        boxes = roles.first(message, roles.Boxes) or []
         for role, value in roles.carried(message, roles.Identity, roles.Sealed):
             if isinstance(role, roles.Identity):
                 return int(value)
-            if self.sealer is None or not isinstance(role, roles.Sealed):
-                continue
+            assert isinstance(role, roles.Sealed)
             inside = places(role, self.setting)
-            if isinstance(role, roles.SealedBlocks):  # of a client's blocks only its own cluster's counts somebody
-                return int(np.argmax([self.sealer.open(block)[inside[roles.Count]] for block in value]))
-            if roles.Indicator in inside:
-                return int(np.argmax(self.sealer.open(value)[inside[roles.Indicator]]))
+            blocks = isinstance(role, roles.SealedBlocks)
+            if not blocks and roles.Indicator not in inside:
+                continue
+            opened = pooled(self.held, sender, value if blocks else [value], boxes, round, self.key)
+            if opened is None:
+                return None
+            if blocks:  # of a client's blocks only its own cluster's counts somebody
+                return int(np.argmax([block[inside[roles.Count]] for block in opened]))
+            return int(np.argmax(opened[0][inside[roles.Indicator]]))
         return None
 
     def end_round(self, round: int) -> None:
@@ -166,15 +176,18 @@ class Coalition:
 
     def finding(self, truth: Truth) -> Finding:
         k = self.setting.clusters
-        seen, guess = self.memory["seen"], self.memory["guess"]
+        seen, guess, shown = self.memory["seen"], self.memory["guess"], self.memory["shown"]
         if not seen:
             raise CoveyError("the coalition saw no reply in the rounds it looks at: leave its `rounds` empty")
-        beliefs = {i: np.eye(k)[guess[i]] if i in guess else np.ones(k) for i in seen}
+        beliefs = {i: np.eye(k)[guess[i]] if i in guess else last_set([shown[i]], k) for i in seen}
         value, controls = score(beliefs, true_clusters(truth, seen, "identity"))
-        low, high = wilson(value, len(seen)) if guess else (0.0, 1.0)
-        used = (
-            f"{len(guess)} updates, as a client's key opens them" if guess else "nothing: no update that its key opens"
-        )
+        blind = not guess and all(len(shown[i]) == k for i in seen)
+        low, high = (0.0, 1.0) if blind else wilson(value, len(seen))
+        if guess:
+            used = f"{len(guess)} updates, as the keys of {len(self.held)} clients open them"
+        else:
+            what = "nothing" if blind else "the sets shown"
+            used = f"{what}: no update that the keys of {len(self.held)} clients open"
         return Finding(self.name, self.vantage, "accuracy", value, 1 / k, low, high, controls, used, {})
 
 

@@ -88,7 +88,9 @@ class Circle:
 
     def public_key(self, client: int) -> bytes:
         if not (0 <= client < len(self.roster) and self.roster[client]):
-            raise CoveyError(f"client {client} holds no key in this circle of {self.holders}: make keys that include it")
+            raise CoveyError(
+                f"client {client} holds no key in this circle of {self.holders}: make keys that include it"
+            )
         return bytes.fromhex(self.roster[client])
 
     def about(self, what: str, occasion: str) -> bytes:
@@ -98,7 +100,9 @@ class Circle:
     def read_shares(self, data: bytes) -> NDArray[np.int64]:
         """Residues modulo the field, [N]."""
         if not isinstance(data, bytes) or len(data) != self.degree * self.share_type.itemsize:
-            raise CoveyError(f"a share has {self.degree} residues of {self.share_type.itemsize} bytes, found another length")
+            raise CoveyError(
+                f"a share has {self.degree} residues of {self.share_type.itemsize} bytes, found another length"
+            )
         residues = np.frombuffer(data, self.share_type).astype(np.int64)
         if int(residues.max()) >= self.field:
             raise CoveyError("a share holds a residue that is too large: it was altered")
@@ -121,9 +125,7 @@ def draw_circle(bound: float, terms: int, roster: Sequence[bytes], quorum: int) 
     for key in roster:
         if len(key) not in (0, KEY_BYTES):
             raise CoveyError(f"a client's public key has {KEY_BYTES} bytes, found {len(key)}: give raw X25519 keys")
-    return Circle(
-        DEGREE, q, gap_bits, unit_bits, bound, terms, field, quorum, tuple(key.hex() for key in roster)
-    )
+    return Circle(DEGREE, q, gap_bits, unit_bits, bound, terms, field, quorum, tuple(key.hex() for key in roster))
 
 
 @lru_cache(maxsize=8)

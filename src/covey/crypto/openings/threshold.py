@@ -28,7 +28,7 @@ from covey import roles
 from covey.crypto.key_kinds import KeyKind
 from covey.crypto.noise.stream import KEY_BYTES, Stream
 from covey.crypto.openings import shamir
-from covey.crypto.openings.boxes import BoxKey
+from covey.crypto.openings.boxes import OVERHEAD, BoxKey
 from covey.crypto.openings.circle import Circle, draw_circle, read_circle
 from covey.crypto.openings.draws import TAIL, Integers, gaussians, uniform
 from covey.crypto.openings.transform import Words, transform
@@ -40,7 +40,7 @@ from covey.messages import message
 name = "threshold"
 label = "Threshold"
 title = "exact sums that t of n clients open together, 8 bytes per float; no common key"
-surveyed = False
+PAD_BOX = KEY_BYTES + OVERHEAD  # bytes of a box with a pad's key
 
 
 @message
@@ -56,7 +56,7 @@ class OpeningQuestion:
 @dataclass(frozen=True)
 class OpeningAdvice:
     shares: Annotated[list[bytes], roles.BlindedShares]  # of the key of each group, under a pad
-    pads: Annotated[list[bytes], roles.Boxes]  # the pad's key, in a box for each client of the roster
+    pads: Annotated[bytes, roles.Boxes]  # the pad's key, in a box for each client of the roster, one after the other
 
 
 @message
@@ -69,7 +69,7 @@ class Opening:
     group: Annotated[list[int], roles.Plain(list)]  # of each sum; −1: nobody is in it
     vector: Annotated[list[int], roles.Plain(list)]  # which of the clients' vectors each sum adds
     advisers: Annotated[list[int], roles.Plain(list)]  # whose shares these are
-    pads: Annotated[list[list[bytes]], roles.Boxes]  # of each of them
+    pads: Annotated[list[bytes], roles.Boxes]  # of each of them, as they sent them
 
 
 def generate_keys(bound: float, terms: int, clients: int, quorum: int) -> tuple[bytes, list[bytes]]:
@@ -147,27 +147,18 @@ class Member:
                 total += shares[i]
             answers.append(circle.write_shares(total % circle.field))
         about = circle.about("pad", occasion)
-        return OpeningAdvice(answers, [self._box(j, pad_key, about) for j in range(len(circle.roster))])
+        boxes = (self._box(j, pad_key, about) or bytes(PAD_BOX) for j in range(len(circle.roster)))
+        return OpeningAdvice(answers, b"".join(boxes))
 
     def open(self, sums: Sequence[bytes], opening: Opening) -> list[NDArray[np.float64]]:
         """The sums' vectors, exactly; refuses what no honest sum and no honest key can give."""
         circle = self.circle
         check_opening(circle, opening, len(sums))
-        secrets = self._secrets(opening)
-        ring = transform(circle.degree, circle.modulus)
-        factors = [ring.factors(ring.forward(_residues(secret, circle.modulus))[0]) for secret in secrets]
-        opened = []
-        for one, group, vector in zip(sums, opening.group, opening.vector):
-            claimed, words = read_words(one, circle.label, circle)
-            if claimed.terms == 0:  # nobody is in it: there is nothing to open
-                opened.append(np.zeros(claimed.length))
-                continue
-            if group < 0:
-                raise CoveyError("a sum came without the key that opens it: the server mixed up its groups")
-            images = public_images(circle, opening.occasion, vector, circle.blocks(claimed.length))
-            masks = ring.products(images, factors[group]).reshape(-1)
-            opened.append(_values(circle, words, masks, claimed.terms)[: claimed.length])
-        return opened
+        secrets = [*self._secrets(opening), None]  # the last is of no group
+        return [
+            _opened(circle, one, secrets[group], opening.occasion, vector)
+            for one, group, vector in zip(sums, opening.group, opening.vector)
+        ]
 
     def _secrets(self, opening: Opening) -> list[Integers]:
         """The sums of the groups' one-round keys, pads taken off."""
@@ -175,7 +166,8 @@ class Member:
         about = circle.about("pad", opening.occasion)
         totals = [circle.read_shares(key) for key in opening.keys]
         for weight, i, boxes in zip(shamir.weights(opening.advisers, circle.field), opening.advisers, opening.pads):
-            pad_key = self.key.open(circle.public_key(i), boxes[self.client], about)
+            own = boxes[PAD_BOX * self.client : PAD_BOX * (self.client + 1)]
+            pad_key = self.key.open(circle.public_key(i), own, about)
             pads = _pads(circle, pad_key, len(totals))
             totals = [(total - weight * pad) % circle.field for total, pad in zip(totals, pads)]
         return [shamir.centred(total, circle.field) for total in totals]
@@ -217,6 +209,29 @@ def fuse(
     return Opening(occasion, keys, list(group), list(vector), advisers, [answers[i].pads for i in advisers])
 
 
+def pool(
+    public: bytes,
+    own: Mapping[int, bytes],
+    sender: int,
+    sealed: Sequence[bytes],
+    boxes: Sequence[bytes],
+    occasion: str,
+) -> list[NDArray[np.float64]] | None:
+    """What clients that pool their keys read in one client's upload: everything if they are a quorum, else None.
+
+    For attackers: no protocol of covey does this.
+    """
+    circle = read_circle(public)
+    advisers = sorted(own)[: circle.quorum]
+    if len(advisers) < circle.quorum:
+        return None
+    held = {j: {sender: boxes[j]} for j in advisers}
+    about = circle.about("share", occasion)
+    shares = np.stack([member(public, j, own[j])._unbox(sender, held[j], about) for j in advisers])
+    secret = shamir.centred(shamir.combine(shares, advisers, circle.field), circle.field)
+    return [_opened(circle, one, secret, occasion, number) for number, one in enumerate(sealed)]
+
+
 def check_boxes(public: bytes, boxes: Sequence[bytes]) -> None:
     """Refuses shares of which some are missing, before anybody is asked for them."""
     circle = read_circle(public)
@@ -227,8 +242,8 @@ def check_boxes(public: bytes, boxes: Sequence[bytes]) -> None:
 def check_advice(public: bytes, advice: OpeningAdvice, groups: int) -> None:
     """Refuses what an honest client cannot have answered, as far as it shows."""
     circle = read_circle(public)
-    if len(advice.shares) != groups or len(advice.pads) != len(circle.roster):
-        raise CoveyError(f"expected {groups} shares and {len(circle.roster)} pads")
+    if len(advice.shares) != groups or len(advice.pads) != PAD_BOX * len(circle.roster):
+        raise CoveyError(f"expected {groups} shares, and pads for {len(circle.roster)} clients")
     for share in advice.shares:
         circle.read_shares(share)
 
@@ -242,7 +257,7 @@ def check_opening(circle: Circle, opening: Opening, sums: int) -> None:
         or len(opening.vector) != sums
         or len(advisers) != circle.quorum
         or len(opening.pads) != len(advisers)
-        or any(len(boxes) != len(circle.roster) for boxes in opening.pads)
+        or any(len(boxes) != PAD_BOX * len(circle.roster) for boxes in opening.pads)
         or any(type(n) is not int for n in numbers)
         or any(not -1 <= g < groups for g in opening.group)
         or any(not 0 <= v < max(sums, 1) for v in opening.vector)
@@ -255,6 +270,20 @@ def public_images(circle: Circle, occasion: str, vector: int, blocks: int) -> Wo
     """The transforms of the public polynomials [blocks, N] that a vector is sealed with, from a hash of what it is about."""
     seed = hashlib.sha256(circle.about(f"public {vector}", occasion)).digest()
     return uniform(Stream(seed), blocks * circle.degree, circle.modulus).reshape(blocks, circle.degree)
+
+
+def _opened(circle: Circle, sealed: bytes, secret: Integers | None, occasion: str, vector: int) -> NDArray[np.float64]:
+    """What stands in a sealed vector, or in a sum, with the (sum of the) keys that it was sealed under."""
+    claimed, words = read_words(sealed, circle.label, circle)
+    if claimed.terms == 0:  # nobody is in it: there is nothing to open
+        return np.zeros(claimed.length)
+    if secret is None:
+        raise CoveyError("a sum came without the key that opens it: the server mixed up its groups")
+    ring = transform(circle.degree, circle.modulus)
+    factors = ring.factors(ring.forward(_residues(secret, circle.modulus))[0])
+    images = public_images(circle, occasion, vector, circle.blocks(claimed.length))
+    masks = ring.products(images, factors).reshape(-1)
+    return _values(circle, words, masks, claimed.terms)[: claimed.length]
 
 
 def _pads(circle: Circle, key: bytes, groups: int) -> list[NDArray[np.int64]]:
@@ -279,7 +308,7 @@ def _values(circle: Circle, words: Words, masks: Words, terms: int) -> NDArray[n
         raise CoveyError("a sum does not open: it, its key or a share of its key was altered, or is of other clients")
     values: NDArray[np.float64] = whole / 2.0**circle.unit_bits
     if float(np.abs(values).max()) > 1.001 * circle.bound * terms:
-        raise CoveyError(f"an opened sum of {terms} vectors exceeds ±{circle.bound * terms:g}: a vector in it was too large")
+        raise CoveyError(
+            f"an opened sum of {terms} vectors exceeds ±{circle.bound * terms:g}: a vector in it was too large"
+        )
     return values
-
-

@@ -123,7 +123,7 @@ def _bit_reversed(degree: int) -> list[int]:
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _times(x: Any, w: Any, quotient: Any, q: Any) -> Any:
     """x w mod q, for any word x: the estimate of the quotient is at most 1 too small."""
-    r = x * w - _high(quotient, x) * q
+    r = x * w - _high(quotient, x) * q  # type: ignore[call-arg]
     return min(r, r - q)  # unsigned wrap-around: the smaller one is below q
 
 

@@ -35,6 +35,7 @@ from covey.crypto.sealing.ring import Ring
 from covey.crypto.sealing.sealing import Label, describe, fingerprint, read_description
 from covey.errors import CoveyError
 
+
 @dataclass(frozen=True)
 class Keys:
     """What a client holds; without `secret` it can seal but not open."""

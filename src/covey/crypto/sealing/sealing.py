@@ -24,6 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from covey.crypto import openings
 from covey.crypto.key_kinds import NOTHING_ENCRYPTED, KeyKind
 from covey.crypto.sealing import SCHEMES
 from covey.errors import CoveyError
@@ -228,5 +229,6 @@ def checked_members(members: Sequence[int], clusters: int) -> list[int]:
 
 
 def _module(scheme: str) -> Any:
-    module: Any = SCHEMES.installed(scheme)
+    family = openings.SCHEMES if scheme in openings.SCHEMES else SCHEMES  # of those opened together: the server's side
+    module: Any = family.installed(scheme)
     return module

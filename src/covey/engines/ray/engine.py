@@ -73,6 +73,9 @@ class RayWorkers:
             self._staged_round = round
         return self._spread("run", round, calls)
 
+    def advise(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
+        return self._spread("advise", round, calls)
+
     def score(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
         return self._spread("score", round, calls)
 

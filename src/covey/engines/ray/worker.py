@@ -54,7 +54,7 @@ class Worker:
         if place and number != self._held:
             self._messages, self._held = decode(ray.get(place[0])), number
         answer = next(respond(self._host, asked, self._messages))
-        clients = [client for client, _, _ in asked.get("calls", [])] if asked["do"] == "run" else []
+        clients = [client for client, _, _ in asked.get("calls", [])] if asked["do"] in ("run", "advise") else []
         changed = self._host().changed(clients) if self._host.cache_info().currsize else {}
         try:
             return raw(answer), list(changed), raw(encode(changed))

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from covey.algorithms.mingledpie.mingledpie import MingledSums, open_sums, seal_with_indicator
+from covey.algorithms.openings import Seals
 from covey.algorithms.rebuild import solve
 from covey.crypto import fmd
 from covey.crypto.sealing import sealing
@@ -78,8 +79,9 @@ def _seconds(d: int, k: int, p: float, t: int, n: int) -> tuple[float, float, fl
     sets: list[list[int]] = []
     identity = _timed(lambda: sets.extend(fmd.draw_set(keys, i % k, t, draw=random.bytes) for i in range(n))) / n
     seal = sealing.generate_keys("ckks", 16.0, n)
+    seals = Seals(seal)
     # One sealed model per cluster stands for all of its clients: adding costs the same whose it is.
-    blobs = [seal_with_indicator(seal, torch.from_numpy(random.normal(0, 0.05, d)), j, k) for j in range(k)]
+    blobs = [seal_with_indicator(seals, torch.from_numpy(random.normal(0, 0.05, d)), j, k)[0] for j in range(k)]
     public = sealing.sealer(seal).public()
     sums: list[bytes] = []
 
@@ -91,12 +93,12 @@ def _seconds(d: int, k: int, p: float, t: int, n: int) -> tuple[float, float, fl
 
     aggregation = min(_timed(aggregate) for _ in range(3))
     sizes = np.bincount(np.concatenate([np.array(s) for s in sets]), minlength=k).tolist()
-    rebuilding = min(_timed(_rebuild, seal, MingledSums(sums, sizes), k) for _ in range(3))
+    rebuilding = min(_timed(_rebuild, seals, MingledSums(sums, sizes), k) for _ in range(3))
     return identity, aggregation, rebuilding
 
 
-def _rebuild(seal: bytes, message: MingledSums, k: int) -> None:
-    opened, counts = open_sums(seal, message, k)
+def _rebuild(seals: Seals, message: MingledSums, k: int) -> None:
+    opened, counts = open_sums(seals, message, k)
     solve(counts, opened)
 
 

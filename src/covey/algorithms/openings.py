@@ -1,0 +1,234 @@
+"""Sealing and opening of sums for algorithms, under a key that all clients share or by clients that open them together.
+
+Under a shared key (`crypto/sealing`) a client opens what the server sends. Under a scheme of `crypto/openings` there is one more
+exchange in the round: the server, having added up, asks the clients that have replied for their part of the sums' keys, and
+broadcasts what any `quorum` of them answered (an `Opening`) with the sums.
+
+A client helps to open only what `check_groups` lets pass: sets of at least `least` clients, of which neither a difference of
+two nor any combination is smaller or gives a single client away. It helps once a round: asked for other sets in the same
+round it refuses, and of another round or run no share opens. So a server that lies gets sums of the sets that it names once, and
+each holds enough clients.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from covey.algorithms.contract import Client, Coroutine, Server, Setting
+from covey.clustering.isolation import Groups, keeps_apart
+from covey.crypto import openings
+from covey.crypto.openings.circle import read_circle
+from covey.crypto.openings.threshold import Opening, OpeningAdvice, OpeningQuestion, check_advice, check_boxes, fuse
+from covey.crypto.sealing import sealing
+from covey.errors import CoveyError
+from covey.learn.work import Compute
+from covey.measures import Measure
+
+OWN = "opening"  # a client's own key, where sums are opened together
+LEAST = 2  # clients in a sum that is opened together: of one client it would be a decryption, which is what t clients are for
+_ASKED = "opened groups"  # in a client's memory
+
+UNOPENED = Measure(
+    "Rounds not opened",
+    "share",
+    "Fewer clients than algorithm.quorum helped to open the sums, so the round was lost and its models stayed as they were.",
+    alarm=0.5,
+    warning="sums stayed closed: fewer clients than algorithm.quorum were there to open them (up to {} of a round)",
+)
+
+
+@dataclass(frozen=True)
+class Seals:
+    """What one client seals vectors and opens sums with."""
+
+    key: bytes = field(repr=False)  # that all clients share; or public parameters of those that open together
+    client: int = 0
+    own: bytes = field(default=b"", repr=False)  # this client's key; empty: the one above is shared
+    occasion: str = ""  # the run and round in which it seals
+
+    @classmethod
+    def of(cls, me: Client) -> Seals:
+        return cls(me.keys["sealing"], me.id, me.keys.get(OWN, b""), occasion(me.run, me.round))
+
+    def seal(self, vectors: Sequence[ArrayLike]) -> tuple[list[bytes], list[bytes] | None]:
+        """(the sealed vectors, boxes for the other clients: none under a shared key)."""
+        if self.own:
+            sealed: tuple[list[bytes], list[bytes]] = self._member().seal(vectors, self.occasion)
+            return sealed
+        return [sealing.sealer_of(self.key).seal(vector) for vector in vectors], None
+
+    def open(self, sums: Sequence[bytes], opening: Opening | None) -> NDArray[np.float64]:
+        """[., d]: what stands in the sums."""
+        if not self.own:
+            return np.stack([sealing.sealer_of(self.key).open(one) for one in sums])
+        if not isinstance(opening, Opening):
+            raise CoveyError("sums came that clients open together, without what opens them: the server left it out")
+        return np.stack(self._member().open(sums, opening))
+
+    def advise(self, question: OpeningQuestion) -> OpeningAdvice:
+        advice: OpeningAdvice = self._member().advise(question, self.occasion)
+        return advice
+
+    def _member(self) -> Any:
+        return _module(self.key).member(self.key, self.client, self.own)
+
+
+def pooled(
+    held: Mapping[int, Mapping[str, Any]],
+    sender: int,
+    sealed: Sequence[bytes],
+    boxes: Sequence[bytes],
+    round: int,
+    key: str = "sealing",
+) -> list[NDArray[np.float64]] | None:
+    """What clients that pool what they hold (by client) read in one client's reply; None: they are too few for it."""
+    if not held:
+        return None
+    public = next(iter(held.values()))[key]
+    own = {i: keys[OWN] for i, keys in held.items() if OWN in keys}
+    if not own:
+        return [sealing.sealer_of(public).open(one) for one in sealed]
+    opened: list[NDArray[np.float64]] | None = _module(public).pool(
+        public, own, sender, sealed, boxes, occasion("", round)
+    )
+    return opened
+
+
+def occasion(run: str, round: int) -> str:
+    return f"{run}:{round}"
+
+
+def is_together(encryption: str) -> bool:
+    """Whether sums under this encryption are opened by several clients, none of which can do it alone."""
+    return encryption in openings.SCHEMES
+
+
+def issue(setting: Setting, bound: float, quorum: int) -> tuple[dict[str, Any], bytes]:
+    """(what clients hold, the server's public parameters)."""
+    if not is_together(setting.encryption):
+        if quorum:
+            raise CoveyError(
+                f"algorithm.quorum is {quorum}, but with encryption = '{setting.encryption}' every client opens sums alone: "
+                f"take encryption = {' or '.join(map(repr, openings.SCHEMES))}, or leave it out"
+            )
+        shared = sealing.generate_keys(setting.encryption, bound, setting.clients)
+        return {"sealing": shared}, sealing.sealer(shared).public()
+    helpers = quorum or default_quorum(setting.clients)
+    scheme: Any = openings.SCHEMES[setting.encryption]
+    public, own = scheme.generate_keys(bound, setting.clients, setting.clients, helpers)
+    return {"sealing": public, "own": {i: {OWN: key} for i, key in enumerate(own)}}, public
+
+
+def default_quorum(clients: int) -> int:
+    """More than half."""
+    return clients // 2 + 1
+
+
+def check_quorum(quorum: int) -> None:
+    if quorum < 0 or quorum == 1:
+        raise CoveyError(
+            f"algorithm.quorum is {quorum}: at least 2 clients must help to open a sum, or 0 for more than half of them"
+        )
+
+
+def least_opened(setting: Setting, min_group: int) -> int:
+    """Fewest clients of a sum that may be opened."""
+    return max(min_group, LEAST) if is_together(setting.encryption) else min_group
+
+
+def open_together(
+    server: Server,
+    groups: Groups,
+    boxes: Mapping[int, Sequence[bytes]],
+    vectors: Sequence[int],
+) -> Opening | None:
+    """The round's opening, with the help of those who have replied; None: too few of them help.
+
+    Args:
+        groups: [g, n] which of the n clients, in the order of `boxes`, is in which sum.
+        boxes: of each client, for each client.
+        vectors: which of the clients' vectors each sum adds.
+    """
+    public, clients = server.keys["sealing"], list(boxes)
+    sets = [[clients[i] for i in np.flatnonzero(row)] for row in groups]
+    distinct = [list(one) for one in dict.fromkeys(tuple(one) for one in sets if one)]
+    senders = sorted({i for one in distinct for i in one})
+    questions = {j: OpeningQuestion(distinct, {i: boxes[i][j] for i in senders}) for j in clients}
+    quorum = read_circle(public).quorum
+    answers = server.consult(questions, quorum) if len(questions) >= quorum else {}
+    usable = {j: advice for j, advice in answers.items() if _is_usable(public, advice, len(distinct))}
+    server.note("unopened", float(len(usable) < quorum))
+    if len(usable) < quorum:
+        return None
+    of_sums = [distinct.index(one) if one else -1 for one in sets]
+    return fuse(public, usable, occasion(server.run, server.round), of_sums, vectors)
+
+
+def help_open(me: Client, question: Any, least: int) -> Coroutine:
+    """A client's answer to the server's question; see the module's docstring for what it refuses."""
+    if not isinstance(question, OpeningQuestion):
+        raise CoveyError(f"a {type(question).__name__} was sent, expected the groups of sums to open")
+    groups = tuple(tuple(group) for group in question.groups)
+    check_groups(groups, me.setting.clients, least)
+    now, asked = occasion(me.run, me.round), hashlib.sha256(repr(sorted(groups)).encode()).hexdigest()
+    before = me.memory.get(_ASKED)
+    if before is not None and before[0] == now and before[1] != asked:
+        raise CoveyError(
+            f"sums of other groups were opened in round {me.round}: a second set of them could tell single clients apart"
+        )
+    me.memory[_ASKED] = [now, asked]
+    advice = yield Compute("open", Seals.of(me).advise, (question,))
+    return advice
+
+
+@lru_cache(maxsize=64)
+def check_groups(groups: tuple[tuple[int, ...], ...], clients: int, least: int) -> None:
+    """Refuses sets of which one, a difference of two or a combination gives away fewer clients than `least`."""
+    table = np.zeros((len(groups), clients), dtype=bool)
+    for row, group in zip(table, groups):
+        if len(set(group)) != len(group) or not all(0 <= i < clients for i in group):
+            raise CoveyError(
+                f"the group {list(group)} is asked for: expected different clients from 0 to {clients - 1}"
+            )
+        row[list(group)] = True
+    fewest = min((len(group) for group in groups), default=0)
+    if fewest < least:
+        raise CoveyError(f"the sum of {fewest} clients is asked for: sums of at least {least} are opened")
+    if not keeps_apart(table[:, table.any(0)], least):
+        raise CoveyError(
+            f"sums are asked for of which a combination holds fewer than {least} clients: these are not opened together"
+        )
+
+
+def keep_boxes(server: Server, boxes: dict[int, Sequence[bytes]], client: int, sent: Sequence[bytes] | None) -> bool:
+    """Whether the boxes that came with a client's vector are whole; then they are kept. Under a shared key there are none."""
+    if not is_together(server.setting.encryption):
+        return True
+    try:
+        check_boxes(server.keys["sealing"], sent or [])
+    except CoveyError:
+        return False
+    boxes[client] = sent or []
+    return True
+
+
+def _is_usable(public: bytes, advice: Any, groups: int) -> bool:
+    if not isinstance(advice, OpeningAdvice):
+        return False
+    try:
+        check_advice(public, advice, groups)
+    except CoveyError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=8)
+def _module(public: bytes) -> Any:
+    return openings.SCHEMES.installed(sealing.read_description(public)["scheme"])
