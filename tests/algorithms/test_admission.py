@@ -86,7 +86,9 @@ def heard(case: str) -> list[Heard]:
 
 def spoilt(role: roles.Role, value: Any) -> Iterator[Any]:
     """Values that no honest client can have put where a value of this role stands."""
-    yield from (None, [1.5], "words" if not isinstance(value, str) else b"words")
+    if value is not None:  # which is honest where a message has nothing to say
+        yield None
+    yield from ([1.5], "words" if not isinstance(value, str) else b"words")
     if isinstance(value, torch.Tensor):
         yield from (
             value.double(),

@@ -41,6 +41,7 @@ ALGORITHMS: list[Any] = [
     ({"name": "ifca", "min_group": 3}, "none"),
     ({"name": "mingledpie", "threshold": 1, "min_group": 3}, "ckks"),
     ("routing", "bfv"),
+    ("routing", "threshold"),
     ({"name": "fedcaprivacy", "min_size": 2}, "bfv"),
     ({"name": "fedcaprivacy", "min_size": 2, "mitigation": "sketch"}, "bfv"),
 ]

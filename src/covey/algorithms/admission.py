@@ -28,6 +28,14 @@ def admit(algorithm: Algorithm, state: Any, setting: Setting, keys: Mapping[str,
     _check(reply, setting, _bounds(declaration(algorithm), setting, keys))
 
 
+def admit_advice(algorithm: Algorithm, setting: Setting, keys: Mapping[str, Any], advice: Any) -> None:
+    """The same of what a client answers to a further question of a round."""
+    declared = declaration(algorithm)
+    if declared.advises and type(advice) not in declared.advises:
+        raise CoveyError(f"found a {type(advice).__name__}, expected {_either(declared.advises)}")
+    _check(advice, setting, _bounds(declared, setting, keys))
+
+
 def _check(message: Any, setting: Setting, bounds: roles.Bounds) -> None:
     roles.check(message, bounds)
     own = getattr(message, "check", None)

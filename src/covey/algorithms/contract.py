@@ -8,7 +8,8 @@
 
 and, where it needs them,
 
-    keys(setting)                       -> key material by party
+    keys(setting)                       -> key material by party; keys(setting, publics): where clients made keys of their own
+    check_keys(keys, client, encryption) -> refuses what a client cannot take part with, before it does
     answer(server, message)             -> what a further server answers to a message, at its own desk
     advise(me, question)                -> coroutine of one client: its answer to what the server asks within a round
     wants(state, client)                -> whether this client takes part in the next round (without it: all do)
@@ -335,7 +336,16 @@ def public_sealing(declared: Declaration, keys: Mapping[str, Any]) -> Any:
     return keys[declared.sealed_with]
 
 
-def make_keys(algorithm: Algorithm, setting: Setting) -> dict[str, dict[str, Any]]:
-    """Key material by party ('clients', 'server', 'csp', …), from the operating system; {} for algorithms without keys."""
+def make_keys(
+    algorithm: Algorithm, setting: Setting, publics: Mapping[int, bytes] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Key material by party ('clients', 'server', 'csp', …), from the operating system; {} for algorithms without keys.
+
+    `publics`: by client, of keys that clients made themselves, where the algorithm's `keys` can do with them.
+    """
     make = getattr(algorithm, "keys", None)
-    return make(setting) if make else {}
+    if publics is None:
+        return make(setting) if make else {}
+    if make is None or not hasattr(algorithm, "check_keys"):
+        raise CoveyError(f"{algorithm.name} has no use for keys that silos made themselves: leave --own out")
+    return dict(make(setting, publics))

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from covey import roles
 from covey.algorithms.contract import Client, Coroutine, Server, Setting
 from covey.clustering.isolation import Groups, keeps_apart
 from covey.crypto import openings
@@ -76,6 +77,10 @@ class Seals:
         advice: OpeningAdvice = self._member().advise(question, self.occasion)
         return advice
 
+    def check(self) -> None:
+        """Refuses a key of its own that is not the one that the others know."""
+        self._member()
+
     def _member(self) -> Any:
         return _module(self.key).member(self.key, self.client, self.own)
 
@@ -110,9 +115,19 @@ def is_together(encryption: str) -> bool:
     return encryption in openings.SCHEMES
 
 
-def issue(setting: Setting, bound: float, quorum: int) -> tuple[dict[str, Any], bytes]:
-    """(what clients hold, the server's public parameters)."""
+def issue(
+    setting: Setting, bound: float, quorum: int, publics: Mapping[int, bytes] | None = None
+) -> tuple[dict[str, Any], bytes]:
+    """(what clients hold, the server's public parameters).
+
+    `publics`: by client, of keys that clients have made themselves; without it all keys are made here, by who is trusted then.
+    """
     if not is_together(setting.encryption):
+        if publics is not None:
+            raise CoveyError(
+                f"silos made keys of their own, but with encryption = '{setting.encryption}' they share one: "
+                f"take encryption = {' or '.join(map(repr, openings.SCHEMES))}"
+            )
         if quorum:
             raise CoveyError(
                 f"algorithm.quorum is {quorum}, but with encryption = '{setting.encryption}' every client opens sums alone: "
@@ -120,10 +135,31 @@ def issue(setting: Setting, bound: float, quorum: int) -> tuple[dict[str, Any], 
             )
         shared = sealing.generate_keys(setting.encryption, bound, setting.clients)
         return {"sealing": shared}, sealing.sealer(shared).public()
-    helpers = quorum or default_quorum(setting.clients)
     scheme: Any = openings.SCHEMES[setting.encryption]
+    if publics is not None:
+        roster = [publics.get(i, b"") for i in range(setting.clients)]
+        public = scheme.circle_of(bound, setting.clients, roster, quorum or default_quorum(len(publics)))
+        return {"sealing": public}, public
+    helpers = quorum or default_quorum(setting.clients)
     public, own = scheme.generate_keys(bound, setting.clients, setting.clients, helpers)
     return {"sealing": public, "own": {i: {OWN: key} for i, key in enumerate(own)}}, public
+
+
+def check_held(keys: Mapping[str, Any], client: int, encryption: str) -> None:
+    """Refuses, before anything is sealed, keys of a client that others do not know as its own."""
+    if not is_together(encryption):
+        return
+    if OWN not in keys:
+        raise CoveyError(
+            f"this silo's own key is not here: put the {OWN}.key that `covey keys own` made into its folder"
+        )
+    Seals(keys["sealing"], client, keys[OWN]).check()
+
+
+def quorum_of(public: bytes) -> int:
+    """How many clients must help to open sums under these public parameters; 0: each does it alone."""
+    scheme = sealing.read_description(public)["scheme"]
+    return read_circle(public).quorum if is_together(scheme) else 0
 
 
 def default_quorum(clients: int) -> int:
@@ -175,6 +211,7 @@ def help_open(me: Client, question: Any, least: int) -> Coroutine:
     """A client's answer to the server's question; see the module's docstring for what it refuses."""
     if not isinstance(question, OpeningQuestion):
         raise CoveyError(f"a {type(question).__name__} was sent, expected the groups of sums to open")
+    roles.check(question, replace(roles.NOTHING_AGREED, clients=me.setting.clients))
     groups = tuple(tuple(group) for group in question.groups)
     check_groups(groups, me.setting.clients, least)
     now, asked = occasion(me.run, me.round), hashlib.sha256(repr(sorted(groups)).encode()).hexdigest()

@@ -77,9 +77,12 @@ class Routing:
         check_group(self.min_group)
         openings.check_quorum(self.quorum)
 
-    def keys(self, setting: Setting) -> dict[str, dict[str, Any]]:
-        held, server = openings.issue(setting, self.bound, self.quorum)
+    def keys(self, setting: Setting, publics: Mapping[int, bytes] | None = None) -> dict[str, dict[str, Any]]:
+        held, server = openings.issue(setting, self.bound, self.quorum, publics)
         return {"clients": held, "server": {"sealing": server}}
+
+    def check_keys(self, keys: Mapping[str, Any], client: int, encryption: str) -> None:
+        openings.check_held(keys, client, encryption)
 
     def start(self, setting: Setting) -> RoutedSums:
         return RoutedSums([])

@@ -27,6 +27,12 @@ def make(
     rehearsal: Annotated[
         bool, typer.Option("--rehearsal", help="Everything drawn from the seed, as in the simulation. Not private.")
     ] = False,
+    own: Annotated[
+        Path | None,
+        typer.Option(
+            "--own", help="Folder with NAME.pub of each silo, from `covey keys own`: then nobody deals keys out."
+        ),
+    ] = None,
 ) -> None:
     """Make all keys of a deployment, one folder for each party.
 
@@ -44,11 +50,11 @@ def make(
     if rehearsal:
         table = config.assign(table, "deployment.rehearsal=true")
 
-    from covey.deploy.keys import deployed, make
+    from covey.deploy.keys import deployed, make, protected
     from covey.experiment.experiment import Experiment
 
-    experiment, names = Experiment.of(table), comma_separated(silos)
-    make(experiment, names, comma_separated(hosts), out)
+    experiment, names = Experiment.of(protected(table)), comma_separated(silos)
+    make(experiment, names, comma_separated(hosts), out, own)
     for name in sorted(p.name for p in out.iterdir() if p.name not in ("authority", "silos")):
         print(f"{out / name}  for the {name}")
     for name in names:
@@ -60,8 +66,35 @@ def make(
         )
     elif deployed(experiment) != experiment:
         print("changed for real parties: " + ", ".join(_changes(experiment.algorithm, deployed(experiment).algorithm)))
+    if experiment.encryption != Experiment.of(table).encryption:
+        print(
+            f"encryption = {experiment.encryption!r}, since the experiment chooses none: no silo alone opens what others seal"
+        )
+    if own is not None:
+        print("each silo puts its own NAME.key into its folder as opening.key; no such key was made here")
     if not hosts:
         print("the certificate is for this machine only: silos on others need --hosts (`covey keys renew`)")
+
+
+def own(
+    name: Annotated[Path, typer.Argument(help="Where to write it: NAME.key, which stays here, and NAME.pub.")],
+) -> None:
+    """Make a silo's own key, where the silo is.
+
+    For encryption = "threshold" without a dealer: every silo runs this and hands out NAME.pub, `covey keys make --own` takes all
+    of them, and NAME.key goes into the silo's folder as opening.key. Compare fingerprints with the other silos. Example:
+
+        covey keys own north
+    """
+    import hashlib
+
+    from covey.deploy.keys import make_own
+
+    public = make_own(name)
+    print(f"{name.with_suffix('.key')}  stays here: nobody else may have it")
+    print(
+        f"{name.with_suffix('.pub')}  for who makes the deployment's keys; fingerprint {hashlib.sha256(public).hexdigest()[:16]}"
+    )
 
 
 def add(

@@ -85,6 +85,7 @@ HEADINGS: dict[str, dict[str, Callable[..., None]]] = {
 }
 KEYS: dict[str, Callable[..., None]] = {
     "make": keys.make,
+    "own": keys.own,
     "add": keys.add,
     "renew": keys.renew,
     "inspect": keys.inspect,

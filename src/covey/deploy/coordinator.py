@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from covey.algorithms.admission import admit
+from covey.algorithms.admission import admit, admit_advice
 from covey.algorithms.contract import BadAnswer, Server, carried_on, declaration, wanted
 from covey.compression.replies import unpack
 from covey.deploy import doubts
@@ -41,6 +41,7 @@ from covey.rounds.result import Result, summarise
 
 POLL_SECONDS = 1.0  # between looks at the mail where nothing rings
 LAST_SECONDS = 30.0
+SLOW_SECONDS = 2.0  # that the others have when enough silos have answered a further question
 TRIES = 3  # of a round in which nobody gives a usable answer
 
 
@@ -173,7 +174,8 @@ class Coordinator:
 
     def _desk(self, round: int, tally: Tally, seconds: dict[str, float]) -> Server:
         ask, phase = partial(self._ask_further, round, tally), partial(timed, seconds)
-        return Server(round, self.setting.seed, self.setting, self.keys, ask, phase)
+        desk = Server(round, self.setting.seed, self.setting, self.keys, ask, phase)
+        return replace(desk, consult=partial(self._consult, round, tally), run=self.session.run)
 
     def _aggregate(self, server: Server, state: Any, round: int, tally: Tally) -> Any:
         """The next state. A reply that passed every check and on which the algorithm breaks nevertheless is left out.
@@ -351,6 +353,41 @@ class Coordinator:
             self.session.look_around()
             self.session.mail.wait(POLL_SECONDS)
         raise BadAnswer(f"'{party}' has not answered")
+
+    def _consult(self, round: int, tally: Tally, questions: Mapping[int, Any], enough: int) -> dict[int, Any]:
+        """What silos answer to a further question of the round: of all that are there, or of enough and who else is quick."""
+        letters: dict[str, PendingLetter] = {}
+        for i, question in questions.items():
+            if f"client:{i}" in self.session.at:
+                tally.down += size(question)
+                self.transcript.add(round, self.role, f"client:{i}", question)
+                tally.wire += self.session.send(letters, f"client:{i}", "consult", round, question)
+        answers: dict[int, Any] = {}
+        until = time.monotonic() + self.deployment.round_seconds
+        while letters and time.monotonic() < until:
+            for id, data in self.session.mail.receive(list(letters)):
+                sent = letters.pop(id)
+                try:
+                    _, answer = self.session.open(sent, data)
+                    if not isinstance(answer, RoundReply):
+                        raise CoveyError(f"found a {type(answer).__name__}, expected the answer to a question")
+                    admit_advice(self.algorithm, self.setting, self.keys, answer.reply)
+                    answers[int(sent.role.removeprefix("client:"))] = answer.reply
+                    self.transcript.add(round, sent.role, self.role, answer.reply)
+                    tally.up += size(answer.reply)
+                    tally.wire += len(data or b"")
+                except CoveyError as e:
+                    self.session.refuse(sent.role, round, str(e))
+                if len(answers) == enough:
+                    until = min(until, time.monotonic() + SLOW_SECONDS)
+            self.session.drop_the_gone(letters, round)
+            if letters:
+                self.session.mail.wait(POLL_SECONDS)
+        if len(answers) < enough:
+            self.say(
+                f"round {round}: {len(answers)} silos answered what {enough} must: the round is lost, its models stay"
+            )
+        return answers
 
     def _check_answer(self, party: str, answer: Any) -> None:
         expected = self.declared.answers

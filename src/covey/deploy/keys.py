@@ -17,23 +17,27 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from covey.algorithms import openings
 from covey.algorithms.contract import declaration, make_keys, own_keys, public_sealing, server_of
+from covey.crypto.openings.boxes import KEY_BYTES, BoxKey
 from covey.crypto.signatures import Signer
 from covey.deploy.agreed import Agreed, agree, digest, experiment_of, setting_of
 from covey.deploy.certificates import Pair, general_name, issue_server, make_authority, make_node, registered
 from covey.errors import CoveyError
+from covey.experiment import encryptions
 from covey.experiment.experiment import Experiment
 from covey.files import expect, write_atomically
 from covey.messages import check_fields, decode, encode, message
 
 SERVER = "server"
-SECRETS = ("party.bin", "node.key", "server.key", "ca.key", "issued.bin")
+OWN_KEY = f"{openings.OWN}.key"
+SECRETS = ("party.bin", "node.key", "server.key", "ca.key", "issued.bin", OWN_KEY)
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 T = TypeVar("T")
 
@@ -75,8 +79,13 @@ class Issued:
     agreed: str
 
 
-def make(experiment: Experiment, silos: Sequence[str], hosts: Sequence[str], out: Path) -> None:
-    """All folders of a deployment, the first silo being client 0; hosts are the names that silos reach the server by."""
+def make(
+    experiment: Experiment, silos: Sequence[str], hosts: Sequence[str], out: Path, own: Path | None = None
+) -> None:
+    """All folders of a deployment, the first silo being client 0; hosts are the names that silos reach the server by.
+
+    `own`: a folder with the public half, NAME.pub, of the key that each silo has made for itself (`make_own`).
+    """
     experiment = deployed(experiment)
     further = declaration(experiment.algorithm).further
     _check_names(silos, experiment.clients, (SERVER, *further))
@@ -85,9 +94,17 @@ def make(experiment: Experiment, silos: Sequence[str], hosts: Sequence[str], out
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CoveyError(f"{out} is there already and keys are never overwritten: choose another folder with --out")
     agreed = agree(experiment)
-    material = make_keys(experiment.algorithm, setting_of(agreed, experiment))
+    publics = None if own is None else {i: read_public(own, name) for i, name in enumerate(silos)}
+    material = make_keys(experiment.algorithm, setting_of(agreed, experiment), publics)
     if (declared := declaration(experiment.algorithm)).sealing == "sums":
-        public_sealing(declared, material.get(declared.server, {}))  # refused here, not at every reply of every silo
+        public = public_sealing(
+            declared, material.get(declared.server, {})
+        )  # refused here, not at every reply of every silo
+        if (quorum := openings.quorum_of(public)) > len(silos):
+            raise CoveyError(
+                f"{quorum} silos must help to open a sum and {len(silos)} are named: set algorithm.quorum to at most "
+                f"{len(silos)}, or clients to the number of silos"
+            )
     authority = make_authority()
     with _whole(out) as folder:
         server = Signer.generate(server_of(experiment.algorithm))
@@ -107,6 +124,31 @@ def make(experiment: Experiment, silos: Sequence[str], hosts: Sequence[str], out
         _write(folder / "authority" / "issued.bin", encode(issued), 0o600)
 
 
+def make_own(folder: Path) -> bytes:
+    """A silo's own key, made by itself: NAME.key and NAME.pub as `folder`.key and .pub; its public half."""
+    key = BoxKey.generate()
+    secret, public = folder.with_suffix(".key"), folder.with_suffix(".pub")
+    for path in (secret, public):
+        if path.exists():
+            raise CoveyError(f"{path} is there already and keys are never overwritten: move it away first")
+    _make_folder(folder.parent)
+    _write(secret, key.secret, 0o600)
+    _write(public, key.public.hex().encode() + b"\n")
+    return key.public
+
+
+def read_public(folder: Path, name: str) -> bytes:
+    """The public half of a silo's own key, as `make_own` wrote it."""
+    text = _bytes(folder / f"{name}.pub").strip()
+    try:
+        public = bytes.fromhex(text.decode())
+    except ValueError:
+        public = b""
+    if len(public) != KEY_BYTES:
+        raise CoveyError(f"{folder / name}.pub is no public key of a silo: expected what `covey keys own` wrote")
+    return public
+
+
 def add(out: Path, name: str) -> None:
     """One more silo, with the next free client number; the server's folder gets its public keys, nothing else changes."""
     authority = out / "authority"
@@ -119,6 +161,12 @@ def add(out: Path, name: str) -> None:
     _check_names([*issued.taken, name], experiment.clients, (SERVER, *declaration(experiment.algorithm).further))
     if (out / "silos" / name).exists():
         raise CoveyError(f"{out / 'silos' / name} is there already and keys are never overwritten: move it away first")
+    if openings.is_together(experiment.encryption) and not own_keys(issued.clients, len(issued.taken)).get(
+        openings.OWN
+    ):
+        raise CoveyError(
+            f"the silos made their own keys, and '{name}' is not among them: make new keys for all with `covey keys make --own`"
+        )
     issued = _number_silo(issued, name)
     _write(authority / "issued.bin", encode(issued), 0o600)  # first: whatever happens now, the number is taken
     _write_silo(out, name, issued, agreed, _bytes(authority / "ca.crt"))
@@ -153,7 +201,11 @@ def load(folder: Path) -> tuple[Party, Agreed]:
     party, agreed = _read(folder / "party.bin", Party), read_agreed(folder)
     if party.agreed != digest(agreed):
         raise CoveyError(f"{folder}/agreed.bin is not what party.bin was made for: copy the whole folder again")
-    return (admitting(party, folder) if party.name == SERVER else party), agreed
+    if party.name == SERVER:
+        return admitting(party, folder), agreed
+    if (folder / OWN_KEY).is_file():  # which this silo made itself
+        party = replace(party, keys={**party.keys, openings.OWN: _bytes(folder / OWN_KEY)})
+    return party, agreed
 
 
 def admitting(server: Party, folder: Path) -> Party:
@@ -184,6 +236,18 @@ def admissions(folder: Path) -> list[Admission]:
 def node_keys(folder: Path) -> dict[str, bytes]:
     """Public keys of the nodes that the server lets in, by name, as Flower's Control API takes them."""
     return {a.name: registered(_bytes(folder / "nodes" / f"{a.name}.pub")) for a in admissions(folder)}
+
+
+def protected(table: Mapping[str, Any]) -> dict[str, Any]:
+    """An experiment's table that chooses no encryption, with one under which no single silo opens what others seal.
+
+    Where its algorithm can, for three clients or more, and not in a rehearsal, which is to be compared with its simulation.
+    """
+    experiment = Experiment.of(table)
+    able = [name for name in encryptions.TOGETHER if encryptions.fits(experiment.algorithm, name)]
+    if "encryption" in table or not able or experiment.clients < 3 or experiment.deployment.rehearsal:
+        return dict(table)
+    return {**table, "encryption": able[0]}
 
 
 def deployed(experiment: Experiment) -> Experiment:

@@ -13,7 +13,7 @@ from covey.data.own.silo import read_folder
 from covey.deploy import flower
 from covey.deploy.agreed import Agreed, experiment_of, table_of
 from covey.deploy.coordinator import Coordinator
-from covey.deploy.keys import SERVER, Party, admitting, deployed, load, node_keys
+from covey.deploy.keys import SERVER, Party, admitting, deployed, load, node_keys, protected
 from covey.deploy.second_server import SecondServer
 from covey.deploy.silo import Silo
 from covey.errors import CoveyError, printable
@@ -85,7 +85,7 @@ def check_same(table: dict[str, Any], folder: Path) -> None:
     parties run it.
     """
     _, agreed = load(folder)
-    experiment = Experiment.of(table)
+    experiment = Experiment.of(protected(table))
     theirs, ours, changed = experiment_of(agreed).table(), experiment.table(), deployed(experiment).table()
     own = ("engine", "out", "deployment", "silos", "attacks")
     different = [k for k in ours if k not in own and theirs.get(k) not in (ours[k], changed[k])]

@@ -111,6 +111,8 @@ class Silo:
         deployment = self.experiment.deployment
         declared = declaration(self.experiment.algorithm)
         limit = largest_message(self.setting, deployment.max_megabytes, declared.rounds_sent)
+        if check := getattr(self.experiment.algorithm, "check_keys", None):
+            check(party.keys, self.number, self.experiment.encryption)
         self._holds_secrets = holds_secrets(declared, party.keys, party.role)
         self.mailbox = Mailbox(party.role, party.signing, party.known, deployment.round_seconds + 300, limit)
         self.state = self._load()
@@ -143,8 +145,13 @@ class Silo:
             self._check_run(letter.run)
             self._check_round(letter.kind, verified.round, letter.body)
             body = self._answer_once(verified)
+        elif letter.kind == "consult":
+            self._check_run(letter.run)
+            body = self._advise(verified.round, letter.body)
         else:
-            raise CoveyError(f"a letter of the kind '{letter.kind[:40]}' came, a silo answers hello, round and finish")
+            raise CoveyError(
+                f"a letter of the kind '{letter.kind[:40]}' came, a silo answers hello, round, consult and finish"
+            )
         return self.mailbox.write(letter.run, letter.kind, verified.sender, verified.round, body, letter.number)[0]
 
     def _check_run(self, run: str) -> None:
@@ -249,11 +256,33 @@ class Silo:
             speeds = self.experiment.participation.speeds(self.setting.seed, self.setting.clients)
             plan = heterogeneous(plan, float(speeds[self.number]))
         call = (self.number, broadcast, plan)
+        self.host.run_id = self.state.run
         self.host.memories[self.number] = self.state.memory  # not that of a try whose answer could not be stored
         (outcome,) = self.host.run(round, [call])
         memory = self.host.snapshot(round).get(self.number, {})
         score = self.host.score(round, [call])[0] if self._reports else None
         return Turn(RoundReply(outcome.reply, *_reported(score)), memory, outcome.events)
+
+    def _advise(self, round: int, question: Any) -> RoundReply:
+        """The answer to a further question of the round that was answered last. What may be asked, and how often, its
+        algorithm judges by the client's memory, which is on disk before the answer leaves. A refusal depends on the question
+        and on who wrote what is in it, not on a key, and is not counted.
+        """
+        if self.state.round != round or self.state.outcome != ANSWERED:
+            raise CoveyError(f"a question of round {round} came, but round {self.state.round} is {self.state.outcome}")
+        expected = declaration(self.experiment.algorithm).consults
+        if type(question) not in expected:
+            names = " or ".join(sorted(kind.__name__ for kind in expected)) or "no question"
+            raise CoveyError(f"a {type(question).__name__} was asked, expected {names}")
+        if self.stopped:
+            raise CoveyError(self.stopped)
+        self.host.run_id = self.state.run
+        self.host.memories[self.number] = self.state.memory
+        (outcome,) = self.host.advise(round, [(self.number, question, self.experiment.training.plan(round))])
+        self._save(replace(self.state, memory=self.host.snapshot(round).get(self.number, {})))
+        self.transcript.add(round, self.server, self.role, question)
+        self.transcript.add(round, self.role, self.server, outcome.reply)
+        return RoundReply(outcome.reply, None)
 
     def _go_home(self, round: int, broadcast: Any) -> Turn:
         """With the last broadcast's model."""

@@ -82,7 +82,7 @@ class Host:
 
     def run(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Outcome]:
         """One round of these clients: (client, message, plan) in, outcomes out."""
-        return self._take_turns(round, calls, self._turn)
+        return self._take_turns(round, calls, self._turn, self.compression)
 
     def advise(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Outcome]:
         """What these clients answer to a further question of the round; an attacker answers as an honest client would, unless
@@ -103,7 +103,11 @@ class Host:
         return defend(self.defence, me, turn)
 
     def _take_turns(
-        self, round: int, calls: Sequence[tuple[int, Any, Plan]], begin: Callable[[Client, Any], Coroutine]
+        self,
+        round: int,
+        calls: Sequence[tuple[int, Any, Plan]],
+        begin: Callable[[Client, Any], Coroutine],
+        compression: Compression | None = None,
     ) -> list[Outcome]:
         if round != self._staged_round:
             self.snapshot(self._staged_round)
@@ -113,9 +117,9 @@ class Host:
         turns = [begin(me, received) for me, received in zip(clients, messages)]
         replies = self.advance(clients, turns, messages)
         replies = [copied(r) if me.id in self.replaced else r for me, r in zip(clients, replies)]
-        if self.compression is not None:
+        if compression is not None:
             with self._timed("compress"):
-                replies = [pack(self.compression, me, m, r) for me, m, r in zip(clients, messages, replies)]
+                replies = [pack(compression, me, m, r) for me, m, r in zip(clients, messages, replies)]
         for me in clients:
             if me.memory:
                 self._staged[me.id] = me.memory

@@ -172,9 +172,9 @@ class MingledPie:
     def deployed(self, encryption: str) -> MingledPie:
         return replace(self, draw="secret")
 
-    def keys(self, setting: Setting) -> dict[str, dict[str, Any]]:
+    def keys(self, setting: Setting, publics: Mapping[int, bytes] | None = None) -> dict[str, dict[str, Any]]:
         """Clients: the key of the sums. Server: public parameters only. Cluster addresses are public; see `fmd.py`."""
-        held, server = openings.issue(setting, self.bound, self.quorum)
+        held, server = openings.issue(setting, self.bound, self.quorum, publics)
         addresses = fmd.generate_keys(setting.clusters, self.rate, generator(setting.seed, "cluster keys").bytes)
         fmd.check_threshold(addresses, self.threshold, _reading(self.reading))
         shown = self.threshold + (self.reading == "false")
@@ -194,6 +194,9 @@ class MingledPie:
             "clients": {**held, "identities": public},
             "server": {"sealing": server, "identities": public},
         }
+
+    def check_keys(self, keys: Mapping[str, Any], client: int, encryption: str) -> None:
+        openings.check_held(keys, client, encryption)
 
     def start(self, setting: Setting) -> MingledSums:
         return MingledSums([], [0] * setting.clusters)
