@@ -14,9 +14,9 @@ from covey.algorithms.feddyn import FedDyn
 from covey.algorithms.fedprox import FedProx
 from covey.algorithms.ifca import IFCA
 from covey.algorithms.mingledpie.mingledpie import MingledPie, MingledSums
-from covey.algorithms.openings import Seals
 from covey.algorithms.routing import RoutedSums, Routing, _open_means, _seal_blocks
 from covey.algorithms.sattler import Sattler
+from covey.algorithms.sums.openings import Seals
 from covey.attacks.contract import Finding, View
 from covey.clustering.isolation import isolating, smallest
 from covey.crypto.sealing import sealing

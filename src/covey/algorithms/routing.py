@@ -18,15 +18,15 @@ import numpy as np
 from torch import Tensor
 
 from covey import roles
-from covey.algorithms import openings
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
-from covey.algorithms.openings import Seals
 from covey.algorithms.rebuild import Rebuilt, mingled_means, rebuild_models, recall
 from covey.algorithms.robust.averages import UNDER_SEALS, check_group
+from covey.algorithms.sums import openings
+from covey.algorithms.sums.openings import Seals
 from covey.config import later
 from covey.crypto.key_kinds import Describe
-from covey.crypto.openings import threshold
 from covey.crypto.openings.threshold import Opening, OpeningAdvice, OpeningQuestion
+from covey.crypto.openings.threshold import key_kind as own_key_kind
 from covey.crypto.sealing import sealing
 from covey.crypto.sealing.sealing import key_kind
 from covey.learn.work import Compute, Losses, Train, Work
@@ -64,7 +64,7 @@ class Routing:
     replies: ClassVar[Messages] = (RoutedUpdate,)
     consults: ClassVar[Messages] = (OpeningQuestion,)
     advises: ClassVar[Messages] = (OpeningAdvice,)
-    key_kinds: ClassVar[Mapping[str, Describe]] = {"sealing": key_kind, openings.OWN: threshold.key_kind}
+    key_kinds: ClassVar[Mapping[str, Describe]] = {"sealing": key_kind, openings.OWN: own_key_kind}
     measures: ClassVar[Mapping[str, Measure]] = {"unopened": openings.UNOPENED}
 
     bound: float = 16.0  # largest weight that can be sealed

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from covey.algorithms import openings
 from covey.algorithms.contract import declaration, make_keys, own_keys, public_sealing, server_of
+from covey.algorithms.sums import openings
 from covey.crypto.openings.boxes import KEY_BYTES, BoxKey
 from covey.crypto.signatures import Signer
 from covey.deploy.agreed import Agreed, agree, digest, experiment_of, setting_of

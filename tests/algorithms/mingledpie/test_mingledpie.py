@@ -14,9 +14,9 @@ import torch
 from covey.algorithms.contract import Client, Server, Setting, make_keys
 from covey.algorithms.mingledpie import mingledpie
 from covey.algorithms.mingledpie.mingledpie import MingledPie, MingledSums, MingledUpdate
-from covey.algorithms.openings import Seals
 from covey.algorithms.rebuild import rebuild_models, recall
 from covey.algorithms.routing import Routing
+from covey.algorithms.sums.openings import Seals
 from covey.attacks.contract import Finding, Knowledge, Truth, View
 from covey.crypto.identity_math import guess_accuracy
 from covey.crypto.sealing import sealing

@@ -93,9 +93,9 @@ def test_what_was_altered_does_not_open(change):
             other.add(SEALED[i][0], [0])
         total = [*other.sums(), *SUMS[1:]]
     elif change == "key":
-        residues = CIRCLE.read_shares(OPENING.keys[0])
+        residues = CIRCLE.read_shares(OPENING.fused[0])
         residues[7] = (residues[7] + 1) % CIRCLE.field
-        opening = dataclasses.replace(OPENING, keys=[CIRCLE.write_shares(residues), *OPENING.keys[1:]])
+        opening = dataclasses.replace(OPENING, fused=[CIRCLE.write_shares(residues), *OPENING.fused[1:]])
     elif change == "group":
         opening = dataclasses.replace(OPENING, group=[1, 1, 2])
     elif change == "occasion":
@@ -116,7 +116,7 @@ def test_what_was_altered_does_not_open(change):
         {"group": [0, 1, 7]},
         {"vector": [0, 0, 9]},
         {"pads": [b"", b"", b""]},
-        {"keys": [b"x"] * 3},
+        {"fused": [b"x"] * 3},
     ],
 )
 def test_openings_of_another_form_are_refused(change):

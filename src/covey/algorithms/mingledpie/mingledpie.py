@@ -36,18 +36,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covey import roles
-from covey.algorithms import openings, rebuild
+from covey.algorithms import rebuild
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
-from covey.algorithms.openings import Seals
 from covey.algorithms.rebuild import Matrix, Rebuilt
 from covey.algorithms.robust.averages import UNDER_SEALS, check_group
+from covey.algorithms.sums import openings
+from covey.algorithms.sums.openings import Seals
 from covey.clustering.isolation import keeps_apart
 from covey.config import later
 from covey.crypto import fmd
 from covey.crypto.identity_math import Reading, effective_rate
 from covey.crypto.key_kinds import Describe, KeyKind
-from covey.crypto.openings import threshold
 from covey.crypto.openings.threshold import Opening, OpeningAdvice, OpeningQuestion
+from covey.crypto.openings.threshold import key_kind as own_key_kind
 from covey.crypto.sealing import sealing
 from covey.crypto.sealing.sealing import key_kind
 from covey.errors import CoveyError, nearest
@@ -107,7 +108,7 @@ class MingledPie:
     advises: ClassVar[Messages] = (OpeningAdvice,)
     key_kinds: ClassVar[Mapping[str, Describe]] = {
         "sealing": key_kind,
-        openings.OWN: threshold.key_kind,
+        openings.OWN: own_key_kind,
         "identities": lambda addresses, role: KeyKind("addresses of the clusters", secret=False),
     }
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from covey import roles
 from covey.algorithms.contract import Setting, declaration
-from covey.algorithms.openings import pooled
+from covey.algorithms.sums.openings import pooled
 from covey.attacks.contract import Finding, Knowledge, Thinking, Truth, View, replied
 from covey.attacks.declaration import Reads, lacks_public
 from covey.attacks.preference.identity import GUESSED, identity_set, true_clusters

@@ -65,7 +65,7 @@ class Opening:
     """What clients need, beside their own key, to open the sums of one round."""
 
     occasion: Annotated[str, roles.Plain(str)]
-    keys: Annotated[list[bytes], roles.BlindedShares]  # of the groups, under the sum of the pads
+    fused: Annotated[list[bytes], roles.BlindedShares]  # the keys of the groups, under the sum of the pads
     group: Annotated[list[int], roles.Plain(list)]  # of each sum; −1: nobody is in it
     vector: Annotated[list[int], roles.Plain(list)]  # which of the clients' vectors each sum adds
     advisers: Annotated[list[int], roles.Plain(list)]  # whose shares these are
@@ -164,7 +164,7 @@ class Member:
         """The sums of the groups' one-round keys, pads taken off."""
         circle = self.circle
         about = circle.about("pad", opening.occasion)
-        totals = [circle.read_shares(key) for key in opening.keys]
+        totals = [circle.read_shares(key) for key in opening.fused]
         for weight, i, boxes in zip(shamir.weights(opening.advisers, circle.field), opening.advisers, opening.pads):
             own = boxes[PAD_BOX * self.client : PAD_BOX * (self.client + 1)]
             pad_key = self.key.open(circle.public_key(i), own, about)
@@ -250,7 +250,7 @@ def check_advice(public: bytes, advice: OpeningAdvice, groups: int) -> None:
 
 def check_opening(circle: Circle, opening: Opening, sums: int) -> None:
     """Refuses an opening of another form than the server can honestly have made."""
-    advisers, groups = opening.advisers, len(opening.keys)
+    advisers, groups = opening.advisers, len(opening.fused)
     numbers = [*opening.group, *opening.vector, *advisers]
     if (
         len(opening.group) != sums

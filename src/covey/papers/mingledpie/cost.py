@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from covey.algorithms.mingledpie.mingledpie import MingledSums, open_sums, seal_with_indicator
-from covey.algorithms.openings import Seals
 from covey.algorithms.rebuild import solve
+from covey.algorithms.sums.openings import Seals
 from covey.crypto import fmd
 from covey.crypto.sealing import sealing
 from covey.models import MODELS

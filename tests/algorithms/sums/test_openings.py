@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from covey.algorithms import openings
 from covey.algorithms.contract import Client, Setting, make_keys, own_keys
 from covey.algorithms.mingledpie.mingledpie import MingledPie
 from covey.algorithms.routing import Routing
+from covey.algorithms.sums import openings
 from covey.attacks.contract import Finding, Knowledge, Truth, View
 from covey.crypto.openings.threshold import OpeningAdvice, OpeningQuestion
 from covey.errors import CoveyError
@@ -129,9 +129,9 @@ def test_groups_of_enough_clients_are_opened() -> None:
         ([[0, 1, 2], [0, 1, 2, 3]], "a combination"),  # S and S without one client
         ([[0, 1], [1, 2], [0, 2]], "a combination"),  # of three: twice client 1
         ([[0, 1, 2, 3], [0, 1], [2]], "the sum of 1"),
-        ([[0, 0, 1]], "different clients"),  # scaled: client 0 twice
-        ([[0, -1]], "different clients"),
-        ([[0, 6]], "different clients"),
+        ([[0, 0, 1]], "no set of clients below 6"),  # scaled: client 0 twice
+        ([[0, -1]], "no set of clients below 6"),
+        ([[0, 6]], "no set of clients below 6"),
     ],
 )
 def test_what_would_tell_single_clients_apart_is_refused(groups: list[list[int]], why: str) -> None:
