@@ -104,7 +104,7 @@ def test_tied_frozen_and_constant_tensors() -> None:
 def test_layers_of_own_modules_can_be_personal() -> None:
     net = network("Normed")
     assert [name for name, _, _ in layers(net)] == ["body.1", "body.2", "out"]
-    assert int(personal_mask(net, 2).sum()) == (8 + 8 + 8 + 8 + 1) + (8 * 3 + 3)  # norm with its statistics, outputs
+    assert int(personal_mask(net, 2).sum()) == (8 + 8 + 8 + 8) + (8 * 3 + 3)  # norm with its statistics, outputs
 
 
 def by_hand(net: Network, model: nn.Module, x: Tensor, y: Tensor, lr: float) -> None:
@@ -138,14 +138,32 @@ def test_running_statistics_are_in_the_vector_and_as_torch_has_them(momentum: fl
     norm, want = module.body[2], expected.body[2]
     torch.testing.assert_close(norm.running_mean, want.running_mean)
     torch.testing.assert_close(norm.running_var, want.running_var)
-    assert int(norm.num_batches_tracked) == 1 and norm.num_batches_tracked.dtype == torch.int64
+    assert "body.2.num_batches_tracked" not in net.shapes  # nothing computes with it
     assert taken("stacked", net, torch.device("cpu")) == "loop"
     assert "buffer 'body.2.running_mean'" in fallback("stacked", net, torch.device("cpu"))
 
 
+def test_a_counter_that_counts_is_a_whole_number_in_the_module() -> None:
+    """BatchNorm with momentum None averages over all batches, by their number."""
+    net = network("Counting")
+    x, y = samples(6)
+    trained = initial(net, 1)
+    for round in range(2):
+        [trained] = Machine(net, x, y).compute(
+            [Job(torch.arange(6), round, Train(trained, Plan(lr=0.1, batch_size=3)))]
+        )
+    module = net.module()
+    average = trained + 0.2 * (net.read(module) == 0)  # counters of several clients need not be whole
+    net.write(average, module)
+    counter = module.body[2].num_batches_tracked
+    assert int(counter) == 4 and counter.dtype == torch.int64
+    net.write(-trained, module)
+    assert module.body[2].running_var.min() == 0  # noise may have made it negative
+
+
 def test_local_buffers_stand_behind_the_vector() -> None:
     shared, net = network("Normed"), network("Normed", buffers="local")
-    assert net.size == shared.d and net.d == shared.d - 17
+    assert net.size == shared.d and net.d == shared.d - 16
     machine = Machine(net, *samples())
     plan = replace(PLAN, batch_size=3)
     short = machine.compute(jobs(net, plan))[0]
@@ -208,7 +226,7 @@ def test_refusals_of_what_a_batch_mixes() -> None:
     machine = Machine(net, *samples())
     with pytest.raises(CoveyError, match=r"'body.2' computes with the whole batch.*GroupNorm or LayerNorm"):
         machine.compute(jobs(net, Plan(clip=1.0)))
-    with pytest.raises(CoveyError, match=r"a batch of one sample was drawn, and 'body.2'"):
+    with pytest.raises(CoveyError, match=r"a batch of one sample, of which 'body.2' of model"):
         machine.compute(jobs(net, Plan(batch_size=4)))  # 9 = 4 + 4 + 1
 
 

@@ -56,6 +56,12 @@ class Normed(nn.Module):
         return self.out(self.body(x))
 
 
+class Counting(Normed):
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__(input_shape, classes)
+        self.body[2] = nn.BatchNorm1d(8, momentum=None)
+
+
 class Branching(nn.Module):
     """Decides by the values of samples, which torch.func cannot stack; and has a layer that it does not always use."""
 

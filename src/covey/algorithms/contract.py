@@ -205,6 +205,9 @@ class Declaration:
     key_kinds: Mapping[str, Describe] = field(
         default_factory=dict
     )  # what its key material is, for `covey keys inspect`
+    averages: bool = (
+        True  # whether the models it hands out are averages of trained ones: statistics survive nothing else
+    )
     surveyed: bool = False  # whether `covey audit --matrix` compares it unless told what to compare
     rounds_sent: int = 1  # rounds whose sums one broadcast may hold: messages grow with it
     measures: Mapping[str, Measure] = field(default_factory=dict)  # what it notes about itself, and how to show it
@@ -263,6 +266,7 @@ _EXPECTED: dict[
     "sealed_with": _A_TEXT,
     "gives": (_tuple_of(Given), "a tuple of leaks.Given"),
     "key_kinds": (_table_of(callable), "a table of functions (material, role) -> KeyKind, by the names of keys"),
+    "averages": (lambda value: isinstance(value, bool), "True or False"),
     "surveyed": (lambda value: isinstance(value, bool), "True or False"),
     "rounds_sent": (
         lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1,

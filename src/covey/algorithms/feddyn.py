@@ -42,6 +42,7 @@ class FedDyn:
     sends: ClassVar[Messages] = (GlobalModel,)
     replies: ClassVar[Messages] = (LocalModel,)
     trains: ClassVar[str] = "one"
+    averages: ClassVar[bool] = False  # the server moves the mean on by h / α
 
     alpha: float = 0.1
     aggregation: str = later("mean")  # or a rule that bears liars: see `robust.rules`

@@ -56,6 +56,11 @@ class Scaffold:
         if not (math.isfinite(self.global_lr) and self.global_lr > 0):
             raise CoveyError(f"algorithm.global_lr is {self.global_lr}: it must be a finite number above 0")
 
+    @property
+    def averages(self) -> bool:
+        """With another η_g the server goes beyond the mean of the clients' models, or not as far."""
+        return self.global_lr == 1
+
     def start(self, setting: Setting) -> ControlledModel:
         if setting.plan.momentum > 0 or setting.plan.lr == 0:
             raise CoveyError(

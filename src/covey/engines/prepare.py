@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covey.algorithms.contract import Setting
+from covey.algorithms.contract import Setting, declaration
 from covey.data.checks import check
 from covey.data.federation import Dataset, Federation
 from covey.engines.evaluation import Examiner
@@ -45,10 +45,22 @@ def network_of(experiment: Experiment, dataset: Dataset) -> Network:
 
 def agree(experiment: Experiment, federation: Federation, network: Network) -> Setting:
     """What everyone knows before the first round; of the federation only its public samples and its size count."""
+    _check_statistics(experiment, network)
     layers = experiment.layers.personal
     personal = personal_mask(network, layers) if layers else torch.ones(network.d, dtype=torch.bool)
     start = _start(experiment, federation, network)
     return setting_of(experiment, len(federation.clients), start, personal, public_samples(network, federation))
+
+
+def _check_statistics(experiment: Experiment, network: Network) -> None:
+    """Running statistics are averaged like parameters, and an extrapolated variance is none."""
+    declared = declaration(experiment.algorithm)
+    shared = [name for name in network.facts.running if name in network.shapes]
+    if shared and not declared.averages:
+        raise CoveyError(
+            f"{declared.label} hands out models that are no averages of what clients trained, which '{shared[0]}' of model "
+            f"'{network.title}' does not survive: set layers.buffers = 'local', or use GroupNorm in place of BatchNorm"
+        )
 
 
 def setting_of(

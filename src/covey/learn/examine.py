@@ -55,7 +55,8 @@ def examine(network: Network, module: nn.Module, loss: Loss) -> Facts:
         trained = _trained_outputs(what, module, x)
     _check_gradient(what, network, module, trained, loss)
     now = dict(module.named_buffers())
-    running = tuple(n for n, before in buffers.items() if not _equal(before, now[n]))
+    idle = _idle_counters(module)
+    running = tuple(n for n, before in buffers.items() if not _equal(before, now[n]) and n not in idle)
     with torch.no_grad():
         again = [_draws(module, x, keys, seed) for keys, seed in ((0, 1), (1, 1), (0, 2))]
     dropping, drawing = not _close(again[0], again[1]), not _close(again[0], again[2])
@@ -68,7 +69,7 @@ def examine(network: Network, module: nn.Module, loss: Loss) -> Facts:
         last=last[0],
         features=last[1],
         frozen=tuple(n for n, p in module.named_parameters() if not p.requires_grad),
-        constant=tuple(n for n in buffers if n not in running),
+        constant=tuple(n for n in buffers if n not in running and n not in idle),
     )
 
 
@@ -231,6 +232,12 @@ def _mixing_layer(module: nn.Module, x: Tensor) -> str:
     with torch.no_grad():
         same = _close(_draws(module, x, 0, 1)[0], _draws(module, others, 0, 1)[0])
     return "" if same else "the model"
+
+
+def _idle_counters(module: nn.Module) -> set[str]:
+    """Batches that BatchNorm has counted: it computes with the number only where its momentum is None."""
+    norms = [(name, m) for name, m in module.named_modules() if isinstance(m, BATCH_NORMS) and m.momentum is not None]
+    return {f"{name}.num_batches_tracked" if name else "num_batches_tracked" for name, _ in norms}
 
 
 def _owner(name: str) -> str:

@@ -253,7 +253,7 @@ class Network:
         shapes = self.shapes | self.local if len(vector) == self.size else self.shapes
         with torch.no_grad():
             for name, value in views(vector, shapes).items():
-                own[name].copy_(value if own[name].is_floating_point() else value.round())
+                own[name].copy_(as_tensor_of(name, own[name], value))
 
     def whole(self, vectors: Tensor) -> Tensor:
         """`[..., d]` with the buffers of a client that has not trained; what is whole already stays so."""
@@ -281,6 +281,13 @@ def views(vector: Tensor, shapes: dict[str, torch.Size]) -> dict[str, Tensor]:
     """`[..., d]` cut into `[..., *shape]`, in the order of `shapes`."""
     parts = torch.split(vector, [math.prod(shape) for shape in shapes.values()], dim=-1)
     return {name: part.view((*part.shape[:-1], *shape)) for (name, shape), part in zip(shapes.items(), parts)}
+
+
+def as_tensor_of(name: str, tensor: Tensor, value: Tensor) -> Tensor:
+    """Numbers of a vector as a module can hold them: counters are whole, and no variance is below 0, which noise can make of it."""
+    if not tensor.is_floating_point():
+        return value.round()
+    return value.clamp(min=0) if name.endswith("running_var") else value
 
 
 def numbers(shapes: dict[str, torch.Size]) -> int:

@@ -21,7 +21,7 @@ from covey.learn.flat import Network
 from covey.learn.kernels.kernels import choose
 from covey.learn.precision import precision
 from covey.learn.samples import Samples
-from covey.learn.schedule import Wave, joined, lay_out
+from covey.learn.schedule import joined, lay_out
 from covey.learn.work import Compute, Fisher, Gradient, GradientNorms, Job, Logits, Losses, SampleLosses, Train
 
 Array = Tensor | NDArray[np.generic]
@@ -91,7 +91,6 @@ class Machine:
         jobs, size = self._whole_jobs(jobs)
         facts = self.network.facts
         wave = lay_out(jobs, self.device, drawing=facts.dropping or facts.drawing)
-        self._check_batches(wave)
         trained = self.kernel.train(wave)[:, :size]
         reason = (
             f"training.lr = {wave.plan.lr:g} is probably too high: lower it, or look for huge values in the samples"
@@ -171,14 +170,6 @@ class Machine:
             for work in works
         ]
         return [replace(job, work=work) for job, work in zip(jobs, whole)], size
-
-    def _check_batches(self, wave: Wave) -> None:
-        mixes = self.network.facts.mixes
-        if mixes and bool((wave.counts == 1).any()):
-            raise CoveyError(
-                f"a batch of one sample was drawn, and '{mixes}' of model '{self.network.title}' computes with the whole batch: "
-                "choose a training.batch_size that leaves no batch of one, or 0 for all of a client's samples at once"
-            )
 
 
 def _check_size(what: str, found: int, expected: int, unit: str = "parameters") -> None:

@@ -67,6 +67,7 @@ TABULAR = Spec(
     title="table of numbers: an embedding of each column, perceptron of width 128 with shortcuts",
     layout="flat",
     make=lambda shape, classes, _: perceptron(Columns(math.prod(shape)), math.prod(shape), classes),
+    parameters=850_570,
 )
 TABULAR_IDS = Spec(
     name="tabular_ids",

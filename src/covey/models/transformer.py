@@ -106,7 +106,7 @@ VIT = Spec(
     title="Vision Transformer: at most 8 patches to the shorter side, 4 blocks of width 64 with 4 heads",
     layout="image",
     make=lambda shape, classes, _: vit(shape[0], shape[1], shape[2], classes),
-    parameters=0,
+    parameters=142_026,
 )
 TEXT_TRANSFORMER = Spec(
     name="text_transformer",

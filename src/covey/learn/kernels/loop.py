@@ -15,7 +15,7 @@ from torch.func import functional_call, grad, vmap
 
 from covey import randomness
 from covey.errors import CoveyError
-from covey.learn.flat import Network, numbers, views
+from covey.learn.flat import Network, as_tensor_of, numbers, views
 from covey.learn.kernels.stacked import vmap_fails, written_out
 from covey.learn.keyed import slot_keys
 from covey.learn.objective import Objective, clipped, keep_mask
@@ -157,12 +157,12 @@ class Trainee:
         self.model.copy_(vector)
         if self._modal and self.objective.training != training:
             self.objective.train(training)
-        for buffer, slot in self._running():
-            buffer.copy_(slot if buffer.is_floating_point() else slot.round())
+        for name, buffer, slot in self._running():
+            buffer.copy_(as_tensor_of(name, buffer, slot))
 
     def end(self) -> None:
         """Running statistics come back to the vector."""
-        for buffer, slot in self._running():
+        for _, buffer, slot in self._running():
             slot.copy_(buffer)
         now = dict(self.objective.named_buffers()) if self._constant else {}
         for name, (buffer, version) in self._constant.items():
@@ -172,11 +172,11 @@ class Trainee:
                     "when the model was tried, so it would be lost: change it in every training pass, or in none"
                 )
 
-    def _running(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """(buffer of the module, its place in the vector)"""
+    def _running(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """(name, buffer of the module, its place in the vector)"""
         if self.objective.running:
             own, slots = dict(self.objective.named_buffers()), self.cut(self.model)
-            yield from ((own[name], slots[name]) for name in self.objective.running)
+            yield from ((name, own[name], slots[name]) for name in self.objective.running)
 
     def seed(self, wave: Wave, step: int) -> None:
         """Of torch's generator, for what only it can draw."""
@@ -191,7 +191,16 @@ class Trainee:
 
     def gradients(self, batch: tuple[Tensor | None, ...], factor: Tensor) -> tuple[Tensor, ...]:
         """Gradient of Σ factor · loss, one tensor per trained parameter."""
-        loss = torch.dot(self.objective(*batch), factor)
+        try:
+            loss = torch.dot(self.objective(*batch), factor)
+        except ValueError as e:
+            mixes = self.network.facts.mixes
+            if len(factor) > 1 or not mixes:
+                raise
+            raise CoveyError(
+                f"a client has a batch of one sample, of which '{mixes}' of model '{self.network.title}' cannot take statistics: "
+                "choose a training.batch_size that leaves no batch of one, 0 for all of a client's samples at once, or GroupNorm"
+            ) from e
         return torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
 
     def clipped_gradient(self, batch: tuple[Tensor | None, ...], factor: Tensor, divisor: int, clip: float) -> Tensor:
