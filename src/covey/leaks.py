@@ -6,8 +6,8 @@ attack that declares it as its `row` brings it into the audit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from covey import roles
@@ -28,6 +28,9 @@ class Leak:
     question: str
     absent: Callable[[Any], str] = _always  # why it has no meaning in this experiment, whoever looks; "": it has
     also: tuple[str, ...] = ()  # its names in older audits
+    known: Mapping[str, str] = field(
+        default_factory=dict, hash=False
+    )  # party -> what others' work does that covey has not
 
 
 @dataclass(frozen=True)
@@ -75,17 +78,61 @@ def _label(experiment: Any) -> str:
     return str(getattr(experiment.algorithm, "label", experiment.algorithm.name))
 
 
-IDENTITY = Leak("cluster identity", "which cluster a client chose", _no_clusters)
+_MALICIOUS = (
+    "a server that departs from the protocol can single out one client in a sealed sum (Pasquini et al. 2022, Boenisch et "
+    "al. 2023); covey's servers are curious, not malicious"
+)
+_MIXED = (
+    "an average over few clients still tells of each (Melis et al. 2019); covey has no attack that takes them apart"
+)
+IDENTITY = Leak(
+    "cluster identity", "which cluster a client chose", _no_clusters, known={CLIENT: _MIXED, SERVER: _MALICIOUS}
+)
 LABELS = Leak(
-    "label distribution", "which labels a client's data has, and how many of each", _alone, ("label preference",)
+    "label distribution",
+    "which labels a client's data has, and how many of each",
+    _alone,
+    ("label preference",),
+    {CLIENT: _MIXED, SERVER: _MALICIOUS},
 )
 PREFERENCE = LABELS  # its name before, for attacks of users' own
-PROPERTY = Leak("property", "when a client trained on samples with a property that its task is not about", _no_property)
-CATEGORY = Leak("category", "which categories the clients of a cluster hold", _alone)
-MEMBERSHIP = Leak("membership", "whether a given sample was trained on, and by whom", _alone)
-MODELS = Leak("other clusters' models", "models of clusters that a party is not in", _no_other_clusters)
+PROPERTY = Leak(
+    "property",
+    "when a client trained on samples with a property that its task is not about",
+    _no_property,
+    known={
+        SERVER: "properties are read off single updates (Melis et al. 2019); covey's attacks look from a client",
+        EAVESDROPPER: "as the server's, where updates pass in the clear (Melis et al. 2019)",
+    },
+)
+CATEGORY = Leak(
+    "category",
+    "which categories the clients of a cluster hold",
+    _alone,
+    known={SERVER: _MALICIOUS, CLIENT: "the change of any model tells the labels behind it (Wainakh et al. 2022)"},
+)
+MEMBERSHIP = Leak(
+    "membership",
+    "whether a given sample was trained on, and by whom",
+    _alone,
+    known={
+        SERVER: _MALICIOUS,
+        CLIENT: "shadows of a whole federation (Nasr et al. 2019) cost many runs; covey has none",
+    },
+)
+MODELS = Leak(
+    "other clusters' models",
+    "models of clusters that a party is not in",
+    _no_other_clusters,
+    known={
+        CLIENT: "clients that steer their updates are put where they want (Kim et al. 2023); covey does so for trees only"
+    },
+)
 LINKAGE = Leak(
-    "row linkage", "whose a shuffled row is, or that two rows of different rounds are one client's", _no_shuffle
+    "row linkage",
+    "whose a shuffled row is, or that two rows of different rounds are one client's",
+    _no_shuffle,
+    known={SERVER: "updates of one client resemble each other over rounds; covey looks where rows are shuffled"},
 )
 LEAKS = (IDENTITY, LABELS, PROPERTY, CATEGORY, MEMBERSHIP, MODELS, LINKAGE)  # in the order of an audit's rows
 CURRENT = {former: leak.name for leak in LEAKS for former in leak.also}  # a row's name in an older audit -> its name

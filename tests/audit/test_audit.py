@@ -23,7 +23,7 @@ from covey.attacks.finding import NOT_MEASURED, NOTHING_SEEN, Finding, Scale
 from covey.attacks.membership.loss import LossMembership
 from covey.audit import runs as auditing
 from covey.audit.matrix import GIVEN, INAPPLICABLE, LEAKING, NOBODY, UNKNOWN, VERDICTS, Audit
-from covey.audit.questions import Questions
+from covey.audit.questions import Questions, Watch
 from covey.audit.runs import audit, write
 from covey.audit.surveys import combinations, protecting, survey, surveyed
 from covey.audit.text import lines
@@ -219,7 +219,7 @@ def test_ifca_from_run_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     reports = {h for h in links.hrefs if not h.startswith(("#", "data:"))}
     assert len(reports) == 2 and all((tmp_path / h).is_file() for h in reports)
     assert not re.search(r"https?://(?!www\.w3\.org)", page) and "<b>x</b>" not in page
-    text = "\n".join(lines([made]))
+    text = " ".join(" ".join(lines([made])).split())
     assert "server: a1 1.000" in text and "which proves nothing" in text and "secure" not in text + page
 
 
@@ -263,7 +263,7 @@ def test_the_command(tmp_path: Path) -> None:
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
 
     (tmp_path / "config.toml").write_text(small(algorithm="fedavg").toml())  # the folder of a run
-    done = covey(str(tmp_path), "--set", "training.rounds=2", "--out", str(tmp_path / "a"), "--json")
+    done = covey(str(tmp_path), "--set", "training.rounds=2", "--seeds", "1", "--out", str(tmp_path / "a"), "--json")
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
     assert content["audits"][0]["rounds"] == 2 and (tmp_path / "a" / "audit.html").is_file()
@@ -329,17 +329,26 @@ def test_a_place_that_the_protocol_lacks_is_refused(vantage: str, said: str, tmp
         run_once(experiment, quiet=True)
 
 
-def test_an_audit_says_that_it_is_of_one_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = {"attacks": {}, "accuracy": {"client_mean": 0.5}, "stand_in": ""}
-    monkeypatch.setattr(Questions, "batches", lambda self: [()])
-    monkeypatch.setattr(auditing, "complete", lambda experiment, folder, **rest: folder.write_result(result))
-    (note,) = audit(small(seeds=5, seed=2), tmp_path).notes
-    assert note == "seeds = 5: an audit is of one, 2; repeat it with seed = … 6"
-    made = audit(small(seeds=5, seed=2), tmp_path)
-    assert f"note: {note}" in lines([made]) and f"note: {note}" in lines([made, made])
+def test_seeds_are_run_one_after_another_and_pooled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+
+    def complete(experiment: Experiment, folder: Any, **rest: Any) -> None:
+        seeds.append(experiment.seed)
+        score = {**finding(0.7 + 0.1 * (experiment.seed == 3), 0.6, 0.9).json()}
+        ledger = {"ldp": {"epsilon": float(experiment.seed)}}
+        accuracy = {"client_mean": 0.1 * experiment.seed}
+        folder.write_result({"attacks": {"a1": score}, "accuracy": accuracy, "stand_in": "", "privacy": ledger})
+
+    monkeypatch.setattr(Questions, "batches", lambda self: [(Watch("a1", SERVER),)])
+    monkeypatch.setattr(auditing, "complete", complete)
+    made = audit(small(seeds=3, seed=2), tmp_path)
+    assert seeds == [2, 3, 4] and made.seeds == 3 and [run["seed"] for run in made.runs] == seeds
+    assert made.cell(IDENTITY, SERVER).tried[0].value == pytest.approx(2.2 / 3)
+    assert made.accuracy == pytest.approx(0.3) and made.claimed == {"ldp": 4.0}
+    assert "seeds 2 to 4" in lines([made])[0]
     paths = write([made], tmp_path)
-    assert note in paths[1].read_text() and Audit.of(json.loads(paths[0].read_text())["audits"][0]) == made
-    assert audit(small(), tmp_path).notes == ()
+    assert "3 seeds" in paths[1].read_text() and Audit.of(json.loads(paths[0].read_text())["audits"][0]) == made
+    assert "3 seeds" in (tmp_path / "card.md").read_text()
 
 
 def test_an_interrupted_survey_goes_on_where_it_stopped_and_says_how_far_it_is(

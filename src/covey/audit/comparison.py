@@ -70,7 +70,7 @@ def _who(audit: Audit, row: str) -> str:
     """Who learns it, and who was looked at and did not."""
     learn, not_seen = audit.leaks(row), audit.learners(row, NOTHING_SEEN)
     said = [(f"{sentence_case(verdict)}:" if len(learn) > 1 else "To:", who) for verdict, who in learn]
-    said += [("None seen to:", not_seen)] if not_seen else []
+    said += [("Not shown to:", not_seen)] if not_seen else []
     return ". ".join(f"{words} {', '.join(who)}" for words, who in said)
 
 

@@ -1,6 +1,7 @@
 """The audit's matrix: what one party learned of one thing, or why nothing is known about it.
 
-Never safety: the best word for a cell is "no leak seen", with what was tried. A cell without an attack says why it has none.
+Never safety: the best that a cell says is "not shown by these attacks", with what was tried. A cell without an attack says why it
+has none, and what is known elsewhere.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from typing import Any
 from covey import leaks
 from covey.attacks.finding import BROKEN, LEAKS, NOT_MEASURED, NOTHING_SEEN, Finding
 from covey.audit.canaries.verdict import LedgerTest
+from covey.audit.pooling import beyond_luck
 from covey.audit.questions import Questions, Watch
 from covey.errors import CoveyError
 from covey.leaks import PARTIES, Leak
 
 # A cell's verdict, worst first. Those above "no leak seen" say that something leaks, those below that nothing was measured.
 GIVEN, UNKNOWN, INAPPLICABLE, NOBODY = "given by design", "no attack known", "not applicable", "nobody here"
-VERDICTS = (BROKEN, LEAKS, GIVEN, NOTHING_SEEN, NOT_MEASURED, UNKNOWN, INAPPLICABLE, NOBODY)
+SUSPECTED = "leak suspected"  # beyond chance and controls, but so is one or the other of a cell's many scores by luck
+VERDICTS = (BROKEN, LEAKS, GIVEN, SUSPECTED, NOTHING_SEEN, NOT_MEASURED, UNKNOWN, INAPPLICABLE, NOBODY)
 LEAKING = (BROKEN, LEAKS, GIVEN)
+UNCERTAIN = "Beyond its controls, but not certainly"  # so begins the note on such a score
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,13 @@ class Cell:
     tried: tuple[Finding, ...] = ()  # the worst first; without their details
     carried: str = ""  # the party, seeing less, whose verdict this is
     reports: dict[str, str] = field(default_factory=dict)  # attack -> its run's report, relative to the audit's folder
+
+    @property
+    def said(self) -> str:
+        """The verdict in words that nobody takes for safety."""
+        if self.verdict != NOTHING_SEEN:
+            return self.verdict
+        return f"not shown by {len(self.tried)} attack{'s' * (len(self.tried) != 1)}"
 
     def json(self) -> dict[str, Any]:
         tried = [_entry(finding, self.reports.get(finding.attack, "")) for finding in self.tried]
@@ -93,6 +104,9 @@ class Audit:
     notes: tuple[str, ...] = ()  # what of the experiment the audit leaves out
     rows: dict[str, str] = field(default_factory=dict)  # what could leak -> the question
     ledger: tuple[LedgerTest, ...] = ()  # the ε that is claimed, beside the ε that canaries show
+    seeds: int = 1  # runs with other partitions and draws, from `seed` on, whose scores are pooled
+    cost: dict[str, float] = field(default_factory=dict)  # bytes up and down, per client and round
+    claimed: dict[str, float | None] = field(default_factory=dict)  # mechanism -> ε of the ledger
 
     @property
     def protection(self) -> str:
@@ -162,6 +176,26 @@ def fill(
     return tuple(_warned(cell, cells, questions) for cell in cells.values())
 
 
+def _measured(finding: Finding) -> list[Finding]:
+    """A score and the other attackers' beside it, as far as they measured something, without their details."""
+    every = (finding, *finding.variants)
+    return [replace(one, details={}, variants=[]) for one in every if one.verdict != NOT_MEASURED]
+
+
+def _doubted(tried: Sequence[Finding]) -> list[Finding]:
+    """The attacks on one cell; a leak that luck among so many explains says so."""
+    words = f"{UNCERTAIN}: one of {len(tried)} scores may be so by luck."
+    return [
+        one if sure or one.verdict not in LEAKING else replace(one, note=" ".join(filter(None, [words, one.note])))
+        for one, sure in zip(tried, beyond_luck(tried))
+    ]
+
+
+def verdict_of(finding: Finding) -> str:
+    """Of one score in a matrix."""
+    return SUSPECTED if finding.note.startswith(UNCERTAIN) else finding.verdict
+
+
 def _blindness(finding: Finding) -> str:
     return f"could use {finding.used}" if finding.used.startswith("nothing") else f"saw too little: {finding.used}"
 
@@ -198,20 +232,18 @@ def _cell(
     if questions.unspoken:
         return Cell(row.name, column, NOT_MEASURED, questions.unspoken)
     unfit = dict.fromkeys(words for name in attacks if (words := questions.unfit(name)))
-    return Cell(row.name, column, UNKNOWN, "; ".join(["no attack of covey tells from here", *unfit]))
+    known = row.known.get(column, "")
+    elsewhere = [f"known elsewhere: {known}"] if known else []
+    return Cell(row.name, column, UNKNOWN, "; ".join(["no attack of covey tells from here", *unfit, *elsewhere]))
 
 
 def _scored(row: str, column: str, scored: Sequence[tuple[Finding, str]], problems: Sequence[str]) -> Cell:
     """A cell with scores: every finding, and the stronger attackers scored beside it."""
-    reports: dict[str, str] = {}
-    tried: list[Finding] = []
-    for finding, report in scored:
-        for one in (finding, *finding.variants):
-            if one.verdict != NOT_MEASURED:
-                tried.append(replace(one, details={}, variants=[]))
-                reports |= {one.attack: report} if report else {}
-    tried.sort(key=lambda finding: (VERDICTS.index(finding.verdict), -finding.excess))
-    return Cell(row, column, tried[0].verdict, "; ".join([_in_words(tried), *problems]), tuple(tried), reports=reports)
+    tried = _doubted([one for finding, _ in scored for one in _measured(finding)])
+    reports = {one.attack: report for finding, report in scored for one in _measured(finding) if report}
+    tried.sort(key=lambda finding: (VERDICTS.index(verdict_of(finding)), -finding.excess))
+    why = "; ".join([_in_words(tried), *problems])
+    return Cell(row, column, verdict_of(tried[0]), why, tuple(tried), reports=reports)
 
 
 def _in_words(tried: Sequence[Finding]) -> str:
@@ -245,7 +277,7 @@ def _carried_over(row: Leak, cell: Cell, cells: Mapping[tuple[str, str], Cell], 
         why = f"it sees at least what the {less[0].column} sees ({less[0].why})"
         return replace(less[0], column=cell.column, why=why, carried=less[0].column)
     seen = [c for c in less if c.verdict == NOTHING_SEEN]
-    words = "".join(f"; the {c.column}, who sees less: {c.verdict}" for c in seen)
+    words = "".join(f"; the {c.column}, who sees less: {c.said}" for c in seen)
     return replace(cell, why=cell.why + words)
 
 

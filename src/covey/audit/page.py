@@ -8,8 +8,20 @@ from pathlib import Path
 
 from covey.attacks.finding import NOT_MEASURED, NOTHING_SEEN, Finding
 from covey.audit.canaries import shown
-from covey.audit.matrix import GIVEN, INAPPLICABLE, LEAKING, NOBODY, Audit, Cell, not_excluded
-from covey.audit.text import title
+from covey.audit.card import plain_words
+from covey.audit.matrix import (
+    GIVEN,
+    INAPPLICABLE,
+    LEAKING,
+    NOBODY,
+    SUSPECTED,
+    UNKNOWN,
+    Audit,
+    Cell,
+    not_excluded,
+    verdict_of,
+)
+from covey.audit.text import NOT_SHOWN, seeds, title
 from covey.files import write_atomically
 from covey.leaks import PARTIES
 from covey.report.draw.layout import Section, Tile, rows_table
@@ -21,8 +33,9 @@ from covey.report.page import Page, render
 
 LEGEND = (
     "▲ broken: a score of 0.95 or more; leaks: the whole 95 % interval lies above chance and above every attacker that ignores "
-    "what was observed. ◆ given by design: the protocol hands it out. ● no leak seen: the attacks named found nothing, which "
-    "is no proof. An arrow ← marks what a party learns because it sees at least as much as another."
+    "what was observed, by more than luck among the scores of a cell; leak suspected: above them, but luck may be. ◆ given by "
+    "design: the protocol hands it out. ● not shown: the attacks named found nothing, which is no proof. An arrow ← marks what "
+    "a party learns because it sees at least as much as another."
 )
 
 
@@ -66,7 +79,8 @@ def lede(audit: Audit) -> list[str]:
         *filter(None, [shown.refuted(audit.ledger)]),
         said,
         f"{counted(attacks, 'attack')} filled {measured} of {len(audit.cells)} cells: {audit.clients} clients, "
-        f"{audit.rounds} rounds, seed {audit.seed}. The other cells say what is missing.",
+        f"{audit.rounds} rounds, {seeds(audit)}. The other cells say what is missing.",
+        plain_words(audit),
     ]
 
 
@@ -75,17 +89,22 @@ def badges(audits: Sequence[Audit]) -> list[tuple[str, Html]]:
     left_out = dict.fromkeys(note for a in audits for note in a.notes)
     marks = [("warn", tag("span", words)) for words in (*generated, *left_out)]
     facts = dict.fromkeys(f"{a.partition} partition, {counted(a.clusters, 'cluster')}" for a in audits)
-    return [*marks, *(("", tag("span", words)) for words in facts), ("", tag("span", "one seed"))]
+    counts = dict.fromkeys("one seed" if a.seeds == 1 else counted(a.seeds, "seed") for a in audits)
+    return [*marks, *(("", tag("span", words)) for words in facts), *(("", tag("span", w)) for w in counts)]
 
 
 def _tiles(audit: Audit) -> list[Tile]:
     def count(*verdicts: str) -> str:
         return str(sum(c.verdict in verdicts for c in audit.cells))
 
-    empty = [c for c in audit.cells if c.verdict not in (*LEAKING, NOTHING_SEEN, INAPPLICABLE, NOBODY)]
+    empty = [c for c in audit.cells if c.verdict in (NOT_MEASURED, UNKNOWN)]
     tiles = [
         Tile("Leaking cells", count(*LEAKING), f"broken, leaking, or given by design ({count(GIVEN)})"),
-        Tile("No leak seen", count(NOTHING_SEEN), "by the attacks that were tried there: no proof"),
+        Tile(
+            "Not shown",
+            count(NOTHING_SEEN),
+            f"by the attacks that were tried there: no proof ({count(SUSPECTED)} suspected)",
+        ),
         Tile("Nothing measured", str(len(empty)), "no attack is known there, or it lacks something"),
     ]
     if audit.accuracy is not None:
@@ -119,9 +138,15 @@ def table(audit: Audit, prefix: str) -> Html:
 def shown_cell(cell: Cell, prefix: str, label: str, more: str = "", brief: bool = False) -> Html:
     """Verdict, the worst score with the best guess beside it, and what else there is to say; `brief` for a long list."""
     kind = (
-        "given" if cell.verdict == GIVEN else "leak" if cell.verdict in LEAKING else "none" if cell.tried else "quiet"
+        "given"
+        if cell.verdict == GIVEN
+        else "leak"
+        if cell.verdict in (*LEAKING, SUSPECTED)
+        else "none"
+        if cell.tried
+        else "quiet"
     )
-    says = tag("span", f"{cell.verdict}{' ←' if cell.carried else ''}", class_="says")
+    says = tag("span", f"{cell.said}{' ←' if cell.carried else ''}", class_="says")
     if cell.tried:
         score = _beside(cell.tried[0]) if brief else _score(cell)
         parts = [says, tag("small", score, class_="scored"), tag("small", more) if more else ""]
@@ -164,7 +189,8 @@ def _scores(audit: Audit) -> Section | None:
     shown = list(findings(audit, ""))
     lead = (
         "Dot and bar: score and its 95 % interval. Upright line: chance. Diamond: the best attacker that ignores what was "
-        "observed. With many attacks in a matrix, one in forty or so exceeds its bar by luck: a second seed tells."
+        "observed. Scores of several seeds are pooled. Of many scores one or the other exceeds its bar by luck: what luck may "
+        "explain among those of its cell (Holm, 5 %) is called suspected; of twenty cells one may still be so."
     )
     return Section("scores", "Scores", lead, tag("ol", *shown, class_="findings")) if shown else None
 
@@ -180,7 +206,8 @@ def findings(audit: Audit, prefix: str) -> Iterator[Html]:
 
 
 def _finding(cell: Cell, one: Finding, anchor: str) -> Html:
-    kind = "leak" if one.verdict in LEAKING else "none"
+    verdict = verdict_of(one)
+    kind = "leak" if verdict in (*LEAKING, SUSPECTED) else "none"
     head = tag(
         "h3", sentence_case(cell.row), tag("span", f" to the {cell.column}, by {_spoken(one.attack)}", class_="soft")
     )
@@ -194,7 +221,7 @@ def _finding(cell: Cell, one: Finding, anchor: str) -> Html:
     read = f"{sentence_case(one.metric)}: {one.means}. Used: {one.used.rstrip('.')}. {one.note} "
     report = cell.reports.get(one.attack)
     foot = tag("p", read, _report(report) if report else "")
-    chip = tag("p", one.verdict, class_=f"chip {kind}")
+    chip = tag("p", NOT_SHOWN if verdict == NOTHING_SEEN else verdict, class_=f"chip {kind}")
     rest = tag("div", picture, numbers, tag("div", foot, class_="soft small-text"))
     return tag("li", tag("div", head, chip), rest, id=anchor)
 
@@ -224,11 +251,15 @@ def runs(audit: Audit) -> Section | None:
     if not any(run["report"] for run in audit.runs):
         return None
     rows = [
-        [tag("a", f"Run {n}", href=run["report"]), ", ".join(run["attacks"]) or "nobody watching: for the accuracy"]
+        [
+            tag("a", f"Run {n}", href=run["report"]),
+            str(run.get("seed", audit.seed)),
+            ", ".join(run["attacks"]) or "nobody watching: for the accuracy",
+        ]
         for n, run in enumerate(audit.runs, start=1)
     ]
     lead = "The same experiment each time: an attack looks from one place per run, and an active one changes its run."
-    return Section("runs", "Runs", lead, rows_table(["Report", "Attacks that watched"], rows, "batches"))
+    return Section("runs", "Runs", lead, rows_table(["Report", "Seed", "Attacks that watched"], rows, "batches"))
 
 
 def origin(command: str) -> Section:

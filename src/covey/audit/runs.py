@@ -7,7 +7,7 @@ read back, interrupted ones resumed, and each is an ordinary run with its own re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from covey.attacks.finding import Finding
 from covey.attacks.observe import check_vantage
 from covey.audit.canaries import audit_ledger
 from covey.audit.matrix import Audit, fill
+from covey.audit.pooling import pooled
 from covey.audit.questions import Questions, Watch, registered, usual_place
 from covey.data.federation import Federation
 from covey.engines.settle import settled
@@ -39,7 +40,7 @@ def audit(
     watch: Callback | None = None,
     ledger: bool = False,
 ) -> Audit:
-    """Runs what is needed (one seed, under `out/runs`) and fills the matrix; the caller writes it where it wants.
+    """Runs what is needed (`experiment.seeds` seeds, under `out/runs`) and fills the matrix; the caller writes it where it wants.
 
     `federation` is data of your own, in place of the experiment's dataset and partition. `watch` is called after every round, for a
     progress of the caller's own. `ledger`: what is claimed there is tested, too.
@@ -72,38 +73,61 @@ def matrix_of(
 ) -> Audit:
     """The same without asking whether the experiment's attacks look from places that are there."""
     experiment = settled(experiment, federation)
-    questions = Questions(experiment)
-    done: dict[Watch, tuple[Finding, str]] = {}
+    found: dict[Watch, list[tuple[Finding, str]]] = {}
     failed: dict[Watch, str] = {}
     runs: list[dict[str, Any]] = []
-    accuracy, stand_in = None, ""
-    for batch in questions.batches():
-        for watches, result, report, problem in _results(questions, batch, Path(out), quiet, watch, federation):
-            failed |= dict.fromkeys(watches, problem) if problem else {}
-            if result is None:
-                continue
-            for one in watches:
-                finding = Finding.of(one.attack, result["attacks"].get(one.attack))
-                if finding is None:
-                    failed[one] = "ended without a score"
-                else:
-                    done[one] = (finding, report)
-            runs.append({"report": report, "attacks": [f"{one.attack} from the {one.column}" for one in watches]})
-            if accuracy is None and not any(questions.declared[one.attack].active for one in watches):
-                accuracy = result["accuracy"].get("client_mean")
-            stand_in = result["stand_in"]
-    if failed and not done and len(set(failed.values())) == 1:
+    undisturbed: dict[int, dict[str, Any]] = {}  # seed -> a result that no active attack spoils
+    stand_in = ""
+    for seed in range(experiment.seed, experiment.seed + experiment.seeds):
+        questions = Questions(replace(experiment, seed=seed))
+        for batch in questions.batches():
+            for watches, result, report, problem in _results(questions, batch, Path(out), quiet, watch, federation):
+                failed |= dict.fromkeys(watches, problem) if problem else {}
+                if result is None:
+                    continue
+                for one in watches:
+                    finding = Finding.of(one.attack, result["attacks"].get(one.attack))
+                    if finding is None:
+                        failed[one] = "ended without a score"
+                    else:
+                        found.setdefault(one, []).append((finding, report))
+                attacks = [f"{one.attack} from the {one.column}" for one in watches]
+                runs.append({"report": report, "attacks": attacks, "seed": seed})
+                if not any(questions.declared[one.attack].active for one in watches):
+                    undisturbed.setdefault(seed, result)
+                stand_in = result["stand_in"]
+    if failed and not found and len(set(failed.values())) == 1:
         raise CoveyError(next(iter(failed.values())))  # it is the experiment, not an attack
+    questions = Questions(experiment)
+    done = {one: (pooled([finding for finding, _ in scored]), scored[0][1]) for one, scored in found.items()}
     settings = questions.watched(()).table()
     return Audit(
         **heading(experiment),
         stand_in=stand_in,
-        accuracy=accuracy,
-        cells=fill(questions, done, failed),
+        accuracy=_mean(result["accuracy"].get("client_mean") for result in undisturbed.values()),
+        cells=fill(questions, done, {one: why for one, why in failed.items() if one not in done}),
         runs=tuple(runs),
         settings={k: v for k, v in settings.items() if k not in _NO_SETTINGS},
         rows={row.name: row.question for row in questions.rows},
+        seeds=experiment.seeds,
+        cost=dict(next(iter(undisturbed.values()), {}).get("bytes") or {}),
+        claimed=_claimed(undisturbed.values()),
     )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _claimed(results: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Mechanism -> the largest ε that the ledgers of these runs state; None: they state none."""
+    stated: dict[str, float | None] = {}
+    for result in results:
+        for mechanism, entry in (result.get("privacy") or {}).items():
+            epsilon, before = entry.get("epsilon"), stated.get(mechanism, 0.0)
+            stated[mechanism] = None if epsilon is None or before is None else max(before, epsilon)
+    return stated
 
 
 def _results(
@@ -145,29 +169,20 @@ def heading(experiment: Experiment) -> dict[str, Any]:
         "clusters": experiment.clusters,
         "rounds": experiment.training.rounds,
         "seed": experiment.seed,
-        "notes": _left_out(experiment),
+        "notes": registered()[1],
     }
 
 
-def _left_out(experiment: Experiment) -> tuple[str, ...]:
-    _, missing = registered()
-    if experiment.seeds == 1:
-        return missing
-    last = experiment.seed + experiment.seeds - 1
-    return (
-        f"seeds = {experiment.seeds}: an audit is of one, {experiment.seed}; repeat it with seed = … {last}",
-        *missing,
-    )
-
-
 def write(audits: Sequence[Audit], out: str | Path, command: str = "") -> tuple[Path, Path]:
-    """audit.json and audit.html."""
+    """audit.json and audit.html; beside them card.md, a page to hand on."""
+    from covey.audit.card import cards
     from covey.audit.page import write_audit  # imports jinja2 only here
 
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     content = {"schema": 1, "command": command, "versions": versions(), "audits": [a.json() for a in audits]}
     files.write_json(folder / "audit.json", content)
+    files.write_atomically(folder / "card.md", cards(audits, command).encode())
     return folder / "audit.json", write_audit(audits, folder / "audit.html", command)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def survey(
     """
     check_places(experiment)
     every = combinations(experiment, algorithms or surveyed(), protections or protecting())
-    counts = [len(Questions(changed).batches()) for changed in every]
+    counts = [changed.seeds * len(Questions(changed).batches()) for changed in every]
     before = sum(_finished(changed, Path(out)) for changed in every)
     with Progress(sum(counts), "audit", unit="run", quiet=quiet, start=before) as progress:
         for n, changed in enumerate(every):
@@ -70,8 +71,9 @@ def _teller(progress: Progress, before: int, where: str, rounds: int) -> Callbac
 
 def _finished(experiment: Experiment, out: Path) -> int:
     """How many of an experiment's runs are there already."""
-    questions = Questions(experiment)
-    return sum(RunFolder.named_by_hash(out, questions.watched(batch)).finished for batch in questions.batches())
+    seeds = range(experiment.seed, experiment.seed + experiment.seeds)
+    each = [Questions(replace(experiment, seed=seed)) for seed in seeds]
+    return sum(RunFolder.named_by_hash(out, q.watched(batch)).finished for q in each for batch in q.batches())
 
 
 def surveyed() -> list[str]:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from covey.attacks.finding import NOT_MEASURED, Finding
+from covey.attacks.finding import NOT_MEASURED, NOTHING_SEEN, Finding
 from covey.audit.canaries import shown
 from covey.audit.canaries.verdict import LedgerTest
-from covey.audit.matrix import Audit, Cell, rows_of
+from covey.audit.matrix import Audit, Cell, rows_of, verdict_of
 from covey.leaks import CLIENT, COALITION, EAVESDROPPER, PARTIES, SECOND, SERVER
 from covey.report.format import percent
 from covey.report.labels import label, protection_label
 from covey.report.text_table import text_table
 
 WIDTH = 118
+NOT_SHOWN = "not shown by this attack"
 LETTERS = {SERVER: "S", SECOND: "S2", CLIENT: "C", COALITION: "S+C", EAVESDROPPER: "E"}
 LEGEND = (
-    "broken: a score of 0.95 or more. leaks: the whole interval above chance and every control. "
-    "no leak seen: these attacks found nothing, which proves nothing. * : carried over from a party that sees less."
+    "broken: a score of 0.95 or more. leaks: the whole interval above chance and every control, and more than luck among the "
+    "scores of a cell. leak suspected: above them, but luck may be. not shown: these attacks found nothing, which proves nothing. "
+    "* : carried over from a party that sees less."
 )
 
 WHO = "The worst that any party learns, and who: " + ", ".join(f"{short} {name}" for name, short in LETTERS.items())
@@ -35,20 +37,25 @@ def title(audit: Audit) -> str:
     return f"{label('algorithm', audit.algorithm)}{shield and f' with {shield}'} on {where}"
 
 
+def seeds(audit: Audit) -> str:
+    return f"seed {audit.seed}" if audit.seeds == 1 else f"seeds {audit.seed} to {audit.seed + audit.seeds - 1}"
+
+
 def score(finding: Finding) -> str:
     """The score in one line, as it must be read."""
     beside = [] if finding.interval is None else ["{:.3f} to {:.3f}".format(*finding.interval)]
     references = [] if finding.chance is None else [("chance", finding.chance)]
     references += [] if finding.best_control is None else [finding.best_control]
     beside += [", ".join(f"{name} {value:.3f}" for name, value in references)] if references else []
-    return f"{finding.attack} {finding.value:.3f} ({'; '.join(beside)}): {finding.verdict}"
+    verdict = verdict_of(finding)
+    return f"{finding.attack} {finding.value:.3f} ({'; '.join(beside)}): {NOT_SHOWN if verdict == NOTHING_SEEN else verdict}"
 
 
 def _one(audit: Audit) -> list[str]:
     if audit.problem:
         return [f"{title(audit)}: {audit.problem}"]
     accuracy = "" if audit.accuracy is None else f"; accuracy {percent(audit.accuracy)}"
-    head = f"{title(audit)}: {audit.clients} clients, {audit.rounds} rounds, seed {audit.seed}{accuracy}"
+    head = f"{title(audit)}: {audit.clients} clients, {audit.rounds} rounds, {seeds(audit)}{accuracy}"
     cells = [[_short(audit.cell(row, column)) for column in PARTIES] for row in audit.rows]
     said = [
         head,
@@ -97,7 +104,7 @@ def markdown(audits: Sequence[Audit], command: str) -> str:
     rows, body = _comparison(audits)
     head = ["", "accuracy", *rows]
     facts = dict.fromkeys(
-        f"{a.dataset}, {a.clients} clients, {a.clusters} clusters, {a.rounds} rounds, seed {a.seed}" for a in audits
+        f"{a.dataset}, {a.clients} clients, {a.clusters} clusters, {a.rounds} rounds, {seeds(a)}" for a in audits
     )
     parts = [
         f"# Audit: {'; '.join(facts)}",
@@ -136,7 +143,7 @@ def _worst(audit: Audit, row: str) -> str:
 
 def _short(cell: Cell) -> str:
     value = f" {cell.tried[0].value:.2f}" if cell.tried else ""
-    return f"{cell.verdict}{value}{'*' if cell.carried else ''}"
+    return f"{cell.said}{value}{'*' if cell.carried else ''}"
 
 
 def _wrapped(words: str, indent: str = "") -> list[str]:

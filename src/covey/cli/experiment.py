@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,6 +31,7 @@ from covey.cli.registries import check_names
 from covey.errors import CoveyError, nearest
 from covey.files import expect
 
+SEEDS = 3  # of an audit, where nobody says otherwise
 SAME_COMMAND = "what is finished is kept: the same command goes on"
 
 
@@ -106,6 +109,10 @@ def audit(
     defences: Annotated[
         str, typer.Option(help="With --matrix: e.g. `none,ldp,ckks,ldp+ckks`; none: six of them.")
     ] = "",
+    seeds: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="Repetitions, pooled; 0: three, or more where the experiment says so."),
+    ] = 0,
     out: Annotated[Path | None, typer.Option(help="Default `runs/audit-<algorithm or matrix>-<dataset>`.")] = None,
     docs: Annotated[bool, typer.Option("--docs", help="Also keep the result in `docs/results`.")] = False,
     ledger: Annotated[bool, typer.Option("--ledger", help="Only test the ε that the ledger claims.")] = False,
@@ -141,14 +148,17 @@ def audit(
 
     from covey.audit import audit as audit_one
     from covey.audit import store, survey, write
-    from covey.audit.text import lines
+    from covey.audit.card import plain_words
+    from covey.audit.text import WIDTH, lines
     from covey.experiment.experiment import Experiment
 
     experiment = Experiment.of(table)
+    experiment = replace(experiment, seeds=seeds or max(SEEDS, experiment.seeds))
     subject = "matrix" if matrix else experiment.algorithm.name
     folder = out or Path("runs") / f"audit-{subject}-{experiment.stem}"
     words = [source] * bool(source) + [f"--set={s}" for s in set_ or []] + ["--matrix"] * matrix
     words += [f"--algorithms={algorithms}"] * bool(algorithms) + [f"--defences={defences}"] * bool(defences)
+    words += [f"--seeds={seeds}"] * bool(seeds)
     command, silent = typed("covey audit", words), quiet or as_json
     chosen = comma_separated(algorithms), comma_separated(defences)
     one_alone = (audit_one(e, folder, quiet=silent, ledger=True) for e in [experiment])
@@ -160,7 +170,9 @@ def audit(
             paths = write(audits, folder, command)  # after each: an interrupted comparison can be looked at
     if docs:
         store(audits, Path("docs"), folder.name, command)
-    print(paths[0].read_text(encoding="utf-8") if as_json else "\n".join([*lines(audits), "", f"page  {paths[1]}"]))
+    last = textwrap.wrap(plain_words(audits[0]), WIDTH) if len(audits) == 1 else []
+    shown = [*lines(audits), "", f"page  {paths[1]}", f"card  {folder / 'card.md'}", *[""] * bool(last), *last]
+    print(paths[0].read_text(encoding="utf-8") if as_json else "\n".join(shown))
 
 
 def reproduce(

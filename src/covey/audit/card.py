@@ -1,0 +1,90 @@
+"""What an audit says to who does not read matrices: one sentence in plain words, and a privacy card to hand on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from covey.attacks.finding import NOTHING_SEEN
+from covey.audit.matrix import LEAKING, Audit
+from covey.audit.text import title
+from covey.leaks import CLIENT, COALITION, EAVESDROPPER, PARTIES, SECOND, SERVER
+from covey.report.format import counted, percent, sentence_case
+
+PEOPLE = {
+    SERVER: "whoever runs the server",
+    SECOND: "whoever runs the second server",
+    CLIENT: "any participant",
+    COALITION: "the server together with a participant",
+    EAVESDROPPER: "whoever reads the line",
+}
+
+
+def plain_words(audit: Audit) -> str:
+    """The whole audit in a sentence or two, for everybody."""
+    if audit.problem:
+        return f"In plain words: nothing was audited, because {audit.problem}"
+    attacks = len({finding.attack for cell in audit.cells for finding in cell.tried})
+    learned: dict[tuple[str, ...], list[str]] = {}  # the questions answered -> by whom
+    for column in PARTIES:
+        rows = tuple(row for row in audit.rows if audit.cell(row, column).verdict in LEAKING)
+        if rows:
+            learned.setdefault(rows, []).append(PEOPLE[column])
+    open_ = [row for row in audit.rows if audit.says(row) and not audit.leaks(row)]
+    rest = f"What {counted(attacks, 'attack')} did not show may still be learned by better ones"
+    if not learned:
+        return f"In plain words: these attacks did not show that anybody learns anything. {rest}: this is no proof of safety."
+    told = [f"{_listed(who)} can learn {'; '.join(audit.rows[row] for row in rows)}" for rows, who in learned.items()]
+    unseen = [f"nothing was shown, or tried, of {_listed(open_)}"] if open_ else []
+    return f"In plain words: {'. '.join(sentence_case(words) for words in (*told, *unseen, rest))}."
+
+
+def cards(audits: Sequence[Audit], command: str) -> str:
+    """One card for each combination of algorithm and protection, as Markdown."""
+    made = f"By `{command or 'covey.audit.audit(experiment, out)'}`. Every score is in audit.html."
+    return "\n\n".join(["# Privacy card" + "s" * (len(audits) > 1), made, *(card(audit) for audit in audits)]) + "\n"
+
+
+def card(audit: Audit) -> str:
+    if audit.problem:
+        return f"## {title(audit)}\n\nRefused: {audit.problem}"
+    facts = [
+        f"{audit.clients} clients, {audit.rounds} rounds, {counted(audit.seeds, 'seed')}",
+        f"Accuracy: {'–' if audit.accuracy is None else percent(audit.accuracy)}, of clients on their own distribution",
+        f"Cost: {_bytes(audit.cost.get('up'))} up and {_bytes(audit.cost.get('down'))} down, per client and round",
+        f"ε claimed by the ledger: {_claimed(audit)}",
+    ]
+    head = ["| what | worst | who | attack, score (interval; best guess without it) |", "| --- | --- | --- | --- |"]
+    lines = [_line(audit, row) for row in audit.rows if audit.says(row)]
+    return "\n\n".join(
+        [f"## {title(audit)}", "\n".join(f"- {fact}" for fact in facts), "\n".join([*head, *lines]), plain_words(audit)]
+    )
+
+
+def _line(audit: Audit, row: str) -> str:
+    worst = audit.worst(row)
+    who = audit.learners(row, worst.verdict)
+    if worst.verdict == NOTHING_SEEN:
+        who = [f"tried from the {' and the '.join(who)}"]
+    score = "–"
+    if worst.tried:
+        one = worst.tried[0]
+        interval = "" if one.interval is None else " ({:.2f} to {:.2f}".format(*one.interval)
+        beside = "" if one.bar is None else f"{'; ' if interval else ' ('}{one.bar:.2f}"
+        score = f"{one.attack.replace('_', ' ')}, {one.value:.2f}{interval}{beside}{')' * bool(interval or beside)}"
+    return f"| {sentence_case(row)} | {worst.said} | {', '.join(who)} | {score} |"
+
+
+def _claimed(audit: Audit) -> str:
+    if not audit.claimed:
+        return "none: nothing is differentially private here"
+    return ", ".join(f"{name} {'none' if value is None else f'{value:.3g}'}" for name, value in audit.claimed.items())
+
+
+def _bytes(count: float | None) -> str:
+    if count is None:
+        return "–"
+    return f"{count / 1e6:.2f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
