@@ -52,6 +52,7 @@ def card(audit: Audit) -> str:
         f"Accuracy: {'–' if audit.accuracy is None else percent(audit.accuracy)}, of clients on their own distribution",
         f"Cost: {_bytes(audit.cost.get('up'))} up and {_bytes(audit.cost.get('down'))} down, per client and round",
         f"ε claimed by the ledger: {_claimed(audit)}",
+        f"ε shown by canaries: {_shown(audit)}",
     ]
     head = ["| what | worst | who | attack, score (interval; best guess without it) |", "| --- | --- | --- | --- |"]
     lines = [_line(audit, row) for row in audit.rows if audit.says(row)]
@@ -78,6 +79,11 @@ def _claimed(audit: Audit) -> str:
     if not audit.claimed:
         return "none: nothing is differentially private here"
     return ", ".join(f"{name} {'none' if value is None else f'{value:.3g}'}" for name, value in audit.claimed.items())
+
+
+def _shown(audit: Audit) -> str:
+    tests = [f"{test.mechanism} at least {test.shown:.2f} ({test.verdict})" for test in audit.ledger]
+    return ", ".join(tests) or "not tested"
 
 
 def _bytes(count: float | None) -> str:
