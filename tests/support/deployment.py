@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from covey import Experiment, run
-from covey.data.own.silo import read_folder
 from covey.deploy import keys
+from covey.deploy.agreed import samples_at
 from covey.deploy.coordinator import Coordinator
 from covey.deploy.export import export
 from covey.deploy.second_server import SecondServer
@@ -90,7 +90,7 @@ class Deployment:
 
     def silo(self, name: str) -> Silo:
         party, agreed = keys.load(self.folder / "keys" / "silos" / name)
-        samples = read_folder(self.folder / "data" / name, agreed)
+        samples = samples_at(self.folder / "data" / name, agreed)
         return Silo(party, agreed, samples, self.folder / "state" / name, share_accuracy=True, say=self.said.append)
 
     def coordinator(self) -> Coordinator:

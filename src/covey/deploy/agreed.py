@@ -21,7 +21,7 @@ from torch import Tensor
 from covey import config
 from covey.algorithms.contract import Setting
 from covey.data.federation import Dataset, Federation
-from covey.data.own.silo import read_part
+from covey.data.own.silo import read_folder, read_part
 from covey.engines import prepare
 from covey.engines.settle import settle
 from covey.errors import CoveyError
@@ -103,6 +103,12 @@ def network_of(agreed: Agreed) -> Network:
 def setting_of(agreed: Agreed, experiment: Experiment) -> Setting:
     """As the simulation's `prepare` gives it, on the device of this party's experiment."""
     return prepare.setting_of(experiment, experiment.clients, agreed.start, agreed.personal, agreed.public)
+
+
+def samples_at(folder: Path, agreed: Agreed) -> tuple[Any, Any, Any, Any]:
+    """(x_train, y_train, x_test, y_test) of a silo's own folder, read by the agreed rules."""
+    experiment = experiment_of(agreed)
+    return read_folder(folder, agreed, experiment.data, experiment.silos.columns)
 
 
 def digest(agreed: Agreed) -> str:

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from covey.data.own.silo import read_folder
 from covey.deploy import flower
-from covey.deploy.agreed import Agreed, experiment_of, table_of
+from covey.deploy.agreed import Agreed, experiment_of, samples_at, table_of
 from covey.deploy.coordinator import Coordinator
 from covey.deploy.keys import SERVER, Party, admitting, deployed, load, node_keys, protected
 from covey.deploy.second_server import SecondServer
@@ -115,8 +114,7 @@ def join(
         raise CoveyError(f"{folder} is the folder of '{party.name}': `covey join` wants a silo's")
     say = _say(quiet)
     _name_own_code(agreed)
-    experiment = experiment_of(agreed)
-    samples = read_folder(data, agreed, experiment.data, experiment.silos.columns)
+    samples = samples_at(data, agreed)
     silo = Silo(party, agreed, samples, state, device=device, share_accuracy=share_accuracy, say=say)
     if silo.stopped:
         raise CoveyError(silo.stopped)

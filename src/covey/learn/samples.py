@@ -82,7 +82,7 @@ def _check_inputs(x: Tensor) -> None:
     if not x.is_floating_point():
         return
     for first, part in enumerate(torch.split(x, PART)):
-        wrong = ~torch.isfinite(part.reshape(len(part), -1)).all(1)
+        wrong = ~torch.isfinite(part.flatten(1)).all(1)
         if wrong.any():
             row = first * PART + int(wrong.nonzero()[0])
             raise CoveyError(f"sample {row} holds NaN or infinite values: leave such rows out, or fill them in")
