@@ -27,7 +27,7 @@ from covey.learn.losses import check_name
 from covey.learn.work import Plan
 from covey.metrics.metric import resolve
 from covey.models.choice import model_of, spec
-from covey.names import Registry
+from covey.names import Registry, path_of
 
 ENGINES = ("simulate", "ray")
 
@@ -217,6 +217,10 @@ class Experiment:
         dataset = str(values.get("dataset", ""))
         if "partition" not in values and dataset != SILOS and datasets.has_clients(dataset):
             values["partition"] = _as_the_data_say()
+        evaluation = values.get("evaluation")
+        if isinstance(evaluation, Mapping) and isinstance(evaluation.get("metrics"), list | tuple):
+            metrics = [path_of(m) if callable(m) else m for m in evaluation["metrics"]]
+            values["evaluation"] = {**evaluation, "metrics": metrics}
         attacks = values.get("attacks", ())
         if not isinstance(attacks, list | tuple):
             raise CoveyError(f'attacks is {attacks!r}: expected a list, for example ["a1"]')

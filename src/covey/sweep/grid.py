@@ -31,7 +31,7 @@ from covey.sweep.text import lines
 
 MANY = 500  # runs: beyond, it may be a slip of the keyboard
 POLL = 0.2  # seconds
-_CHOSEN = ("algorithm", "partition", "defence")  # keys whose bare name stands for a table with it
+_CHOSEN = ("algorithm", "partition", "defence", "compression")  # keys whose bare name stands for a table with it
 
 
 @dataclass(frozen=True)
