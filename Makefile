@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 export OMP_WAIT_POLICY ?= passive
+unexport PYTHONDONTWRITEBYTECODE # else every process of the tests compiles them, and covey, anew
 
 .PHONY: fuzz protocol run test check suite format test-all mutants bench clean
 
@@ -24,7 +25,11 @@ check: .venv/ready-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-suite: .venv/ready-dev
+# Compiled once, before the workers do it all at the same time.
+tests/__pycache__: | .venv/ready-dev
+	@$(BIN)/pytest -n 0 --collect-only -m "not slow" > /dev/null || true
+
+suite: .venv/ready-dev | tests/__pycache__
 	$(BIN)/pytest -n auto --dist loadgroup -m "not slow"
 
 # Both at once: the type checker computes while the parties of a deployment wait for each other.

@@ -20,7 +20,7 @@ torch.set_num_threads(1)
 settings.register_profile("covey", deadline=None)  # a busy machine is no mistake
 settings.load_profile("covey")
 
-WAITING = 3  # workers beyond the cores: the parties of a deployment mostly wait for each other
+WAITING = 2  # workers beyond the cores: the parties of a deployment often wait for each other
 LONG_FIRST = (  # what takes longest begins first, so that nothing long is left at the end
     "deploy/flower/test_processes.py",
     "deploy/flower/test_link.py",

@@ -26,7 +26,8 @@ from covey.deploy.agreed import Agreed, agree, digest, experiment_of, network_fo
 from covey.deploy.certificates import Pair, issue_server, make_authority
 from covey.deploy.inventory import inspect
 from covey.deploy.serve import check_same
-from covey.engines.settle import cut, prepare
+from covey.engines.prepare import prepare
+from covey.engines.settle import cut
 from covey.errors import CoveyError
 from covey.experiment.deployment import Silos
 from covey.messages import decode, encode
