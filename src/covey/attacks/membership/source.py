@@ -19,7 +19,7 @@ from covey.attacks.membership.strangers import samples_at
 from covey.errors import CoveyError
 from covey.learn.machine import Machine
 from covey.randomness import generator
-from covey.statistics import wilson
+from covey.statistics import student_interval
 
 LARGEST = "largest client"
 
@@ -69,10 +69,9 @@ class SourceInference(UploadReader):
         used = f"the first uploads of {n} clients, and {len(owner)} of their records with labels"
 
         def scored(name: str, fits: list[Floats], variants: list[Finding]) -> Finding:
-            right = float((np.argmax(fits, axis=0) == owner).mean())
-            interval = wilson(right, n)  # records of one client are no independent trials
-            return Finding(
-                name, self.vantage, metric, right, 1 / n, *interval, {LARGEST: share}, used, {}, variants=variants
-            )
+            right = np.argmax(fits, axis=0) == owner
+            low, high = student_interval([float(right[owner == i].mean()) for i in range(n)])  # clients are the trials
+            numbers = (float(right.mean()), 1 / n, max(low, 0.0), min(high, 1.0), {LARGEST: share})
+            return Finding(name, self.vantage, metric, *numbers, used, {}, variants=variants)
 
         return replace(scored(self.name, last, [scored(f"{self.name}_raised", raised, [])]), note=note)
