@@ -14,6 +14,7 @@ from covey.attacks.membership.on_uploads import BEFORE, Split
 from covey.attacks.membership.shadows import Reference, confidence, draws
 from covey.audit.matrix import LEAKING
 from covey.audit.questions import Questions
+from covey.data.federation import Dataset, Federation
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.rounds.loop import run
@@ -116,3 +117,19 @@ def test_sealed_uploads_are_not_read() -> None:
 def test_what_makes_no_sense_is_refused(name: str, wrong: dict[str, Any]) -> None:
     with pytest.raises(CoveyError, match=name):
         ATTACKS[name](**wrong)
+
+
+def test_what_is_no_class_is_read_by_its_loss() -> None:
+    """Six clients with numbers to predict, few samples and many steps: shadows tell whose those are."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(400, 6)).astype(np.float32)
+    y = random.normal(size=(400, 1)).astype(np.float32)  # nothing to learn but by heart
+    data = Dataset("own", x[:300], y[:300], x[300:], y[300:], ("size",), kind="real", task="numbers")
+    held = tuple(np.array_split(np.arange(120), 6))
+    federation = Federation(data, held, None, np.zeros(100, np.int64), np.ones((6, 1)), (np.arange(120, 160),))
+    table = {**TABLE, "dataset": "own", "clients": 6, "start": {"pretrain_epochs": 0}, "partition": {"name": "iid"}}
+    table |= {"training": {"rounds": 2, "epochs": 30, "batch_size": 10, "lr": 0.05}, "attacks": []}
+    attacks = [ATTACKS["lira"](shadows=12), ATTACKS["source"]()]
+    told = run(Experiment.of(table), attacks=attacks, federation=federation, quiet=True).attacks
+    assert told["lira"]["value"] > 0.7 and told["lira"]["verdict"] in LEAKING
+    assert told["source"]["value"] > 0.4 and not told["source"]["note"]

@@ -29,7 +29,7 @@ from covey.attacks.uploads import PLAIN, Upload, upload
 from covey.errors import CoveyError
 from covey.leaks import MEMBERSHIP, WIRE, Leak
 from covey.learn.machine import Machine
-from covey.learn.work import Job, Logits, Train
+from covey.learn.work import Job, Logits, SampleLosses, Train
 from covey.randomness import generator, key
 from covey.statistics import normal_interval
 
@@ -78,7 +78,7 @@ class UploadReader:
         network, kept = self.known.network, self.memory["uploads"]
         client = view.sender.removeprefix("client:")
         room = max(1, int(ROOM / (8 * network.d * self.rounds)))
-        if network.task != "classes" or (client not in kept and len(kept) >= min(self.clients, room)):
+        if client not in kept and len(kept) >= min(self.clients, room):
             return
         seen = upload(self.got.get(view.sender), view.message, network.d)
         if seen is not None:
@@ -92,7 +92,7 @@ class UploadReader:
             yield int(client), [(round, Upload(start, end)) for round, start, end in kept]
 
     def nothing(self, metric: str, chance: float) -> Finding:
-        used = "no plain upload of a classifier that it could read"
+        used = "no plain upload that it could read"
         return Finding(self.name, self.vantage, metric, chance, chance, 0.0, 1.0, used=used)
 
     def candidates(self, truth: Truth, clients: Sequence[int]) -> tuple[Machine, list[Candidates]]:
@@ -287,8 +287,11 @@ class Split:
 
 
 def confidences(machine: Machine, models: Tensor, rows: Tensor) -> Floats:
-    """[models, n] scaled confidences in the true labels of samples on the machine."""
-    every = torch.arange(len(machine.samples.y))
-    (logits,) = machine.compute([Job(every, 0, Logits(models.to(machine.device), on=rows))])
+    """[models, n] scaled confidences in the true labels of samples on the machine; minus the loss where nothing is classified."""
+    every, models = torch.arange(len(machine.samples.y)), models.to(machine.device)
+    if machine.network.task != "classes":
+        (losses,) = machine.compute([Job(every, 0, SampleLosses(models, on=rows))])
+        return np.asarray(-losses.cpu().double().numpy(), np.float64)
+    (logits,) = machine.compute([Job(every, 0, Logits(models, on=rows))])
     labels = machine.samples.y.to(logits.device)[rows.to(logits.device)]
     return np.asarray(confidence(logits, labels).cpu().double().numpy(), np.float64)

@@ -15,7 +15,8 @@ import torch
 from covey.attacks.contract import Finding, Truth
 from covey.attacks.membership.on_uploads import UploadReader, confidences
 from covey.attacks.membership.scores import Floats
-from covey.attacks.membership.strangers import samples_at
+from covey.attacks.membership.strangers import Rows, samples_at
+from covey.data.federation import Federation
 from covey.errors import CoveyError
 from covey.learn.machine import Machine
 from covey.randomness import generator
@@ -59,13 +60,7 @@ class SourceInference(UploadReader):
             last.append(after[-1])
             raised.append(np.sum(after, axis=0) - np.sum(before, axis=0))
         share, n = float(np.bincount(owner).max() / len(owner)), len(rows)
-        counts = federation.histogram()[list(watched)]
-        labels = federation.dataset.y_train[np.concatenate(rows)]
-        by_label = float((counts.argmax(0)[labels] == owner).mean())
-        note = (
-            f"Who knew how many samples of each label every client has would name {by_label:.2f} of them by the label alone: "
-            "part of the score may be the label distribution, another row."
-        )
+        note = "" if federation.dataset.task != "classes" else _by_label(federation, list(watched), rows, owner)
         used = f"the first uploads of {n} clients, and {len(owner)} of their records with labels"
 
         def scored(name: str, fits: list[Floats], variants: list[Finding]) -> Finding:
@@ -75,3 +70,13 @@ class SourceInference(UploadReader):
             return Finding(name, self.vantage, metric, *numbers, used, {}, variants=variants)
 
         return replace(scored(self.name, last, [scored(f"{self.name}_raised", raised, [])]), note=note)
+
+
+def _by_label(federation: Federation, clients: list[int], rows: list[Rows], owner: Rows) -> str:
+    """What part of the score may be the clients' label distributions, which another row is about."""
+    largest = federation.histogram()[clients].argmax(0)
+    right = float((largest[federation.dataset.y_train[np.concatenate(rows)]] == owner).mean())
+    return (
+        f"Who knew how many samples of each label every client has would name {right:.2f} of them by the label alone: part of the "
+        "score may be the label distribution, another row."
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,11 +25,11 @@ def unused(federation: Federation, least: int = 500) -> Rows:
     return free if len(free) >= least else np.arange(rows, rows + len(federation.dataset.y_test))
 
 
-def samples_at(federation: Federation, rows: Rows) -> tuple[NDArray[np.generic], Rows]:
-    """Samples and labels of training rows and, counting on, of test samples."""
+def samples_at(federation: Federation, rows: Rows) -> tuple[NDArray[np.generic], NDArray[Any]]:
+    """Samples and labels (or what else is predicted) of training rows and, counting on, of test samples."""
     dataset, border = federation.dataset, len(federation.dataset.y_train)
     x = np.empty((len(rows), *dataset.x_train.shape[1:]), dataset.x_train.dtype)
-    y = np.empty(len(rows), np.int64)
+    y = np.empty((len(rows), *dataset.y_train.shape[1:]), dataset.y_train.dtype)
     seen, fresh = rows < border, rows >= border
     x[seen], y[seen] = dataset.x_train[rows[seen]], dataset.y_train[rows[seen]]
     x[fresh], y[fresh] = dataset.x_test[rows[fresh] - border], dataset.y_test[rows[fresh] - border]
@@ -37,10 +39,13 @@ def samples_at(federation: Federation, rows: Rows) -> tuple[NDArray[np.generic],
 def matched(federation: Federation, rows: Rows, pool: Rows, rng: np.random.Generator) -> Rows:
     """Rows of the pool in the given rows' proportions of kinds, at most as many as given.
 
-    Kinds are the labels, within the partition's feature clusters where it has such.
+    Kinds are the labels, within the partition's feature clusters where it has such; where a sample has no label of its own, but
+    several or numbers, all are of one kind.
     """
     dataset = federation.dataset
     kinds = np.concatenate([dataset.y_train, dataset.y_test])
+    if dataset.task != "classes":
+        kinds = np.zeros(len(kinds), np.int64)
     clusters = federation.notes.get("feature_clusters")
     if isinstance(clusters, np.ndarray):
         kinds = kinds + len(dataset.classes) * np.concatenate([clusters, federation.test_groups])

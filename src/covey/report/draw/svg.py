@@ -36,7 +36,7 @@ class Axis:
         low, high = self.low, self.high
         if self.log:
             low, high, value = math.log10(low), math.log10(high), math.log10(max(value, low))
-        return (value - low) / (high - low)
+        return (value - low) / (high - low) if high > low else 0.5  # all values alike: in the middle
 
 
 def linear(low: float, high: float, form: Callable[[float], str] = plain, count: int = 5, tight: bool = False) -> Axis:
