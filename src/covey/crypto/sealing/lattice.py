@@ -1,8 +1,8 @@
 """What CKKS and BFV share here: an add-only ring, its security, its keys, and ciphertexts as raw residues.
 
 Parties and trust. All clients hold the *same* secret key; the server holds parameters only and adds residues
-(`residues.py`). So a client that hands its key to the server opens everything: only threshold decryption would stop
-that, and the library (Microsoft SEAL 4.4 through seal-python) has none. It is not imitated here.
+(`residues.py`). So a client that hands its key to the server opens everything. Where that matters take sums that
+clients open together (`crypto/openings`): no key is shared there.
 
 Secret-key or public-key encryption. Who holds the secret key seals with it: it takes .7 of the time of public-key
 encryption and its noise is some 70 times smaller, and it gives nothing away that the same party could not open
