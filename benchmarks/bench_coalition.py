@@ -3,8 +3,8 @@
     python benchmarks/bench_coalition.py [--clients 40] [--quorum 21] [--rounds 5]
 
 The attack `coalition`, and A1 beside it, on MingledPie with digits: share of clients whose cluster is guessed right in the last
-round, with its 95 % interval, chance and the strongest control. The last line is the shared key. Fewer than t clients guess from the
-sets shown only: what the sums that they open tell them beyond is not used, so these lines are a lower bound of what they know.
+round, with its 95 % interval, chance and the strongest control. The last lines are the shared key. Fewer than t clients guess from
+the sets shown only: what the sums that they open tell them beyond is not used, so these lines are a lower bound of what they know.
 """
 
 import argparse
@@ -39,9 +39,10 @@ def main() -> None:
     for members, settings in ((1, together), (o.quorum - 1, together), (o.quorum, together), (1, shared)):
         for name, one in watched(o.clients, o.rounds, members, **settings).items():
             control = max(one["controls"].values())
+            value, low, high, chance = (100 * one[key] for key in ("value", "low", "high", "chance"))
             print(
-                f"{settings['encryption']:9} server + {members:3} {name:10} {100 * one['value']:5.1f} % "
-                f"[{100 * one['low']:.1f}, {100 * one['high']:.1f}]  chance {100 * one['chance']:.1f}, control {100 * control:.1f}  {one['verdict']}"
+                f"{settings['encryption']:9} server + {members:3} {name:10} {value:5.1f} % [{low:.1f}, {high:.1f}]  "
+                f"chance {chance:.1f}, control {100 * control:.1f}  {one['verdict']}"
             )
 
 
