@@ -104,3 +104,33 @@ def test_a_metric_that_fails_says_which_one_and_why() -> None:
     asked = {"evaluation": {"metrics": [f"{__name__}:broken"]}}
     with pytest.raises(CoveyError, match="metric 'broken' failed with ZeroDivisionError: no ill patients"):
         run(Experiment.of(table(**asked)), federation=rare(), quiet=True)
+
+
+def own(y: np.ndarray, task: str) -> Federation:
+    x = np.random.default_rng(1).normal(size=(len(y), 3)).astype(np.float32)
+    return Federation.from_arrays(x, y, clients=np.arange(len(y)) % 3, task=task)
+
+
+def test_predicted_numbers_have_errors_and_no_accuracy(tmp_path: Path) -> None:
+    y = np.random.default_rng(2).normal(5, 2, size=(90, 2)).astype(np.float32)
+    experiment = Experiment.of(table(clients=3))
+    result = run(experiment, federation=own(y, "numbers"), out=tmp_path, quiet=True)
+    assert result.accuracy == {} and set(result.metrics) == {"loss", "rmse", "mae"}
+    assert result.metrics["rmse"]["worst"] >= result.metrics["rmse"]["mean"] > result.metrics["mae"]["mean"] > 0
+    text = "\n".join(closing_lines(result))
+    assert "rmse" in text and "which have no accuracy" in text
+    page = (tmp_path / "report.html").read_text()
+    assert "RMSE" in page and "Each output" in page and result.json()["accuracy"] == {}
+    with pytest.raises(CoveyError, match="is an accuracy, and this data's targets are numbers"):
+        run(Experiment.of(table(clients=3), training={"target": 0.5}), federation=own(y, "numbers"), quiet=True)
+    both = run(Experiment.of(table(clients=3, seeds=2)), federation=own(y, "numbers"), quiet=True)
+    assert both.accuracy == {} and both.seeds is not None and "metrics.rmse.mean" in both.seeds["std"]
+
+
+def test_several_labels_are_right_together_or_each() -> None:
+    y = (np.random.default_rng(3).random((90, 2)) < 0.5).astype(np.float32)
+    asked = {"evaluation": {"metrics": ["auc"]}}
+    result = run(Experiment.of(table(clients=3, **asked)), federation=own(y, "labels"), quiet=True)
+    assert result.accuracy["client_mean"] <= min(result.metrics["balanced_accuracy"]["best"], 1.0)
+    assert set(result.metrics) == {"accuracy", "balanced_accuracy", "f1", "loss", "auc"}
+    assert "classes are uneven" not in "\n".join(closing_lines(result))

@@ -69,7 +69,9 @@ def check(compression: Any, algorithm: Algorithm, encryption: str) -> None:
     for kind in (*declared.replies, *declared.parts):
         inside = kind in declared.parts or not vector_fields(kind)
         if inside and roles.carries(kind, *VECTORS):
-            raise CoveyError(f"{cannot}: {kind.__name__} holds models inside other messages; leave compression out")
+            raise CoveyError(
+                f"{cannot}: its clients send {kind.__name__} inside other messages, where nothing is packed; leave compression out"
+            )
     if not any(vector_fields(kind) for kind in declared.replies):
         raise CoveyError(f"{cannot}: its clients send no models and no changes; leave compression out")
 
