@@ -73,7 +73,10 @@ def experiment(algorithm: str, model: object, several: bool = False, **more: Any
 
 
 def check(algorithm: str, model: str) -> None:
-    result = run(experiment(algorithm, model, several=True), federation=federation(KINDS[model]), quiet=True)
+    one = {"rounds": 1, "epochs": 1, "batch_size": 4, "lr": 0.05}
+    result = run(
+        experiment(algorithm, model, several=True, training=one), federation=federation(KINDS[model]), quiet=True
+    )
     assert 0 <= result.accuracy["client_mean"] <= 1 and result.rounds >= 1
 
 
@@ -166,6 +169,12 @@ def test_a_run_is_not_gone_on_with_another_model(tmp_path: Path, monkeypatch: py
 def test_statistics_are_averaged_or_nothing() -> None:
     with pytest.raises(CoveyError, match=r"FedDyn hands out models that are no averages.*layers\.buffers = 'local'"):
         run(experiment("feddyn", f"{OWN}Normed"), federation=federation("image"), quiet=True)
+
+
+def test_attacks_on_models_whose_statistics_they_lack_say_so() -> None:
+    wanted = experiment("ifca", f"{OWN}Normed", layers={"buffers": "local"}, attacks=["a1"])
+    with pytest.warns(UserWarning, match="what these attacks do not find here says little"):
+        run(wanted, federation=federation("image"), quiet=True)
 
 
 def test_one_line_where_clients_are_not_stacked() -> None:

@@ -44,7 +44,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "'features.1' computes with the whole batch" in said and "\n" not in said
 
 
-@pytest.mark.parametrize("buffers", ["shared", "local"])
+@pytest.mark.parametrize("buffers", [pytest.param("shared", marks=pytest.mark.slow), "local"])
 def test_silos_train_it_as_a_simulation_does(buffers: str, tmp_path: Path) -> None:
     experiment = rehearsal("ifca", clients=2, clusters=2, model=WARD, layers={"buffers": buffers})
     deployment = Deployment(tmp_path, experiment)

@@ -27,6 +27,11 @@ from covey.learn.work import Job, Plan, Train
 from covey.metrics.metric import chosen
 from covey.randomness import generator, key
 
+UNDERSTATED = (
+    "clients keep their model's running statistics (layers.buffers = 'local'), and the attacks predict with those of a fresh "
+    "model: a stronger attacker would estimate them, so what these attacks do not find here says little"
+)
+
 
 def prepare(experiment: Experiment, given: Federation | None = None) -> tuple[Federation, Network, Setting]:
     """Data cut over clients, the network for it, and what everyone agrees on before the first round."""
@@ -40,6 +45,8 @@ def network_of(experiment: Experiment, dataset: Dataset) -> Network:
     network = Network.of(experiment.model, dataset, experiment.training.loss, experiment.layers.buffers)
     if line := fallback(experiment.engine.kernel, network, torch.device(device_of(experiment))):
         warnings.warn(line, CoveyWarning, stacklevel=2)
+    if experiment.attacks and network.local:
+        warnings.warn(UNDERSTATED, CoveyWarning, stacklevel=2)
     return network
 
 
