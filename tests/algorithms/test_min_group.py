@@ -11,11 +11,15 @@ import torch
 from covey import Experiment, run
 from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.feddyn import FedDyn
+from covey.algorithms.fedem import FedEM
 from covey.algorithms.fedprox import FedProx
+from covey.algorithms.fedsoft import FedSoft
 from covey.algorithms.ifca import IFCA
 from covey.algorithms.mingledpie.mingledpie import MingledPie, MingledSums
+from covey.algorithms.pqfed.pqfed import PQFed
 from covey.algorithms.routing import RoutedSums, Routing, _open_means, _seal_blocks
 from covey.algorithms.sattler import Sattler
+from covey.algorithms.scaffold import Scaffold
 from covey.algorithms.sums.openings import Seals
 from covey.attacks.contract import Finding, View
 from covey.clustering.isolation import isolating, smallest
@@ -38,6 +42,36 @@ def test_one_model_stays_when_too_few_answer(algorithm: Any, aggregation: str) -
 def test_feddyn_and_sattler_stay_too() -> None:
     assert Bench(FedDyn(min_group=3), TWO, [[1.0]], steps(1)).round().sent.model.tolist() == [1.0]
     assert Bench(Sattler(min_group=3), TWO, [[1.0]], steps(1)).round().nodes[0].sent.model.tolist() == [1.0]
+
+
+def test_scaffold_stays_too() -> None:
+    for least, model in ((1, 1.5), (3, 1.0)):  # from 1, one step of ½ towards 0 and 4: to ½ and 2½
+        after = Bench(Scaffold(min_group=least), TWO, [[1.0]], steps(1)).round()
+        assert after.model.tolist() == [model] and bool(after.variate.any()) == (least == 1)
+
+
+def test_fedem_stays_too() -> None:
+    for least in (1, 3):
+        after = Bench(FedEM(min_group=least), TWO, [[1.0], [2.0]], steps(1)).round()
+        assert (after.models.flatten().tolist() == [1.0, 2.0]) == (least == 3)
+
+
+@pytest.mark.parametrize("selection", [0, 40])
+def test_a_soft_centre_of_too_few_stays(selection: int) -> None:
+    """Samples at 0 choose the first centre, those at 9 the second, whose model is nearly one client's alone."""
+    clients = [on_a_line(0.0), on_a_line(0.2), on_a_line(0.1), on_a_line(9.0)]
+    for least, moved in ((1, [True, True]), (2, [True, False]), (3, [True, False]), (4, [False, False])):
+        soft = FedSoft(min_group=least, smoother=1e-9, selection=selection)
+        models = Bench(soft, clients, [[1.0], [8.0]], steps(1)).round().models.flatten().tolist()
+        assert [model != start for model, start in zip(models, (1.0, 8.0))] == moved
+
+
+def test_what_runs_under_pqfed_has_its_groups() -> None:
+    assert PQFed(under={"name": "fedavg", "min_group": 3}).under.min_group == 3
+    with pytest.raises(CoveyError, match=r"'algorithm\.min_group' cannot be set here.*algorithm\.under\.min_group"):
+        Experiment.of(algorithm={"name": "pqfed", "min_group": 3})
+    with pytest.raises(CoveyError, match="trains two clients at a time"):
+        PQFed(under={"name": "fedavg", "min_group": 3}, strategy="incremental")
 
 
 def test_sattler_splits_off_nobody_alone() -> None:
@@ -126,7 +160,9 @@ def test_routed_means_of_too_few_are_not_used() -> None:
     ]
 
 
-@pytest.mark.parametrize("algorithm", [FedAvg, FedProx, FedDyn, IFCA, Sattler, MingledPie, Routing])
+@pytest.mark.parametrize(
+    "algorithm", [FedAvg, FedProx, FedDyn, FedEM, FedSoft, IFCA, Sattler, Scaffold, MingledPie, Routing]
+)
 def test_a_group_has_somebody(algorithm: Any) -> None:
     with pytest.raises(CoveyError, match=r"algorithm\.min_group is 0"):
         algorithm(min_group=0)

@@ -10,11 +10,13 @@ import torch
 from covey import Experiment, run
 from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.feddyn import FedDyn
+from covey.algorithms.fedem import FedEM
 from covey.algorithms.fedprox import FedProx
 from covey.algorithms.ifca import IFCA
 from covey.algorithms.robust.averages import averages
 from covey.algorithms.robust.rules import Rule, aggregate, count_of, krum_scores, trimmed_mean
 from covey.algorithms.sattler import Sattler
+from covey.algorithms.scaffold import Scaffold
 from covey.errors import CoveyError
 from support.liars import Liars
 from support.quadratic_clients import Bench, on_a_line, steps
@@ -108,6 +110,23 @@ def test_sattler_by_the_median() -> None:
     assert bench.round().nodes[0].sent.model.tolist() == [3.0]
 
 
+def test_scaffold_by_the_median() -> None:
+    # Δy is −1, 1 and 49; Δc = −Δy / (1 · ½), so 2, −2 and −98: medians 1 and −2.
+    after = Bench(Scaffold(aggregation="median"), CLIENTS, [[2.0]], steps(1)).round()
+    assert after.model.tolist() == [3.0] and after.variate.tolist() == [-2.0]
+
+
+def test_fedem_by_the_median() -> None:
+    # One component has all the weight of every sample: as FedAvg.
+    after = Bench(FedEM(weighting="clients", aggregation="median"), CLIENTS, [[2.0]], steps(1)).round()
+    assert after.models.tolist() == [[3.0]]
+
+
+def test_fedsoft_cannot_have_a_rule_and_says_why() -> None:
+    with pytest.raises(CoveyError, match="states itself how much its model counts"):
+        Experiment.of(algorithm={"name": "fedsoft", "aggregation": "median"})
+
+
 def test_ifca_per_cluster() -> None:
     # Around 0: samples 1, 2 and −60 step to ½, 1, −30; around 100: samples 98 and 90 step to 99 and 95.
     clients = [on_a_line(1.0), on_a_line(98.0), on_a_line(2.0), on_a_line(90.0), on_a_line(-60.0)]
@@ -139,13 +158,13 @@ def test_shared_layers_by_the_rule_over_all_clusters() -> None:
         ("clipped:nan", "norm above 0"),
     ],
 )
-@pytest.mark.parametrize("algorithm", [FedAvg, FedProx, FedDyn, IFCA, Sattler])
+@pytest.mark.parametrize("algorithm", [FedAvg, FedProx, FedDyn, FedEM, IFCA, Sattler, Scaffold])
 def test_what_is_no_rule_is_refused(algorithm: Any, text: str, words: str) -> None:
     with pytest.raises(CoveyError, match=rf"algorithm\.aggregation is .*{words}"):
         algorithm(aggregation=text)
 
 
-@pytest.mark.parametrize("algorithm", [FedAvg, FedProx, IFCA, Sattler])
+@pytest.mark.parametrize("algorithm", [FedAvg, FedEM, FedProx, IFCA, Sattler])
 def test_a_liar_does_not_choose_its_weight(algorithm: Any) -> None:
     with pytest.raises(CoveyError, match=r"set algorithm\.weighting = 'clients'"):
         algorithm(weighting="samples", aggregation="median")

@@ -21,7 +21,7 @@ from covey.deploy.letters import Letter, RoundReply, unpack
 from covey.errors import CoveyError
 from covey.files import read_state
 from covey.messages import decode
-from support.deployment import Deployment, rehearsal
+from support.deployment import Deployment, rehearsal, simulated
 
 
 def spoil(deployment: Deployment, change: Callable[[int, Any], Any], name: str = "north") -> None:
@@ -153,6 +153,30 @@ def test_suspects_come_back_in_portions() -> None:
     assert doubts.after_setback(cleared, 3).left_out == [2]
     assert doubts.after_setback(tried, 3).left_out == [0, 1]
     assert doubts.after_setback(tried, 9).suspects == [0, 1]
+
+
+def test_portions_are_no_smaller_than_an_average_may_be(tmp_path: Path) -> None:
+    """Before, half of four suspects came back into rounds of which nothing may be averaged below three: nobody was ever cleared."""
+    told = Doubts(None, [], [0, 1, 2, 3])
+    assert doubts.asked(told, range(4), 3) == [0, 1, 2] and doubts.asked(told, range(2), 3) == [0, 1]
+    assert doubts.asked(Doubts(None, [], [2, 3]), range(4), 3) == [0, 1, 2]
+    one_cluster = {"name": "mingledpie", "threshold": 1, "min_group": 3, "remember": "never"}
+    deployment = Deployment(tmp_path, rehearsal(one_cluster, encryption="ckks", clusters=1, training={"rounds": 7}))
+    spoil(deployment, lambda r, reply: replace(reply, sealed=random_residues(reply.sealed)) if r == 2 else reply)
+    coordinator = deployment.coordinator()
+    result = coordinator.run()
+    assert [r["participants"] for r in result.records] == [4, 4, 0, 3, 3, 4, 4] and not coordinator.doubts.suspects
+    assert not any(record["extra"].get("withheld") for record in result.records)
+
+
+@pytest.mark.parametrize("rule", ["krum:0.25", "multikrum:0.25"])
+def test_a_deployed_rule_chooses_whom_the_simulation_chooses(tmp_path: Path, rule: str) -> None:
+    fedavg = {"name": "fedavg", "weighting": "clients", "aggregation": rule}
+    deployment = Deployment(tmp_path, rehearsal(fedavg, clusters=1))
+    deployment.coordinator().run()
+    _, uses = simulated(deployment.experiment)
+    for n, model in enumerate(models(deployment)):
+        assert torch.equal(model.models, uses[n].models)
 
 
 def test_a_minority_that_refuses_costs_itself_the_round(tmp_path: Path) -> None:

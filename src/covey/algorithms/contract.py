@@ -211,6 +211,7 @@ class Declaration:
     surveyed: bool = False  # whether `covey audit --matrix` compares it unless told what to compare
     rounds_sent: int = 1  # rounds whose sums one broadcast may hold: messages grow with it
     measures: Mapping[str, Measure] = field(default_factory=dict)  # what it notes about itself, and how to show it
+    min_group: int = 1  # fewest clients of an average that it hands out
 
 
 def declaration(algorithm: Any) -> Declaration:
@@ -272,6 +273,7 @@ _EXPECTED: dict[
         lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1,
         "a whole number of at least 1",
     ),
+    "min_group": (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
     "measures": (_table_of(lambda one: isinstance(one, Measure)), "a table of measures.Measure, by the names of notes"),
 }
 

@@ -20,9 +20,11 @@ import torch
 from torch import Tensor
 
 from covey import roles
-from covey.algorithms.averaging import Averages
+from covey.algorithms.averaging import check_weighting, weight_of
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.algorithms.refusals import refuse_equal_starts, refuse_shared_layers
+from covey.algorithms.robust.averages import averages, check_aggregation, check_group
+from covey.config import later
 from covey.learn.work import SampleLosses, Train
 from covey.messages import message
 
@@ -54,6 +56,17 @@ class FedEM:
     sends: ClassVar[Messages] = (Components,)
     replies: ClassVar[Messages] = (TrainedComponents,)
 
+    weighting: str = later("samples")  # or "clients"
+    aggregation: str = later("mean")  # or a rule that bears liars, per component: see `robust.rules`
+    min_group: int = later(
+        1
+    )  # fewest clients of an average that clients get; with fewer the components stay as they are
+
+    def __post_init__(self) -> None:
+        check_weighting(self.weighting)
+        check_aggregation(self.aggregation, self.weighting)
+        check_group(self.min_group, self.aggregation)
+
     def start(self, setting: Setting) -> Components:
         refuse_shared_layers("FedEM", setting)
         refuse_equal_starts("FedEM", setting)
@@ -76,10 +89,10 @@ class FedEM:
         return TrainedComponents(torch.stack(trained), me.samples)
 
     def aggregate(self, server: Server, state: Components, replies: Iterator[tuple[int, Any]]) -> Components:
-        average = Averages(len(state.models), like=state.models)
+        average = averages(self.aggregation, state.models, self.min_group)
         for _, reply in replies:
             for m, model in enumerate(reply.models):
-                average.add(m, model, reply.samples)
+                average.add(m, model, weight_of(reply, self.weighting))
         return Components(average.means(state.models))
 
     def use(self, me: Client, message: Components) -> Coroutine:

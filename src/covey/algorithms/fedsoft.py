@@ -15,7 +15,7 @@ training (which it does not depend on), so that those not drawn have trained and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -27,6 +27,8 @@ from covey import roles
 from covey.algorithms.averaging import Averages
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.algorithms.refusals import refuse_equal_starts, refuse_shared_layers
+from covey.algorithms.robust.averages import check_group
+from covey.config import later
 from covey.errors import CoveyError
 from covey.leaks import EAVESDROPPER, IDENTITY, SERVER, Given
 from covey.learn.work import SampleLosses, Train
@@ -55,6 +57,10 @@ class FedSoft:
     surveyed: ClassVar[bool] = True
     sends: ClassVar[Messages] = (Centres,)
     replies: ClassVar[Messages] = (SoftUpdate,)
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        "aggregation": "every client states itself how much its model counts in each centre, and no robust rule takes weights that "
+        "a liar chooses; take algorithm = 'ifca' or 'fedem' with weighting = 'clients'"
+    }
     gives: ClassVar[tuple[Given, ...]] = (
         Given(IDENTITY, (SERVER, EAVESDROPPER), "every reply states the client's weights of clusters"),
     )
@@ -63,8 +69,11 @@ class FedSoft:
     interval: int = 1  # τ: rounds between two estimates of u
     smoother: float = 0.0001  # σ
     selection: int = 0  # K: clients drawn per centre; 0: all, weighted
+    # fewest clients of a centre that clients get, in effect, (Σ v)² / Σ v², or drawn; with fewer it stays as it is
+    min_group: int = later(1)
 
     def __post_init__(self) -> None:
+        check_group(self.min_group)
         if not 0 <= self.pull < float("inf"):
             raise CoveyError(f"algorithm.pull is {self.pull}: it must be a finite number that is not negative")
         if self.interval < 1 or self.selection < 0:
@@ -104,23 +113,29 @@ class FedSoft:
     def aggregate(self, server: Server, state: Centres, replies: Iterator[tuple[int, Any]]) -> Centres:
         if self.selection:
             return Centres(self._draw_means(server.random("selection"), state.models, replies))
-        average = Averages(len(state.models), like=state.models)
+        average, squares = Averages(len(state.models), like=state.models), [0.0] * len(state.models)
         for _, reply in replies:
             for s, u in enumerate(reply.importance.tolist()):
                 average.add(s, reply.model, u * reply.samples)
-        return Centres(average.means(state.models))
+                squares[s] += (u * reply.samples) ** 2
+        enough = [w * w >= self.min_group * q * (1 - 1e-9) for w, q in zip(average.weights, squares)]
+        kept = torch.tensor(enough, device=state.models.device)[:, None]
+        return Centres(torch.where(kept, average.means(state.models), state.models))
 
     def _draw_means(self, random: np.random.Generator, centres: Tensor, replies: Iterator[tuple[int, Any]]) -> Tensor:
         """The means of K models per centre, each slot drawn on its own while the replies pass by: S·K models are held."""
         chosen: list[list[Tensor]] = [[centre] * self.selection for centre in centres]
+        drawn = np.full((len(centres), self.selection), -1)  # whose
         total = np.zeros(len(centres))
-        for _, reply in replies:
+        for client, reply in replies:
             weight = reply.importance.double().cpu().numpy() * reply.samples
             total += weight
             taken = random.random((len(centres), self.selection)) * total[:, None] < weight[:, None]
             for s, slot in np.argwhere(taken):
-                chosen[s][slot] = reply.model
-        return torch.stack([torch.stack(models).double().mean(0).float() for models in chosen])
+                chosen[s][slot], drawn[s, slot] = reply.model, client
+        enough = [len(set(own[own >= 0].tolist())) >= self.min_group for own in drawn]
+        means = [torch.stack(models).double().mean(0).float() for models in chosen]
+        return torch.stack([mean if full else centre for mean, full, centre in zip(means, enough, centres)])
 
     def use(self, me: Client, message: Centres) -> Coroutine:
         model = me.memory.get("model")

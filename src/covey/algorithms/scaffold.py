@@ -20,8 +20,10 @@ import torch
 from torch import Tensor
 
 from covey import roles
-from covey.algorithms.averaging import Averages, use_model
+from covey.algorithms.averaging import use_model
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
+from covey.algorithms.robust.averages import averages, check_aggregation, check_group
+from covey.config import later
 from covey.errors import CoveyError
 from covey.learn.work import Train
 from covey.messages import message
@@ -51,8 +53,12 @@ class Scaffold:
     trains: ClassVar[str] = "one"
 
     global_lr: float = 1.0  # η_g
+    aggregation: str = later("mean")  # or a rule that bears liars, of Δy and of Δc: see `robust.rules`
+    min_group: int = later(1)  # fewest clients of an average that clients get; with fewer x and c stay as they are
 
     def __post_init__(self) -> None:
+        check_aggregation(self.aggregation)
+        check_group(self.min_group, self.aggregation)
         if not (math.isfinite(self.global_lr) and self.global_lr > 0):
             raise CoveyError(f"algorithm.global_lr is {self.global_lr}: it must be a finite number above 0")
 
@@ -84,11 +90,12 @@ class Scaffold:
         return ControlledChange(moved, change)
 
     def aggregate(self, server: Server, state: ControlledModel, replies: Iterator[tuple[int, Any]]) -> ControlledModel:
-        average = Averages(2, like=state.model)
+        nothing = torch.zeros(2, len(state.model), device=state.model.device)
+        average = averages(self.aggregation, nothing, self.min_group)
         for _, reply in replies:
             average.add(0, reply.model)
             average.add(1, reply.variate)
-        x_change, c_change = average.means(torch.zeros_like(average.sums))
+        x_change, c_change = average.means(nothing)
         share = average.weights[0] / server.setting.clients  # |S| / N
         return ControlledModel(state.model + self.global_lr * x_change, state.variate + share * c_change)
 

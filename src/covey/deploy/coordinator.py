@@ -146,7 +146,7 @@ class Coordinator:
         seconds: dict[str, float] = defaultdict(float)
         drawn, _ = self.experiment.participation.participants(self.setting.seed, round, self.setting.clients)
         present = [int(i) for i in drawn if f"client:{i}" in self.session.at]
-        asked = doubts.asked(self.doubts, wanted(self.algorithm, state, present))
+        asked = doubts.asked(self.doubts, wanted(self.algorithm, state, present), self.declared.min_group)
         begin = time.perf_counter()
         tally = self._ask_silos(state, round, asked)
         seconds["silos"] = time.perf_counter() - begin

@@ -34,11 +34,13 @@ class Doubts:
     setbacks: int = 0  # states that turned out bad
 
 
-def asked(doubts: Doubts, clients: Iterable[int]) -> list[int]:
-    """Those of the clients who take part in the next round: the trusted ones, and the next portion of the suspects."""
+def asked(doubts: Doubts, clients: Iterable[int], least: int = 1) -> list[int]:
+    """Those of the clients who take part in the next round: the trusted ones, and the next portion of the suspects, so many that
+    there are `least` where they can be: with fewer nothing would be averaged, and nobody ever cleared.
+    """
     present = [i for i in clients if i not in doubts.left_out]
     suspects = [i for i in present if i in doubts.suspects]
-    portion = suspects[: (len(suspects) + 1) // 2]
+    portion = suspects[: max((len(suspects) + 1) // 2, least - (len(present) - len(suspects)))]
     return [i for i in present if i not in suspects or i in portion]
 
 

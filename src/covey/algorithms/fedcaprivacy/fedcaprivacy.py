@@ -155,6 +155,11 @@ class FedCAPrivacy:
         chosen = self.bits != FedCAPrivacy.bits  # by somebody who knows why
         return replace(self, draw="secret", bits=self.bits if chosen else secure_bits(encryption, self.bits))
 
+    @property
+    def min_group(self) -> int:
+        """As other algorithms call it."""
+        return self.min_size
+
     def keys(self, setting: Setting) -> dict[str, dict[str, Any]]:
         terms = 1
         if self.mitigation in SUMMING:

@@ -67,6 +67,11 @@ class PQFed:
         "validation": Measure("Accuracy on what the target held back", words="The search stops at the first drop."),
     }
 
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        name: f"groups are averaged by what runs under it: set algorithm.under.{name}"
+        for name in ("min_group", "aggregation", "weighting")
+    }
+
     under: Any = "fedavg"  # what trains the group: a name, or a table with its fields
     target: int = 0  # -1: every client, with a group and a model of its own
     strategy: str = "strict"
@@ -101,6 +106,11 @@ class PQFed:
         object.__setattr__(self, "under", _underneath(self.under))
         if self.strategy == "incremental":
             incremental.check(self.under, self.target, self.reselect)
+            if declaration(self.under).min_group > 2:
+                raise CoveyError(
+                    f"algorithm.under.min_group is {declaration(self.under).min_group}, and strategy 'incremental' trains two "
+                    "clients at a time: set it to 2 or less, or choose another strategy"
+                )
 
     @property
     def parts(self) -> Messages:
