@@ -134,6 +134,16 @@ LINKAGE = Leak(
     _no_shuffle,
     known={SERVER: "updates of one client resemble each other over rounds; covey looks where rows are shuffled"},
 )
-LEAKS = (IDENTITY, LABELS, PROPERTY, CATEGORY, MEMBERSHIP, MODELS, LINKAGE)  # in the order of an audit's rows
+ISOLATION = Leak("another client's model", "what a single other client trained, exactly", _alone)
+LEAKS = (
+    IDENTITY,
+    LABELS,
+    PROPERTY,
+    CATEGORY,
+    MEMBERSHIP,
+    MODELS,
+    ISOLATION,
+    LINKAGE,
+)  # in the order of an audit's rows
 CURRENT = {former: leak.name for leak in LEAKS for former in leak.also}  # a row's name in an older audit -> its name
 OWN = Leak("own attacks", "what attacks of one's own look for that do not say in which row they belong")

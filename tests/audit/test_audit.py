@@ -38,7 +38,7 @@ from covey.rounds.loop import run as run_once
 from support.audits import SMALL, finding, matrix, small
 from support.patience import PATIENCE
 
-IDENTITY, LABELS, PROPERTY, CATEGORY, MEMBERSHIP, MODELS, LINKAGE = ROWS = [row.name for row in leaks.LEAKS]
+IDENTITY, LABELS, PROPERTY, CATEGORY, MEMBERSHIP, MODELS, ISOLATION, LINKAGE = ROWS = [row.name for row in leaks.LEAKS]
 
 
 def batches(experiment: Experiment) -> list[list[tuple[str, str]]]:
@@ -63,7 +63,8 @@ def test_who_watches_together() -> None:
     assert active not in batches(small(algorithm="sattler"))  # nobody joins: nothing to acquire
     assert batches(small(algorithm="local")) == [[]]  # no attack has anything to read; still a run, for the accuracy
     (cloud,) = batches(small(algorithm="fedcaprivacy"))
-    assert [c for name, c in cloud if name != "loss_membership"] == [SECOND] * 6 and loss in cloud
+    others = [c for name, c in cloud if name not in ("loss_membership", "isolation")]
+    assert others == [SECOND] * 6 and {loss, ("isolation", CLIENT)} <= set(cloud)
 
 
 def test_who_sees_the_models_in_the_clear_learns_what_a_client_learns_of_them() -> None:
@@ -410,7 +411,9 @@ def test_stored_audits_of_before_still_open(tmp_path: Path) -> None:
     stored = Path(__file__).parents[2] / "docs/results/audit-matrix-digits/audit.json"
     content = json.loads(stored.read_text(encoding="utf-8"))["audits"]
     audits = [Audit.of(entry) for entry in content]
-    assert len(audits) == 49 and all(list(audit.rows) == ROWS for audit in audits if not audit.problem)
+    assert len(audits) == 49 and all(
+        list(audit.rows) == [row for row in ROWS if row != ISOLATION] for audit in audits if not audit.problem
+    )
     scored = [(c, e) for a, one in zip(audits, content) for c, e in zip(a.cells, one["cells"]) if c.tried]
     for cell, entry in scored:
         assert cell.verdict == entry["verdict"] and [f.verdict for f in cell.tried] == [

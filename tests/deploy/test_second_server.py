@@ -198,7 +198,7 @@ def test_a_question_is_on_disk_before_anything_is_opened(
 
 
 def test_the_bits_of_a_run_are_counted() -> None:
-    """The figures of docs/deployment/trust.md: α = .1 and R = 100 have 28 clusterings with seed 0; n = 10, k = 4."""
+    """The figures of docs/deployment/trust.md: α = .1 and R = 100 have 25 clusterings with seed 0; n = 10, k = 4."""
     from covey.algorithms.contract import servers_draw
     from covey.algorithms.fedcaprivacy.fedcaprivacy import FedCAPrivacy
 

@@ -10,7 +10,9 @@ import json
 import random
 import sys
 import time
+from pathlib import Path
 
+from fuzz import guided
 from fuzz.engine import Count, drive, forget_peak
 from fuzz.readers import drop, scratch
 from fuzz.targets import TARGETS
@@ -22,7 +24,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0, help="of CPU, for all targets together")
     parser.add_argument("--seed", type=int, default=random.randrange(2**31))
     parser.add_argument("--counts", default="", help="a file that gets a line for each target")
-    parser.add_argument("--plain", action="store_true", help="without libFuzzer, even where it is installed")
+    parser.add_argument(
+        "--guided", default="", metavar="FOLDER", help="by libFuzzer (Atheris), which keeps its inputs there"
+    )
     words = parser.parse_args()
     unknown = [name for name in words.targets if name not in TARGETS]
     if unknown:
@@ -30,7 +34,14 @@ def main() -> None:
     chosen = [TARGETS[name] for name in words.targets] or list(TARGETS.values())
     share = 60 * words.minutes / sum(target.weight for target in chosen)
     counts: list[Count] = []
+    if words.guided and not guided.installed():
+        sys.exit("--guided needs Atheris: pip install atheris==3.0.0")
     for number, target in enumerate(chosen):
+        if words.guided:
+            kept = Path(words.guided) / target.name
+            counts.append(guided.drive(target, share * target.weight, words.seed + number, kept))
+            print(counts[-1], *counts[-1].faults.values(), sep="\n", flush=True)
+            continue
         folder = scratch()
         try:
             attempt = target.prepare(folder)

@@ -124,7 +124,17 @@ class Questions:
     def given(self, row: Leak, column: str) -> str:
         """What the protocol itself hands this party, in words; "" where it does not."""
         said = (given.why for given in self.protocol.gives if given.leak == row and column in given.to)
-        return next(said, "") or (self._models_given(column) if row == leaks.MODELS else "")
+        by_messages = {leaks.MODELS: self._models_given, leaks.ISOLATION: self._own_models_given}.get(row)
+        return next(said, "") or (by_messages(column) if by_messages else "")
+
+    def _own_models_given(self, column: str) -> str:
+        """Who gets a single client's model, by what replies carry."""
+        opened = self.experiment.encryption == "none"
+        clear = any(
+            roles.carries(kind, roles.Model, roles.Models, roles.Change, sealed=opened)
+            for kind in self.protocol.replies
+        )
+        return "every reply is one client's own model, in the clear" if clear and column in WIRE else ""
 
     def _models_given(self, column: str) -> str:
         """Who gets all models, by what the messages to clients carry."""

@@ -83,7 +83,7 @@ def registered(public: bytes) -> bytes:
     """A node's public key, from OpenSSH's form to the one in which Flower's Control API takes it."""
     try:
         key = serialization.load_ssh_public_key(public)
-    except (ValueError, UnsupportedAlgorithm) as e:
+    except (ValueError, NotImplementedError, UnsupportedAlgorithm) as e:
         raise CoveyError(f"a node's public key cannot be read ({e}): copy its .pub file again") from e
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from covey import roles
 from covey.algorithms.admission import admit, admit_advice
 from covey.algorithms.contract import BadAnswer, Server, carried_on, declaration, wanted
 from covey.compression.replies import unpack
@@ -186,6 +187,8 @@ class Coordinator:
         def attempt(senders: Sequence[int]) -> Any:
             desk = replace(server, notes={})
             after = self.algorithm.aggregate(desk, state, iter([(i, tally.replies[i].reply) for i in senders]))
+            if _is_finite(state) and not _is_finite(after):  # numbers that were finite, and whose sum is not
+                raise OverflowError
             server.notes.update(desk.notes)
             return after
 
@@ -475,6 +478,14 @@ def _breaks(attempt: Callable[[Sequence[int]], Any], senders: list[int]) -> bool
     except Exception:
         return True
     return False
+
+
+def _is_finite(state: Any) -> bool:
+    try:
+        roles.refuse_infinite(state)
+    except CoveyError:
+        return False
+    return True
 
 
 def _is_share(value: Any) -> bool:

@@ -14,6 +14,7 @@ from covey.deploy.agreed import Agreed, digest, experiment_of, setting_of
 from covey.deploy.keys import Party
 from covey.deploy.letters import Hello, Mailbox, RoundReply, VerifiedLetter, largest_message, report_refusals
 from covey.deploy.transcript import Transcript
+from covey.deploy.usage import Usage
 from covey.errors import CoveyError
 from covey.version import __version__
 
@@ -26,7 +27,15 @@ FAILED = "failed"
 class SecondServer:
     """`handle` takes a letter's bytes and gives the answer's. What it was asked is on disk before it opens anything of it."""
 
-    def __init__(self, party: Party, agreed: Agreed, folder: Path, say: Callable[[str], None] = print) -> None:
+    def __init__(
+        self,
+        party: Party,
+        agreed: Agreed,
+        folder: Path,
+        say: Callable[[str], None] = print,
+        *,
+        keys: Path | None = None,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder, self.say, self.role, self.keys = folder, say, party.role, party.keys
         self.digest = digest(agreed)
@@ -43,6 +52,8 @@ class SecondServer:
         self.transcript = Transcript(folder / "transcript.jsonl")
         self.finished = False
         self._diary = Diary(folder / "rounds.jsonl")
+        self.usage = Usage(None if deployment.rehearsal else keys)
+        self.usage.check_questions(len(self._diary.questions))
 
     def handle(self, data: bytes) -> bytes:
         with report_refusals(self.folder, self.say):
@@ -89,6 +100,7 @@ class SecondServer:
         server = Server(round, self.setting.seed, self.setting, self.keys, _nobody, _untimed)
         facts = checked_question(self.experiment.algorithm, server, question, self._diary.questions)
         self._diary.write({"round": round, **facts})  # first: a question is spent, whatever comes of it
+        self.usage.ask(len(self._diary.questions))
         begin = time.perf_counter()
         try:
             answer = self.experiment.algorithm.answer(server, question)

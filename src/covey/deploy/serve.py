@@ -115,7 +115,7 @@ def join(
     say = _say(quiet)
     _name_own_code(agreed)
     samples = samples_at(data, agreed)
-    silo = Silo(party, agreed, samples, state, device=device, share_accuracy=share_accuracy, say=say)
+    silo = Silo(party, agreed, samples, state, device=device, share_accuracy=share_accuracy, say=say, keys=folder)
     if silo.stopped:
         raise CoveyError(silo.stopped)
     say(f"{party.name}: {len(samples[1])} samples to train on, {len(samples[3])} to test with; joining {superlink}")
@@ -135,7 +135,7 @@ def second_server(folder: Path, superlink: str, state: Path, *, insecure: bool =
         )
     say = _say(quiet)
     _name_own_code(agreed)
-    server = SecondServer(party, agreed, state, say)
+    server = SecondServer(party, agreed, state, say, keys=folder)
     if server.stopped:
         raise CoveyError(server.stopped)
     if (bits := server.told_bits) is not None:

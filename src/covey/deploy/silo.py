@@ -45,13 +45,14 @@ from covey.deploy.letters import (
 )
 from covey.deploy.model import SiloModel
 from covey.deploy.transcript import Transcript
+from covey.deploy.usage import Usage
 from covey.engines.evaluation import Examiner, Score
 from covey.engines.host import Host, heterogeneous
 from covey.engines.prepare import device_of
 from covey.errors import CoveyError
 from covey.learn.machine import Machine
 from covey.ledger.events import price
-from covey.messages import encode, message
+from covey.messages import check_fields, encode, message
 from covey.metrics.metric import chosen
 from covey.version import __version__
 
@@ -99,6 +100,7 @@ class Silo:
         device: str = "auto",
         share_accuracy: bool = False,
         say: Callable[[str], None] = print,
+        keys: Path | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder, self.say, self.share_accuracy = folder, say, share_accuracy
@@ -115,7 +117,9 @@ class Silo:
             check(party.keys, self.number, self.experiment.encryption)
         self._holds_secrets = holds_secrets(declared, party.keys, party.role)
         self.mailbox = Mailbox(party.role, party.signing, party.known, deployment.round_seconds + 300, limit)
+        self.usage = Usage(None if deployment.rehearsal else keys)
         self.state = self._load()
+        self.usage.check_state(self.state.run, self.state.round, self.state.outcome == ANSWERED)
         self.host = self._host(party.keys, samples)
         self.host.memories[self.number] = self.state.memory
 
@@ -193,8 +197,10 @@ class Silo:
             return self._stored_answer()
         if self.stopped:
             return Refused()
-        begin = time.monotonic()
-        self._save(replace(self.state, run=verified.letter.run, round=round, asked=asked, outcome=BEGUN))
+        run, begin = verified.letter.run, time.monotonic()
+        self.usage.check_state(run, self.state.round if self.state.run else 0, self.state.outcome != BEGUN)
+        self._save(replace(self.state, run=run, round=round, asked=asked, outcome=BEGUN))
+        self.usage.begin(run, round)
         try:
             turn = (self._train if verified.letter.kind == "round" else self._go_home)(round, verified.letter.body)
         except Exception as e:  # also a mistake of ours: what it depended on, nobody knows
@@ -203,6 +209,7 @@ class Silo:
                 time.sleep(max(0.0, begin + REFUSAL_SECONDS - time.monotonic()))
             return Refused()
         self._store(turn)
+        self.usage.answer(run, round)
         if verified.letter.kind == "finish":
             self._end(turn.model, turn.metrics)
         else:
@@ -241,6 +248,7 @@ class Silo:
     def _refuse(self, round: int, error: Exception) -> None:
         """On disk first, then to the owner."""
         self.state = replace(self.state, outcome=REFUSED, refusals=self.state.refusals + self._holds_secrets)
+        self.usage.refuse(self.state.refusals)
         self._save(self.state)
         most = self.experiment.deployment.max_refusals
         counted = f" (refusal {self.state.refusals} of at most {most})" if self._holds_secrets else ""
@@ -360,16 +368,20 @@ class Silo:
         )
 
     def _load(self) -> SiloState:
-        path = self.folder / "state.bin"
+        path, refusals = self.folder / "state.bin", self.usage.used.refusals
         if not path.is_file():
-            return SiloState("", 0, "", {}, secrets.randbits(256), [])
+            return SiloState("", 0, "", {}, secrets.randbits(256), [], refusals=refusals)
         try:
             state = files.read_state(path)
         except CoveyError as e:
-            raise CoveyError(f"{e}; an older copy might answer twice: join with an empty --state folder") from e
+            raise CoveyError(
+                f"{e}; an older copy might answer twice: join as a new silo (`covey keys add`), or in a rehearsal with an "
+                "empty --state folder"
+            ) from e
         if not isinstance(state, SiloState):
             raise CoveyError(f"{path} is not a silo's state: choose another --state folder")
-        return state
+        check_fields(state)
+        return replace(state, refusals=max(state.refusals, refusals))
 
     def _save(self, state: SiloState) -> None:
         files.write_state(self.folder / "state.bin", state)

@@ -212,6 +212,7 @@ class MingledPie:
         me.note("cluster", choice)
         model = yield Train(models[choice], me.plan)
         shown = yield Compute("identity", self._show, (me, choice))
+        me.note("groups", shown)
         sealed, boxes = yield Compute(
             "encrypt", seal_with_indicator, (Seals.of(me), model, choice, me.setting.clusters)
         )

@@ -194,7 +194,7 @@ def read_description(text: bytes) -> dict[str, Any]:
     """The JSON object in public parameters or keys; refuses anything else."""
     try:
         description = json.loads(bytes(text))
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise CoveyError("Keys or public parameters are not readable: expected covey's JSON.") from error
     if not isinstance(description, dict) or not isinstance(description.get("scheme"), str):
         raise CoveyError("Keys or public parameters name no scheme: expected what generate_keys or public() gave.")

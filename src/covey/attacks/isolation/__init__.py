@@ -1,0 +1,1 @@
+"""Whether what a party is handed gives away what a single other client trained."""

@@ -1,0 +1,88 @@
+"""What a party's keys were used for, written beside the keys: a --state folder that is new, or a copy of an old one, knows less.
+
+A silo that goes on from a restored state would answer a round again, with other noise than the one that its ledger has; a second
+server would count its questions anew. So the folder of keys has a counter that only grows, and a party whose state is behind it
+stops. Whoever restores keys and state together from one copy can still do this: nothing on that machine could tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from covey import files
+from covey.errors import CoveyError
+from covey.messages import check_fields, message
+
+NAME = "used.bin"
+
+
+@message
+@dataclass(frozen=True)
+class Used:
+    begun: dict[str, int] = field(default_factory=dict)  # run -> the last round that was begun in it
+    answered: dict[str, int] = field(default_factory=dict)  # run -> the last round whose answer was to leave
+    refusals: int = 0  # that depended on a secret key, over all runs
+    questions: int = 0  # to a second server
+
+
+class Usage:
+    """The counter in a party's folder of keys; None: a rehearsal, whose noise and keys protect nobody."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.path = folder / NAME if folder is not None else None
+        self.used = self._load()
+
+    def check_state(self, run: str, round: int, answered: bool) -> None:
+        """Refuses a state that has not come as far as its keys."""
+        begun, left = self.used.begun.get(run, 0), self.used.answered.get(run, 0)
+        if round < begun or (0 < round == left and not answered):
+            raise CoveyError(
+                f"these keys have answered round {begun} of run {run[:20]}, and this --state folder has come to round {round}: "
+                "it is an old copy, or another folder, and would answer anew what was answered; take the one that has it all, or "
+                "join as a new silo (`covey keys add`)"
+            )
+
+    def begin(self, run: str, round: int) -> None:
+        self._write(replace(self.used, begun={**self.used.begun, run: round}))
+
+    def answer(self, run: str, round: int) -> None:
+        """Before the answer leaves."""
+        self._write(replace(self.used, answered={**self.used.answered, run: round}))
+
+    def refuse(self, refusals: int) -> None:
+        self._write(replace(self.used, refusals=refusals))
+
+    def check_questions(self, written: int) -> None:
+        """Refuses a list of questions that is shorter than what its keys have been asked."""
+        if written < self.used.questions:
+            raise CoveyError(
+                f"these keys have been asked {self.used.questions} questions, and this --state folder knows of {written}: it is an "
+                "old copy, or another folder; take the folder that has all of them, or make new keys for every run"
+            )
+
+    def ask(self, questions: int) -> None:
+        self._write(replace(self.used, questions=questions))
+
+    def _load(self) -> Used:
+        if self.path is None or not self.path.is_file():
+            return Used()
+        try:
+            used = files.read_state(self.path)
+            if not isinstance(used, Used):
+                raise CoveyError("it holds something else")
+            check_fields(used)
+        except (CoveyError, OSError) as e:
+            raise CoveyError(
+                f"{self.path} cannot be read ({e}), and what these keys were used for is not known without it: make new keys"
+            ) from e
+        return used
+
+    def _write(self, used: Used) -> None:
+        self.used = used
+        if self.path is None:
+            return
+        try:
+            files.write_state(self.path, used)
+        except CoveyError as e:
+            raise CoveyError(f"{e}; the folder of the keys keeps what they were used for") from e
