@@ -43,6 +43,7 @@ WORDS = {
     ("algorithms/fedsoft.py", "membership"): "what a client remembers: its weights of the clusters",
     ("algorithms/fedcaprivacy/fedcaprivacy.py", "membership"): "what a client remembers: its weights of the clusters",
     ("rounds/loop.py", "membership"): "what a client remembers: its weights of the clusters",
+    ("attacks/isolation/isolation.py", "membership"): "what a client remembers: its weights of the clusters",
     ("rounds/record.py", "membership"): "what a client remembers: its weights of the clusters",
     ("algorithms/pqfed/pqfed.py", "fedavg"): "the default of what trains a group",
     ("attacks/category/category.py", "mlp"): "a model of the attacker's own",
