@@ -153,6 +153,28 @@ def test_a_fault_in_an_attack_costs_its_own_cell_only(tmp_path: Path, monkeypatc
     assert made.cell("label distribution", SERVER).tried
 
 
+class CannotSayWhatItLacks(Watcher):
+    @classmethod
+    def lacks(cls, experiment: Any) -> str:
+        raise ValueError("lost its way")
+
+
+class CannotSayHow(Watcher):
+    @classmethod
+    def audited(cls, experiment: Any) -> dict[str, Any]:
+        raise ValueError("lost its way")
+
+
+@pytest.mark.parametrize("kind", [CannotSayWhatItLacks, CannotSayHow], ids=lambda kind: kind.__name__)
+def test_a_declaration_that_fails_costs_its_own_cell_only(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, _ = ATTACKS.loaded()
+    monkeypatch.setattr(ATTACKS, "loaded", lambda: ({"a1": known["a1"]}, ()))
+    experiment = having(kind())
+    assert "watcher" not in {watch.attack for watch in Questions(experiment).watches()}
+    cell = matrix(experiment, {}).cell("membership", SERVER)
+    assert cell.verdict == NOT_MEASURED and "watcher does not say what it needs: ValueError: lost its way" in cell.why
+
+
 # ---------------------------------------------------------------- messages that say too little
 
 

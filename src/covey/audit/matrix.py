@@ -225,7 +225,7 @@ def _cell(
     lacking = [
         f"{name} {words}"
         for name in attacks
-        if not questions.unfit(name) and (words := questions.declared[name].lacks(questions.experiment))
+        if not questions.unfit(name) and (words := questions.lacks(name))
     ]
     if lacking:
         return Cell(row.name, column, NOT_MEASURED, "; ".join(lacking))

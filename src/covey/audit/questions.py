@@ -22,6 +22,7 @@ from covey.attacks.declaration import Declaration, declaration, misdeclared
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.leaks import CLIENT, COALITION, EAVESDROPPER, SECOND, SERVER, WIRE, Leak
+from covey.names import fault_of_own_code
 
 BLINDED = "rows"  # the family of encryptions whose vectors are under a blind also where nothing is encrypted
 
@@ -177,7 +178,7 @@ class Questions:
         """Every attack that can be made here, from every place."""
         for name, said in self.declared.items():
             assert said.row is not None
-            if said.row.absent(self.experiment) or self.unfit(name) or said.lacks(self.experiment):
+            if said.row.absent(self.experiment) or self.unfit(name) or self.lacks(name):
                 continue
             for column in said.seen_from:
                 if self.vantage(column) and not self.given(said.row, column):
@@ -186,6 +187,16 @@ class Questions:
     def unfit(self, name: str) -> str:
         """Why an attack cannot read this algorithm's messages; "": it can."""
         return self.declared[name].unreadable(self.experiment.algorithm)
+
+    def lacks(self, name: str) -> str:
+        """What an attack needs and does not find here, in words; "": nothing. One whose own answer fails costs its cell alone."""
+        said = self.declared[name]
+        try:
+            words = said.lacks(self.experiment)
+            said.audited(self.experiment)  # asked again for every place
+        except Exception as e:
+            return fault_of_own_code(e) or f"does not say what it needs: {type(e).__name__}: {e}"
+        return words
 
     def batches(self) -> list[tuple[Watch, ...]]:
         """Which attacks watch the same run: no name twice, and an active one alone. The first is undisturbed, for the accuracy."""
