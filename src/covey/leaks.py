@@ -120,6 +120,16 @@ MEMBERSHIP = Leak(
         CLIENT: "shadows of a whole federation (Nasr et al. 2019) cost many runs; covey has none",
     },
 )
+RECONSTRUCTION = Leak(
+    "reconstruction",
+    "what a client's samples look like",
+    _alone,
+    known={
+        SERVER: "models that a server shapes for it give whole batches back (Boenisch et al. 2023); covey's servers send what the "
+        "protocol has",
+        CLIENT: "averages of few clients are inverted, too (Geiping et al. 2020); covey's attacks read single uploads",
+    },
+)
 MODELS = Leak(
     "other clusters' models",
     "models of clusters that a party is not in",
@@ -141,6 +151,7 @@ LEAKS = (
     PROPERTY,
     CATEGORY,
     MEMBERSHIP,
+    RECONSTRUCTION,
     MODELS,
     ISOLATION,
     LINKAGE,

@@ -222,11 +222,7 @@ def _cell(
         return Cell(row.name, column, NOT_MEASURED, "; ".join(problems))
     if questions.undeclared:
         return Cell(row.name, column, NOT_MEASURED, questions.undeclared)
-    lacking = [
-        f"{name} {words}"
-        for name in attacks
-        if not questions.unfit(name) and (words := questions.lacks(name))
-    ]
+    lacking = [f"{name} {words}" for name in attacks if not questions.unfit(name) and (words := questions.lacks(name))]
     if lacking:
         return Cell(row.name, column, NOT_MEASURED, "; ".join(lacking))
     if questions.unspoken:

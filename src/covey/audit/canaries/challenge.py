@@ -30,7 +30,6 @@ from covey.randomness import generator, key
 
 LOUD = 30.0  # norm of a canary's gradient: bounds above it are not reached, and the test is the weaker for it
 DOUBT = 60.0  # logits between what the model holds for possible and the rest
-LAST = ("last.weight", "last.bias")
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,9 @@ def challenge(
         attributes={},
     )
     machine = Machine(network, dataset.x_train, dataset.y_train, device=device)
-    shallow = set(network.shapes) == set(LAST)  # then a canary shows in one direction only: it can still be less loud
+    shallow = (
+        len(network.shapes) == 2
+    )  # one layer: then a canary shows in one direction only: it can still be less loud
     possible = [sorted({*labels.tolist()}) if replaced and not (shallow and j % 2) else [0] for j in range(starts)]
     models = [_start(network, machine, possible[j], seed, j) for j in range(starts)]
     directions = torch.stack([_directions(machine, model, canaries) for model in models])
@@ -115,14 +116,14 @@ def _labels(
 def _start(network: Network, machine: Machine, possible: Sequence[int], seed: int, number: int) -> Tensor:
     """A random model of loud features that holds these classes, and no others, for equally possible."""
     model = initial(network, key(seed, "challenge", number))
-    shapes = network.shapes
-    if not set(LAST) <= set(shapes):  # a network of another shape: its own random model must do
+    weight, bias = f"{network.facts.last}.weight", f"{network.facts.last}.bias"
+    if not {weight, bias} <= set(network.shapes):  # a network of another shape: its own random model must do
         return model
     for _ in range(12):
         parts = {name: part.clone() for name, part in network.unflatten(model).items()}
-        parts[LAST[0]].zero_()
-        parts[LAST[1]].fill_(-DOUBT)
-        parts[LAST[1]][list(possible)] = 0.0
+        parts[weight].zero_()
+        parts[bias].fill_(-DOUBT)
+        parts[bias][list(possible)] = 0.0
         silent = network.flatten(parts)
         if float(_gradient(machine, silent, 1).norm()) >= LOUD:
             break

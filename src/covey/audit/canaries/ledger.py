@@ -10,11 +10,10 @@ from __future__ import annotations
 from covey.audit.canaries import records, training
 from covey.audit.canaries.verdict import LedgerTest
 from covey.data.federation import Federation
-from covey.engines.prepare import public_samples
+from covey.engines.prepare import network_of, public_samples
 from covey.engines.settle import cut
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
-from covey.learn.flat import Network
 
 SAMPLES = 200  # of a tested client at most, or one batch: only where batches are sampled does its ε depend on them
 
@@ -33,8 +32,8 @@ def audit_ledger(
         raise CoveyError(
             f"{trials} trials were asked for: expected at least 40 (a third of them chooses the test), or 0 for the usual"
         )
-    data = federation or cut(experiment)
-    network = Network.of(experiment.model, data.dataset)
+    data = federation if federation is not None and federation.clients else cut(experiment, federation)
+    network = network_of(experiment, data.dataset)
     samples = min(*map(len, data.clients), max(SAMPLES, experiment.training.batch_size))
     public = public_samples(network, data)
     tests = records.tests(experiment, network, data, public, samples, trials or training.TRIALS, deployed)

@@ -1,4 +1,4 @@
-"""Draws the pictures that a finding brings along: a map of dots, a histogram, a curve over whole numbers, a table.
+"""Draws the pictures that a finding brings along: a map of dots, a histogram, a curve over whole numbers, a table, small images.
 
 Attacks describe them in `details["pictures"]` as tables of lists (see `attacks/property/pictures.py`); nothing is computed here.
 A table that is of no known kind, or whose lists do not fit together, is left out: a report must not fail over a decoration.
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from covey.files import number
+from covey.report.draw.bitmap import data_address, is_picture
 from covey.report.draw.layout import figure, figures, rows_table
 from covey.report.draw.markup import Html, join, percent_of, tag
 from covey.report.draw.svg import Series, chart, frame, hue, line_chart, linear, whole
@@ -107,11 +108,33 @@ def table(given: Mapping[str, Any]) -> Html | None:
     return figure(_title(given), rows_table([sentence_case(str(name)) for name in head], shown))
 
 
+def images(given: Mapping[str, Any]) -> Html | None:
+    """Rows of pictures, one under the other, as large as they can be seen."""
+    rows = given.get("rows")
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, Mapping) for row in rows):
+        return None
+    drawn = []
+    for row in rows:
+        pictures = row.get("pictures")
+        if not isinstance(pictures, list) or not pictures or not all(map(is_picture, pictures)):
+            return None
+        name = str(row.get("name") or "")
+        shown = [
+            tag(
+                "img", src=data_address(one), alt=f"{name} {n}", style="width:56px;image-rendering:pixelated;margin:2px"
+            )
+            for n, one in enumerate(pictures, 1)
+        ]
+        drawn.append(tag("div", tag("p", sentence_case(name), class_="soft small-text"), *shown))
+    return figure(_title(given), join(drawn), str(given.get("caption") or ""))
+
+
 DRAWN: dict[str, Callable[[Mapping[str, Any]], Html | None]] = {
     "scatter": scatter,
     "histogram": histogram,
     "line": line,
     "table": table,
+    "images": images,
 }
 
 
