@@ -119,14 +119,9 @@ class Workers:
         return self._spread("predictors", round, calls)
 
     def seconds(self) -> dict[str, float]:
-        """The mean over the workers: they run side by side, so this is time on the clock."""
-        total: dict[str, float] = defaultdict(float)
         for number in range(self.count):
             self._ask(number, {"do": "seconds"})
-        for number in range(self.count):
-            for phase, s in self._hear(number).items():
-                total[phase] += s / self.count
-        return dict(total)
+        return on_the_clock([self._hear(number) for number in range(self.count)])
 
     def memories(self, done: int) -> dict[int, dict[str, Any]]:
         merged: dict[int, dict[str, Any]] = {}
@@ -243,6 +238,15 @@ def spread(calls: Sequence[Call], count: int) -> Spread:
         at = len(plans) - 1 - plans[::-1].index(plan)
         by_worker[client % count].append((client, places[id(broadcast)], at))
     return Spread(by_worker, messages, [asdict(p) for p in plans])
+
+
+def on_the_clock(seconds: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The seconds of each phase, as their mean over the workers: they run side by side."""
+    total: dict[str, float] = defaultdict(float)
+    for worker in seconds:
+        for phase, spent in worker.items():
+            total[phase] += spent / len(seconds)
+    return dict(total)
 
 
 def same(messages: list[Any], others: list[Any]) -> bool:

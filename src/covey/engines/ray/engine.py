@@ -22,7 +22,7 @@ from covey.data.federation import Federation
 from covey.engines.ray.host_state import arrays, keys_for, pack
 from covey.engines.ray.pool import acquire, connect, gone, processors, release, start_worker
 from covey.engines.ray.worker import raw
-from covey.engines.simulate import Call, accept, same, spread
+from covey.engines.simulate import Call, accept, on_the_clock, same, spread
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.messages import decode, encode
@@ -83,15 +83,10 @@ class RayWorkers:
         return self._spread("predictors", round, calls)
 
     def seconds(self) -> dict[str, float]:
-        """The mean over the workers: they run side by side, so this is time on the clock."""
-        total: dict[str, float] = defaultdict(float)
         self._forget()
         for number in range(self.count):
             self._ask(number, {"do": "seconds"})
-        for number in range(self.count):
-            for phase, s in self._hear(number).items():
-                total[phase] += s / self.count
-        return dict(total)
+        return on_the_clock([self._hear(number) for number in range(self.count)])
 
     def memories(self, done: int) -> dict[int, dict[str, Any]]:
         """Straight from the object store: no worker needs to be alive for it."""
