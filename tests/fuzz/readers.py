@@ -21,6 +21,8 @@ import numpy as np
 import torch
 
 from covey import config, files
+from covey.data.own.inspection import inspect
+from covey.data.own.rules import Rules
 from covey.data.own.silo import read_folder
 from covey.data.sources import cifar, idx, load, packed
 from covey.data.sources.files import Source
@@ -436,6 +438,30 @@ def images() -> list[bytes]:
     return written
 
 
+def _own_data(folder: Path) -> Attempt:
+    """Tables and arrays that a simulation reads, by guessed rules or told ones, and what `covey data inspect` says of them."""
+    told = (Rules(), Rules(label="label"), Rules(label="v0", client="label"))
+
+    def attempt(data: bytes) -> None:
+        first = data[0] if data else 0
+        name = ("table.csv", "arrays.npz", "table.tsv", "table.parquet")[first % 4]
+        path = folder / name
+        path.write_bytes(data[1:])
+        inspect(str(path), told[first // 4 % len(told)])
+
+    return attempt
+
+
+def own_files() -> list[bytes]:
+    parquet = sheets()[1][1:]
+    return [
+        *(bytes([4 * n]) + sheet[1:] for n, sheet in enumerate(sheets()[1:])),
+        *(bytes([1]) + archive[1:] for archive in archives()[:3]),
+        bytes([2]) + parquet.replace(b",", b"\t"),
+        bytes([3]) + b"PAR1" + bytes(20) + b"PAR1",
+    ]
+
+
 def _idx(folder: Path) -> Attempt:
     def attempt(data: bytes) -> None:
         idx.decode(data, folder / "train-images-idx3-ubyte")
@@ -572,6 +598,7 @@ TARGETS = (
     Target("npz", _samples("data.npz"), archives, rezipped, modules=("covey.data.folder",), weight=2),
     Target("csv", _samples("data.csv"), sheets, respread, modules=("covey.data.folder",), weight=2),
     Target("pictures", _pictures, images, modules=("covey.data.folder",), weight=2),
+    Target("own-data", _own_data, own_files, respread, modules=("covey.data.own",), weight=2),
     Target("idx", _idx, idx_files, modules=("covey.data.sources.idx",), weight=3),
     Target("published", _published, published, modules=("covey.data.sources",), weight=1),
     Target("door", _door, requests, modules=("covey.deploy.flower.door",), weight=6),
