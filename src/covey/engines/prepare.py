@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from covey.algorithms.contract import Setting, declaration
-from covey.data.checks import check
+from covey.data.checks import check, who
 from covey.data.federation import Dataset, Federation
 from covey.engines.evaluation import Examiner
 from covey.engines.host import Host
@@ -187,6 +187,7 @@ def _examiner(experiment: Experiment, network: Network, federation: Federation) 
     rows = np.arange(len(dataset.y_test))
     if 0 < limit < len(rows):
         rows = np.sort(generator(experiment.seed, "examination").permutation(rows)[:limit])
+        _refuse_untested(federation, rows, limit)
     machine = Machine(
         network,
         dataset.x_test,
@@ -197,6 +198,17 @@ def _examiner(experiment: Experiment, network: Network, federation: Federation) 
     )
     metrics = chosen(network.task, experiment.evaluation.metrics)
     return Examiner(machine, rows, federation.test_groups, federation.distributions.shape[1], metrics)
+
+
+def _refuse_untested(federation: Federation, rows: np.ndarray[Any, Any], limit: int) -> None:
+    """A client of which no test sample is left would score 0."""
+    tested = np.bincount(federation.test_groups[rows], minlength=federation.distributions.shape[1]) > 0
+    bare = [i for i, share in enumerate(federation.distributions) if not share[tested].any()]
+    if bare:
+        raise CoveyError(
+            f"evaluation.samples = {limit} leaves {len(bare)} of {len(federation.clients)} clients without a test sample, first "
+            f"{who(federation, bare[0])}: raise it, or set 0 for all {len(federation.test_groups)}"
+        )
 
 
 def device_of(experiment: Experiment) -> str:

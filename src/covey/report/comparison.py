@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from covey.attacks.finding import Finding
+from covey.data.fingerprint import difference
 from covey.files import number
 from covey.report.draw.layout import Section, figure, figures, rows_table
 from covey.report.draw.marks import bars, track
@@ -59,7 +60,18 @@ def badges(runs: Sequence[Run]) -> list[tuple[str, str]]:
         marks.insert(
             0, ("warn", f"the runs learned different data ({', '.join(data)}): their accuracies do not compare")
         )
+    elif words := _difference(runs):
+        marks.insert(
+            0, ("warn", f"the runs learned different data of one name ({words}): their accuracies do not compare")
+        )
     return marks
+
+
+def _difference(runs: Sequence[Run]) -> str:
+    """What differs in the data of runs that call them alike, whoever holds which rows; old folders cannot tell."""
+    known = [parts for run in runs if (parts := fields(fields(run.federation.get("data")).get("parts")))]
+    texts = [{k: str(v) for k, v in parts.items() if k != "split"} for parts in known]
+    return next((words for other in texts[1:] if (words := difference(texts[0], other))), "")
 
 
 def sections(runs: Sequence[Run]) -> list[Section]:

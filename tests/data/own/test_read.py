@@ -20,6 +20,7 @@ from covey.data.own.silo import read_folder
 from covey.data.sources.load import load
 from covey.engines.settle import settle
 from covey.experiment.deployment import Silos
+from covey.report.page import write_comparison
 from covey.results.folder import RunFolder, hash_of
 
 pd = pytest.importorskip("pandas")
@@ -236,6 +237,25 @@ def test_an_audit_is_of_the_data_that_it_is_given(tmp_path: Path) -> None:
     assert len(list((tmp_path / "runs").iterdir())) == runs
     audit(experiment, tmp_path, federation=Federation.from_frame(TABLE[::-1], "ill", "site", name="ward"), quiet=True)
     assert len(list((tmp_path / "runs").iterdir())) == 2 * runs  # other data, other folders
+
+
+def test_no_client_scores_zero_for_want_of_test_samples() -> None:
+    federation = Federation.from_frame(TABLE, "ill", "site", test=0.25)
+    with pytest.raises(
+        CoveyError, match=r"evaluation\.samples = 2 leaves \d of 3 clients without a test sample, first client"
+    ):
+        run(Experiment.of(TINY, evaluation={"samples": 2}), federation=federation, quiet=True)
+
+
+def test_runs_on_other_data_of_one_name_do_not_compare(tmp_path: Path) -> None:
+    for name, table in (("a", TABLE), ("b", TABLE.assign(age=TABLE.age + np.arange(N)))):
+        run(
+            Experiment.of(TINY), federation=Federation.from_frame(table, "ill", "site"), out=tmp_path / name, quiet=True
+        )
+    page = write_comparison([tmp_path / "a", tmp_path / "b"], tmp_path / "c.html").read_text()
+    assert "different data of one name (the training samples, the test samples)" in page
+    page = write_comparison([tmp_path / "a", tmp_path / "a"], tmp_path / "c.html").read_text()
+    assert "different data" not in page
 
 
 # ---------------------------------------------------------------- hearts, and the command
