@@ -153,6 +153,8 @@ def audit(
     from covey.experiment.experiment import Experiment
 
     experiment = Experiment.of(table)
+    if is_run:
+        _refuse_other_data(Path(source), experiment)
     experiment = replace(experiment, seeds=seeds or max(SEEDS, experiment.seeds))
     subject = "matrix" if matrix else experiment.algorithm.name
     folder = out or Path("runs") / f"audit-{subject}-{experiment.stem}"
@@ -277,6 +279,18 @@ def _ledger(table: dict[str, Any], trials: int, deployed: bool, as_json: bool) -
     tests = audit_ledger(Experiment.of(table), trials=trials, deployed=deployed)
     nothing = ["this experiment books nothing in the ledger: there is no ε to test"]
     _print({"ledger": [test.json() for test in tests]}, tested(tests)[1:] or nothing, as_json)
+
+
+def _refuse_other_data(folder: Path, experiment: Any) -> None:
+    """Where a run's own data have changed since: says what differs, which the fingerprint alone does not tell."""
+    from covey.data.fingerprint import parts
+    from covey.data.names import is_path
+    from covey.engines.settle import dataset_of
+    from covey.results.folder import RunFolder
+
+    if experiment.data.fingerprint and is_path(experiment.dataset):
+        dataset = dataset_of(experiment)
+        RunFolder(folder).refuse_other_data({"name": dataset.name, "parts": parts(dataset)})
 
 
 def _print_guesses(experiment: Any) -> None:

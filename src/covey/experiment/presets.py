@@ -146,7 +146,10 @@ def table_of(source: str, assignments: list[str]) -> dict[str, Any]:
     elif source in PRESETS:
         table = PRESETS[source]
     elif _holds_data(source):
-        table = {"dataset": source, **OWN_DATA}
+        table = {
+            "dataset": source if os.sep in source else f"./{source}",
+            **OWN_DATA,
+        }  # a folder may be called like a dataset
     elif source.endswith(".toml") or os.sep in source or Path(source).is_file():
         table = config.read_toml(Path(source))
     else:

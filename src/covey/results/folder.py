@@ -143,7 +143,8 @@ class RunFolder:
         before = read_json(self.federation, []).get("data")
         if not isinstance(before, dict) or not isinstance(before.get("parts"), dict):
             return
-        changed = difference(before["parts"], data["parts"])
+        known = {k: v for k, v in before["parts"].items() if k in data["parts"] or k != "split"}  # of data not yet cut
+        changed = difference(known, data["parts"])
         if changed:
             raise CoveyError(
                 f"{self.path} was begun with other data: {changed} of '{data['name']}' differ from '{before.get('name')}'; "

@@ -202,7 +202,7 @@ def test_a_run_on_a_path_refuses_other_data(tmp_path: Path) -> None:
     ):
         run(stored, out=tmp_path / "run", resume=True, quiet=True)
     told = CliRunner().invoke(app, ["audit", str(tmp_path / "run"), "--out", str(tmp_path / "audit")])
-    assert told.exit_code and "the data 'ward' are not those of this run" in str(told.exception)
+    assert told.exit_code and "other data: the training samples, the test samples of 'ward'" in str(told.exception)
 
 
 def test_a_run_on_data_in_memory_says_so_and_needs_them_again(tmp_path: Path) -> None:

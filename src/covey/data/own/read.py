@@ -159,6 +159,11 @@ def of_sheet(sheet: Sheet, rules: Rules, name: str, owners: Owners | None = None
             f"{sheet.place} has no column called label, target, class or y: say data.label = one of {some}"
         )
     targets = targets_of_columns({label: _usable(sheet, label) for label in labels}, rules.task, sheet.at, sheet.place)
+    if not rules.task:
+        many = f", {len(targets.classes)} of them" if targets.task == "classes" else ""
+        said.append(
+            f"guessed: {', '.join(labels)} is to be predicted as {targets.task}{many} (data.task says otherwise)"
+        )
     client = (
         "" if owners is not None or rules.client == NOBODYS else rules.client or _guess(sheet, CLIENTS, "client", said)
     )
