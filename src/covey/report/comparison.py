@@ -120,17 +120,22 @@ def _column(
 
 def _metrics(runs: Sequence[Run]) -> list[Column]:
     """The worst client's accuracy, and what stands beside accuracy in any of the runs."""
+    worst = _column(runs, "Worst client", ("metrics", LEADING, "worst"), percent)
+    return [worst] + [
+        _column(runs, title, ("metrics", one.name, "mean"), form, one.higher) for one, title, form in _beside(runs)
+    ]
+
+
+def _beside(runs: Sequence[Run]) -> list[tuple[Measured, str, Callable[[float], str]]]:
+    """(metric, its title in a few words, how its figures are written) of what stands beside accuracy in any of the runs."""
     beside: dict[str, Measured] = {}
     for run in runs:
         beside |= {one.name: one for one in shown(measured(run), uneven(run))}
-    worst = _column(runs, "Worst client", ("metrics", LEADING, "worst"), percent)
-    return [worst] + [
-        _column(
-            runs,
+    return [
+        (
+            one,
             one.title if len(one.title) <= 24 else sentence_case(one.name),
-            ("metrics", one.name, "mean"),
             partial(figure_of, as_share=one.as_share),
-            one.higher,
         )
         for one in beside.values()
     ]
@@ -171,16 +176,18 @@ def _epsilon(run: Run) -> float | None:
 
 
 def _curves(runs: Sequence[Run]) -> Section | None:
-    body = figures(*(_overlay(runs, key, name) for key, name, _ in KINDS))
+    body = figures(
+        *(_overlay(runs, ("accuracy", key), name, "accuracy", percent) for key, name, _ in KINDS),
+        *(_overlay(runs, ("metrics", one.name, "mean"), title, one.name, form) for one, title, form in _beside(runs)),
+    )
     lead = "The same measure of every run on one scale. Click a name to hide its line."
-    return Section("curves", "Accuracy by round", lead, body) if body else None
+    return Section("curves", "Round by round", lead, body) if body else None
 
 
-def _overlay(runs: Sequence[Run], key: str, name: str) -> Html | None:
-    points = [
-        {entry["round"]: v for entry, v in zip(run.rounds, run.series("accuracy", key)) if v is not None}
-        for run in runs
-    ]
+def _overlay(
+    runs: Sequence[Run], path: tuple[str, ...], name: str, unit: str, form: Callable[[float], str]
+) -> Html | None:
+    points = [{entry["round"]: v for entry, v in zip(run.rounds, run.series(*path)) if v is not None} for run in runs]
     times = sorted(set().union(*points))
     if not times or max(len(p) for p in points) < 2:
         return None
@@ -190,7 +197,8 @@ def _overlay(runs: Sequence[Run], key: str, name: str) -> Html | None:
         for i, (run, p) in enumerate(zip(runs, points))
         if p
     ]
-    drawn = line_chart(name, f"{name}: accuracy by round of every run.", shown, series, "accuracy", percent)
+    unit = sentence_case(unit).lower()
+    drawn = line_chart(name, f"{name}: {unit} by round of every run.", shown, series, unit, form)
     return figure(name, drawn, f"{len(shown)} of {len(times):,} rounds are drawn." if len(shown) < len(times) else "")
 
 

@@ -85,7 +85,7 @@ def _onnx(models: Models, module: nn.Module) -> bytes:
     _needs("onnx")
     _needs("onnxscript")
     network = models.network
-    example = torch.zeros(2, *network.read_shape, dtype=torch.int64 if network.kind == "tokens" else torch.float32)
+    example = torch.zeros(3, *network.read_shape, dtype=torch.int64 if network.kind == "tokens" else torch.float32)
     # The exporter tells its steps to whoever listens; what matters is whether it failed.
     with (
         warnings.catch_warnings(),
@@ -100,7 +100,7 @@ def _onnx(models: Models, module: nn.Module) -> bytes:
                 dynamo=True,
                 input_names=["x"],
                 output_names=["outputs"],
-                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                dynamic_shapes=({0: torch.export.Dim.DYNAMIC},),  # or it fails: never a fixed number of samples
             )
             data: bytes = cast(Any, program).model_proto.SerializeToString()
         except Exception as e:
