@@ -24,8 +24,9 @@ def isolating(groups: Groups) -> list[tuple[int, int]]:
     pairs = []
     for observer in range(n):
         known = np.vstack([groups.astype(np.float64), np.eye(n)[observer]])  # what it can combine, [g + 1, n]
-        reach = np.linalg.pinv(known, rcond=1e-9) @ known  # projects on all that it can get
-        alone = np.isclose(np.diag(reach), 1.0, atol=1e-6)
+        # The diagonal of what projects on all that it can get: 1 where that holds somebody's own contribution.
+        reach = np.einsum("ik,ki->i", np.linalg.pinv(known, rcond=1e-9), known)
+        alone = np.isclose(reach, 1.0, atol=1e-6)
         pairs += [(observer, other) for other in np.flatnonzero(alone).tolist() if other != observer]
     return pairs
 

@@ -128,7 +128,12 @@ class MingledPie:
             warning=f"rebuilding magnified noise up to {{}} times; {FEWER}",
         ),
         "withheld": Measure(
-            "Rounds withheld", "share", "Sums that would have given away too few clients are not sent."
+            "Rounds withheld",
+            "share",
+            "Sums that would have given away too few clients are not sent.",
+            alarm=0.5,
+            warning="in some round sums would have given single clients away and were withheld, its models stayed as they were; "
+            "more clients or fewer clusters would help",
         ),
         "unopened": openings.UNOPENED,
         "mingled": Measure(

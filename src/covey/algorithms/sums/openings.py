@@ -41,7 +41,7 @@ UNOPENED = Measure(
     "share",
     "Fewer clients than algorithm.quorum helped to open the sums, so the round was lost and its models stayed as they were.",
     alarm=0.5,
-    warning="sums stayed closed: fewer clients than algorithm.quorum were there to open them (up to {} of a round)",
+    warning="in some round fewer clients than algorithm.quorum helped to open the sums, and its models stayed as they were",
 )
 
 
