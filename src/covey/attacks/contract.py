@@ -95,6 +95,12 @@ def replied(view: View, algorithm: Any) -> bool:
     return view.sender.startswith("client:") and type(view.message) not in further
 
 
+def received(view: View, algorithm: Any) -> bool:
+    """Whether this is a broadcast to a client, and not a further question of the round."""
+    further = () if algorithm is None else declaration(algorithm).consults
+    return view.receiver.startswith("client:") and type(view.message) not in further
+
+
 def sees(vantage: str, view: View) -> bool:
     """Whether this adversary's parties sent or received the message; an eavesdropper sees all traffic."""
     return bool(parties(vantage) & {EAVESDROPPER, view.sender, view.receiver})

@@ -198,3 +198,9 @@ def test_the_exchange_is_seen_and_counted() -> None:
         "OpeningAdvice": 20,
     }
     assert result.records[0]["bytes"]["down"] > 20 * 8192  # every client is sent a share of everybody's key
+
+
+def test_attacks_that_read_broadcasts_and_replies_pass_over_the_exchange() -> None:
+    attacks = [{"name": "loss_membership", "vantage": "client:0"}, "a1_intersection", "a2"]
+    found = run(small(training={"rounds": 2, "epochs": 1}, attacks=attacks), quiet=True).attacks
+    assert found["loss_membership"]["verdict"] and found["a1_intersection"]["value"] > 0.2

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from covey import roles
 from covey.algorithms.contract import Client
-from covey.attacks.contract import Finding, Knowledge, Truth, View, parties
+from covey.attacks.contract import Finding, Knowledge, Truth, View, parties, received
 from covey.attacks.declaration import GOT, Reads
 from covey.attacks.membership.scores import Floats, area, power
 from covey.attacks.membership.strangers import Rows, matched, samples_at, unused
@@ -57,7 +57,7 @@ class LossMembership:
         self.shown: list[Any] = []  # of this round: tensors are told apart by identity, so they must stay alive
 
     def observe(self, view: View) -> None:
-        if not view.receiver.startswith("client:"):
+        if not received(view, self.algorithm):
             return
         models = plain_models(view.message, self.network.d)
         if not models and view.receiver in self.keys:
