@@ -28,6 +28,7 @@ class Leak:
     question: str
     absent: Callable[[Any], str] = _always  # why it has no meaning in this experiment, whoever looks; "": it has
     also: tuple[str, ...] = ()  # its names in older audits
+    does: str = ""  # of what is no knowledge: what somebody "can …"; its verdicts speak of harm
     known: Mapping[str, str] = field(
         default_factory=dict, hash=False
     )  # party -> what others' work does that covey has not
@@ -93,7 +94,7 @@ LABELS = Leak(
     "which labels a client's data has, and how many of each",
     _alone,
     ("label preference",),
-    {CLIENT: _MIXED, SERVER: _MALICIOUS},
+    known={CLIENT: _MIXED, SERVER: _MALICIOUS},
 )
 PREFERENCE = LABELS  # its name before, for attacks of users' own
 PROPERTY = Leak(
@@ -145,6 +146,16 @@ LINKAGE = Leak(
     known={SERVER: "updates of one client resemble each other over rounds; covey looks where rows are shuffled"},
 )
 ISOLATION = Leak("another client's model", "what a single other client trained, exactly", _alone)
+INTEGRITY = Leak(
+    "integrity",
+    "whether one participant can spoil what others are given",
+    _alone,
+    known={
+        SERVER: "a server that departs from the protocol can send what it likes; covey's servers are curious, not malicious",
+        CLIENT: "label flips and backdoors (Bagdasaryan et al. 2020) aim at single inputs; covey has untargeted poison only",
+    },
+    does="spoil what others are given",
+)
 LEAKS = (
     IDENTITY,
     LABELS,
@@ -155,6 +166,8 @@ LEAKS = (
     MODELS,
     ISOLATION,
     LINKAGE,
+    INTEGRITY,
 )  # in the order of an audit's rows
 CURRENT = {former: leak.name for leak in LEAKS for former in leak.also}  # a row's name in an older audit -> its name
+DEEDS = {leak.name: leak.does for leak in LEAKS if leak.does}
 OWN = Leak("own attacks", "what attacks of one's own look for that do not say in which row they belong")

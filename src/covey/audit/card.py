@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from covey.attacks.finding import NOTHING_SEEN
 from covey.audit.matrix import LEAKING, Audit
 from covey.audit.text import title
-from covey.leaks import CLIENT, COALITION, EAVESDROPPER, PARTIES, SECOND, SERVER
+from covey.leaks import CLIENT, COALITION, DEEDS, EAVESDROPPER, PARTIES, SECOND, SERVER
 from covey.report.format import counted, percent, sentence_case
 
 PEOPLE = {
@@ -33,9 +33,16 @@ def plain_words(audit: Audit) -> str:
     rest = f"What {counted(attacks, 'attack')} did not show may still be learned by better ones"
     if not learned:
         return f"In plain words: these attacks did not show that anybody learns anything. {rest}: this is no proof of safety."
-    told = [f"{_listed(who)} can learn {'; '.join(audit.rows[row] for row in rows)}" for rows, who in learned.items()]
+    told = [f"{_listed(who)} can {_deeds(audit, rows)}" for rows, who in learned.items()]
     unseen = [f"nothing was shown, or tried, of {_listed(open_)}"] if open_ else []
     return f"In plain words: {'. '.join(sentence_case(words) for words in (*told, *unseen, rest))}."
+
+
+def _deeds(audit: Audit, rows: Sequence[str]) -> str:
+    """Of what is leaked, "learn …"; of the rest, what it is."""
+    questions = "; ".join(audit.rows[row] for row in rows if row not in DEEDS)
+    deeds = [DEEDS[row] for row in rows if row in DEEDS]
+    return "; and can ".join(filter(None, [questions and f"learn {questions}", *deeds]))
 
 
 def cards(audits: Sequence[Audit], command: str) -> str:

@@ -23,6 +23,7 @@ GIVEN, UNKNOWN, INAPPLICABLE, NOBODY = "given by design", "no attack known", "no
 SUSPECTED = "leak suspected"  # beyond chance and controls, but so is one or the other of a cell's many scores by luck
 VERDICTS = (BROKEN, LEAKS, GIVEN, SUSPECTED, NOTHING_SEEN, NOT_MEASURED, UNKNOWN, INAPPLICABLE, NOBODY)
 LEAKING = (BROKEN, LEAKS, GIVEN)
+HARM = {LEAKS: "harms", SUSPECTED: "harm suspected"}  # the words for what is no knowledge
 UNCERTAIN = "Beyond its controls, but not certainly"  # so begins the note on such a score
 
 
@@ -42,7 +43,7 @@ class Cell:
     def said(self) -> str:
         """The verdict in words that nobody takes for safety."""
         if self.verdict != NOTHING_SEEN:
-            return self.verdict
+            return HARM.get(self.verdict, self.verdict) if self.row in leaks.DEEDS else self.verdict
         return f"not shown by {len(self.tried)} attack{'s' * (len(self.tried) != 1)}"
 
     def json(self) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Whether one participant can spoil what the others are given."""
