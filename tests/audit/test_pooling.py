@@ -9,7 +9,7 @@ import pytest
 
 from covey.attacks.finding import NOT_MEASURED, NOTHING_SEEN
 from covey.audit.card import card, plain_words
-from covey.audit.matrix import SUSPECTED, verdict_of
+from covey.audit.matrix import LEAKING, SUSPECTED, UNKNOWN, verdict_of
 from covey.audit.pooling import beyond_luck, pooled
 from covey.leaks import CLIENT, EAVESDROPPER, SERVER
 from covey.statistics import Z
@@ -70,7 +70,9 @@ def test_empty_cells_say_what_is_known_elsewhere() -> None:
 
 
 def test_the_last_sentence_is_for_everybody() -> None:
-    calm = plain_words(matrix(small(algorithm="fedavg"), {("label_shares", SERVER): finding(0.5, 0.4, 0.6)}))
+    tried = matrix(small(algorithm="fedavg"), {("label_shares", SERVER): finding(0.5, 0.4, 0.6)})
+    none_given = tuple(replace(c, verdict=UNKNOWN) if c.verdict in LEAKING else c for c in tried.cells)
+    calm = plain_words(replace(tried, cells=none_given))
     assert "no proof of safety" in calm and "1 attack did not show" in calm
     made = matrix(small(), {("a1", SERVER): finding(1.0, 0.9, 1.0)})
     said = plain_words(made)
