@@ -91,7 +91,9 @@ class Federation:
         task: str = "",
         name: str = "own data",
     ) -> Federation:
-        """From samples [m, …] and labels [m], taken as they are: nothing is scaled, and memory-mapped arrays stay mapped.
+        """From samples [m, …] and labels [m], taken as they are: nothing is scaled.
+
+        Memory-mapped arrays stay mapped where the test set is given as (x, y): holding rows back would copy the others.
 
         Args:
             clients: whose each row is (names or numbers); None: the experiment's partition cuts it.

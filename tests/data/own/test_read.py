@@ -157,6 +157,14 @@ def test_torch_datasets_and_hugging_face() -> None:
     assert both.names == ("a", "b") and (both.distributions == np.eye(2)).all()
 
 
+def test_columns_that_no_rule_reads_can_be_left_out() -> None:
+    odd = TABLE.assign(when=pd.Timestamp("2020-01-01"), bag=[{}] * N)
+    for name, what in (("when", "dates or times"), ("bag", "neither numbers nor texts")):
+        with pytest.raises(CoveyError, match=f"column '{name}' holds .*{what}.*leave it out with data.drop"):
+            Federation.from_frame(odd, "ill", "site", drop=[other for other in ("when", "bag") if other != name])
+    same(Federation.from_frame(odd, "ill", "site", drop=["when", "bag"]), Federation.from_frame(TABLE, "ill", "site"))
+
+
 # ---------------------------------------------------------------- the same rules in a silo
 
 

@@ -218,7 +218,10 @@ def _of_series(series: Any) -> Column:
         return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan), np.float64)
     if kind in "mM":
         return Other("dates or times")
-    codes, values = series.factorize()
+    try:
+        codes, values = series.factorize()
+    except TypeError:  # lists, dictionaries: nothing that could be counted
+        return Other("values that are neither numbers nor texts")
     if all(isinstance(v, bool | int | float | np.number | np.bool_) for v in values):
         numbers = np.array([float(v) for v in values] + [np.nan], np.float64)
         return np.asarray(numbers[codes], np.float64)
