@@ -74,7 +74,7 @@ def _metrics(result: Figures) -> list[str]:
 
 def _spread(one: Measured) -> str:
     worst, tenth, gap = (one.figure(name) for name in ("worst", "p10", "gap"))
-    if worst is None or tenth is None or not gap:
+    if worst is None or tenth is None or gap is None or gap < 1e-9:  # all alike, up to rounding
         return ""
     form = partial(figure_of, as_share=one.as_share)
     return f"worst client {form(worst)}, worst tenth {form(tenth)}, gap {form(gap)}"
