@@ -100,6 +100,10 @@ def test_a_state_that_was_copied_in_mid_round_is_seen(tmp_path: Path) -> None:
     Usage(tmp_path).check_state("run", 3, answered=True)
     with pytest.raises(CoveyError, match="an old copy"):
         Usage(tmp_path).check_state("run", 3, answered=False)
+    usage.advise("run", 1)
+    Usage(tmp_path).check_advice("run", 1)
+    with pytest.raises(CoveyError, match="answered 1 further questions"):
+        Usage(tmp_path).check_advice("run", 0)  # a copy from before it helped to open this round's sums
     (tmp_path / NAME).write_bytes(b"CVY1")
     with pytest.raises(CoveyError, match="make new keys"):
         Usage(tmp_path)

@@ -91,6 +91,7 @@ class Watched:
     booked: bool
     letters: int = 0
     fresh: int = 0
+    questions: list[Any] = field(default_factory=list)  # of a round, where silos open sums together
     answers: dict[int, bytes] = field(default_factory=dict)
     post: list[bytes] = field(default_factory=list)
 
@@ -114,6 +115,9 @@ class Watched:
             replied = isinstance(letter.body, RoundReply) and round <= ROUNDS
             if self.booked and replied and round not in {r for r, _ in silo.state.spends}:
                 raise Fault(f"round {round} was answered and is not in the ledger")
+        elif letter.kind == "consult" and isinstance(letter.body, RoundReply):
+            if silo.state.advised < 1:
+                raise Fault("a question was answered and not counted")
         elif not isinstance(letter.body, Hello):
             raise Fault(f"a {letter.kind} was answered with a {type(letter.body).__name__}")
         path = silo.folder / "state.bin"
@@ -134,6 +138,7 @@ def _silos(folder: Path) -> Attempt:
         coordinator = deployment.coordinator()
         state, _ = coordinator._begin()
         watched.append(Watched(deployment, coordinator, state, name == "noised"))
+    watched.append(_together(folder / "together"))
 
     def attempt(data: bytes) -> None:
         choices = Choices(data)
@@ -150,9 +155,13 @@ def _silos(folder: Path) -> Attempt:
         if action == 14 and one.post:
             written = choices.of(one.post)
         else:
-            kind = choices.of(("round", "round", "round", "finish", "hello", "ask", "", "\x1b[2J"))
+            kind = choices.of(
+                ("round", "round", "round", "finish", "hello", "ask", "", "\x1b[2J", "consult", "consult")
+            )
             round = choices.of((1, 1, 1, 2, 2, 3, ROUNDS + 1, ROUNDS + 2, 0, 10**6, 2**62))
             body = one.coordinator.algorithm.broadcast(one.state, 0)
+            if kind == "consult" and one.questions:
+                body = choices.of(one.questions)
             if choices.below(4):
                 body = changed(body, choices)
             run = choices.of((session.run, session.run, session.run, "another"))
@@ -167,6 +176,25 @@ def _silos(folder: Path) -> Attempt:
         one.check(round, answer)
 
     return attempt
+
+
+def _together(folder: Path) -> Watched:
+    """Silos that open sums together: an honest first round shows what they are asked for."""
+    deployment = Deployment(folder, rehearsal("routing", encryption="threshold", training={"rounds": ROUNDS}))
+    coordinator = deployment.coordinator()
+    state, _ = coordinator._begin()
+    questions: list[Any] = []
+
+    def heard(name: str, call: bytes, answer: bytes) -> bytes:
+        letter: Letter = decode(unpack(call).payload)
+        if name == "north" and letter.kind == "consult":
+            questions.append(letter.body)
+        return answer
+
+    deployment.office.tamper = heard
+    coordinator.gather()
+    coordinator._round(state, 1)
+    return Watched(deployment, coordinator, state, False, questions=questions)
 
 
 # ---------------------------------------------------------------- the coordinator

@@ -74,6 +74,7 @@ class SiloState:
     spends: list[Any]  # (round, event) for the ledger
     outcome: str = ANSWERED  # of that round; begun: this silo was stopped in the middle of it
     refusals: int = 0  # that depended on a secret key
+    advised: int = 0  # further questions of rounds that were answered, in the run
 
 
 @dataclass(frozen=True)
@@ -284,10 +285,13 @@ class Silo:
             raise CoveyError(f"a {type(question).__name__} was asked, expected {names}")
         if self.stopped:
             raise CoveyError(self.stopped)
+        self.usage.check_advice(self.state.run, self.state.advised)
         self.host.run_id = self.state.run
         self.host.memories[self.number] = self.state.memory
         (outcome,) = self.host.advise(round, [(self.number, question, self.experiment.training.plan(round))])
-        self._save(replace(self.state, memory=self.host.snapshot(round).get(self.number, {})))
+        memory = self.host.snapshot(round).get(self.number, {})
+        self._save(replace(self.state, memory=memory, advised=self.state.advised + 1))
+        self.usage.advise(self.state.run, self.state.advised)
         self.transcript.add(round, self.server, self.role, question)
         self.transcript.add(round, self.role, self.server, outcome.reply)
         return RoundReply(outcome.reply, None)

@@ -24,6 +24,7 @@ class Used:
     answered: dict[str, int] = field(default_factory=dict)  # run -> the last round whose answer was to leave
     refusals: int = 0  # that depended on a secret key, over all runs
     questions: int = 0  # to a second server
+    advised: dict[str, int] = field(default_factory=dict)  # run -> further questions of rounds that a silo has answered
 
 
 class Usage:
@@ -49,6 +50,17 @@ class Usage:
     def answer(self, run: str, round: int) -> None:
         """Before the answer leaves."""
         self._write(replace(self.used, answered={**self.used.answered, run: round}))
+
+    def check_advice(self, run: str, advised: int) -> None:
+        """A silo helps once a round; a state from before it helped would help again, with other sums."""
+        if advised < self.used.advised.get(run, 0):
+            raise CoveyError(
+                f"these keys have answered {self.used.advised[run]} further questions of run {run[:20]}, and this --state folder "
+                f"knows of {advised}: it is an old copy; take the one that has it all, or join as a new silo (`covey keys add`)"
+            )
+
+    def advise(self, run: str, advised: int) -> None:
+        self._write(replace(self.used, advised={**self.used.advised, run: advised}))
 
     def refuse(self, refusals: int) -> None:
         self._write(replace(self.used, refusals=refusals))

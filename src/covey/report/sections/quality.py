@@ -124,6 +124,8 @@ def _heat(run: Run) -> Html | None:
     if not isinstance(rows, list) or len(rows) < 2 or not all(isinstance(row, list) and row for row in rows):
         return None
     width = len(rows[0])
+    if any(len(row) != width for row in rows):
+        return None
     names = _names(run, width)
     values = [[-1.0 if (v := number(one)) is None else v for one in row] for row in rows]
     steps, shades = levels([[max(v, 0.0) for v in row] for row in values], "recognised")
@@ -145,12 +147,14 @@ def _heat(run: Run) -> Html | None:
 def _classes(run: Run) -> Html | None:
     """A line per class, the worst first."""
     classes = fields(run.final("classes"))
-    columns = [(key, word) for key, word in _COLUMNS if isinstance(classes.get(key), list)]
-    if not columns or not columns[0]:
+    by = next((found for key in ("recall", "rmse") if isinstance(found := classes.get(key), list) and found), None)
+    if by is None:
         return None
-    count = len(classes[columns[0][0]])
+    count = len(by)
+    columns = [
+        (key, word) for key, word in _COLUMNS if isinstance(classes.get(key), list) and len(classes[key]) == count
+    ]
     names = _names(run, count)
-    by = classes.get("recall") or classes.get("rmse") or []
     order = sorted(range(count), key=lambda i: (number(by[i]) is None, number(by[i]) or 0.0))
     order = order if "recall" in classes else order[::-1]
     rows = [[names[i], *(_cell(classes[key][i], key) for key, _ in columns)] for i in order[:MOST_CLASSES]]
