@@ -226,8 +226,10 @@ def test_no_noise_claims_nothing() -> None:
     assert test.claimed is None and test.verdict == NOTHING_CLAIMED
 
 
-def test_a_sealed_protocol_is_tested_by_its_training() -> None:
-    tests = audit_ledger(experiment(LOCAL, algorithm="mingledpie", clusters=2), trials=100)
+@pytest.mark.parametrize("algorithm", ["mingledpie", "fedem"])
+def test_other_protocols_are_tested_by_their_training(algorithm: str) -> None:
+    """One seals what it sends, the other refuses to start from one model."""
+    tests = audit_ledger(experiment(LOCAL, algorithm=algorithm, clusters=2), trials=60)
     assert tests[0].mechanism == "ldp"
 
 

@@ -6,6 +6,7 @@ noise. Only what they train on and the model they start from are the test's.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -18,6 +19,7 @@ from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Federation
 from covey.engines.host import Host, Outcome
 from covey.engines.prepare import make_host, setting_of
+from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.experiment.exposure import Exposure
 from covey.learn.flat import Network
@@ -87,9 +89,10 @@ def training_trials(
     """Trials of a defence: by the experiment's own protocol where it trains at once and in the clear."""
     defended = replace(experiment, defence=Overheard(experiment.defence))
     if not declaration(experiment.algorithm).sealing:
-        [[[outcome]]] = _trials(defended, network, federation, starts, public, deployed).turns([0], 1)
-        if released(outcome):
-            return _trials(defended, network, federation, starts, public, deployed)
+        with contextlib.suppress(CoveyError):  # a protocol that refuses a start where all models are one
+            [[[outcome]]] = _trials(defended, network, federation, starts, public, deployed).turns([0], 1)
+            if released(outcome):
+                return _trials(defended, network, federation, starts, public, deployed)
     return _trials(replace(defended, algorithm=Request()), network, federation, starts, public, deployed)
 
 

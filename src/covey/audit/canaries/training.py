@@ -22,11 +22,13 @@ from covey.engines.host import Outcome
 from covey.engines.prepare import device_of
 from covey.experiment.experiment import Experiment
 from covey.learn.flat import Network
+from covey.learn.kernels.linear import is_stack
 from covey.randomness import generator
 
 ROUNDS = 2  # of two worlds: enough to see noise that is drawn twice
 TRIALS, FEWEST = 4000, 240
 WORK = 2e11  # additions and products that each test may cost, roughly: some 15 seconds of two cores
+REUSE = 10.0  # times as much where weights are used at many places, as convolutions and attention do
 CANARIES, PLANTED = 100, 500  # in one client, and in all clients of one run
 
 
@@ -54,7 +56,8 @@ class Subject:
         """Of one client in one round: products with its weights, its noise, and a look at all of its samples."""
         plan, samples = self.experiment.training.plan(1), self.samples
         batch = min(plan.batch_size or samples, samples)
-        return self.network.d * (plan.steps_for(samples) * (6.0 * batch + 60.0) + 6.0 * samples)
+        reuse = 1.0 if is_stack(self.network) else REUSE
+        return reuse * self.network.d * (plan.steps_for(samples) * (6.0 * batch + 60.0) + 6.0 * samples)
 
     def test(self, claim: Claim, seen: worlds.Worlds | guesses.Guesses, **more: Any) -> LedgerTest:
         claimed = claim.epsilon if math.isfinite(claim.epsilon) else None
