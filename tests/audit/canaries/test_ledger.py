@@ -243,7 +243,12 @@ def test_words_and_storage() -> None:
     refuted = made(shown=2.0, refuted=True, refutation="at δ 0.1 …")
     assert lines([refuted])[0].startswith("!!! The ε that the ledger claims for LDP is refuted")
     page = section([refuted])
-    assert page is not None and "THE CLAIM IS REFUTED" in page.body and section([]) is None
+    assert (
+        page is not None
+        and "THE CLAIM IS REFUTED" in page.body
+        and ">CLAIM REFUTED<" in page.body
+        and section([]) is None
+    )
     assert LedgerTest.of(json.loads(json.dumps(refuted.json()))) == refuted
 
 

@@ -40,7 +40,7 @@ def section(tests: Sequence[LedgerTest]) -> Section | None:
             tag("b", f"≥ {test.shown:.2f}"),
             "–" if test.as_gaussian is None else f"≥ {test.as_gaussian:.2f}",
             f"{test.most:.2f}",
-            test.verdict,
+            tag("b", test.verdict.upper(), style="color:var(--bad)") if test.verdict == REFUTED else test.verdict,
         ]
         for test in tests
     ]
