@@ -8,10 +8,11 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from covey.deploy.flower.door import Guests
 from covey.deploy.flower.process import listening
 from covey.errors import CoveyError
 from support.doors import NUMBER, Silo, StandingDoor, standing_door, status_of
@@ -203,23 +204,43 @@ def test_a_question_that_is_too_long_is_not_held(door: StandingDoor) -> None:
 
 
 def test_a_node_that_begins_again(door: StandingDoor) -> None:
-    """Its former life is ended first, unless a connection of it is left; Flower would refuse the new one for a minute."""
+    """Its former life is ended first, where it has said goodbye; Flower would refuse the new one for a minute."""
     from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 
     activate, deactivate = "/v1/fleet/activate-node", "/v1/fleet/deactivate-node"
+    assert door.status(door.silo.request(deactivate, b"goodbye")) == 200
     until(lambda: not door.is_connected())
+    door.inner.calls.clear()
     door.inner.bodies.clear()
     door.heard.clear()
     assert door.status(door.silo.request(activate, b"begin")) == 200
     assert [path for path, _, _ in door.inner.calls] == [deactivate, activate]
     assert door.inner.bodies == [DeactivateNodeRequest(node_id=NUMBER).SerializeToString(), b"begin"]
-    assert door.heard == [{"begins": door.silo.public.decode()}]
-    with door.dial() as line:
-        line.sendall(door.silo.request())
-        assert status_of(line) == 200
-        door.inner.calls.clear()
-        assert door.status(door.silo.request(activate, b"begin")) == 200
-    assert [path for path, _, _ in door.inner.calls] == [activate]
+    until(lambda: door.heard == [{"begins": door.silo.public.decode()}], lambda: door.heard)
+    assert (
+        door.status(door.silo.request()) == 200
+    )  # now it lives, and another one under its key is for Flower to refuse
+    until(lambda: not door.is_connected())
+    door.inner.calls.clear()
+    assert door.status(door.silo.request(activate, b"begin")) == 200
+    assert [path for path, _, _ in door.inner.calls] == [activate] and len(door.heard) == 1
+
+
+def test_a_silent_node_may_begin_again_and_a_living_one_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A living SuperNode's heart beats every 23 s or more often; asking to begin is no heartbeat."""
+    now = 1000.0
+    monkeypatch.setattr("covey.deploy.flower.door.time.monotonic", lambda: now)
+    guests, key, tasks = Guests(), b"a key", cast(Any, ["the connection that asks", "an older one"])
+    guests.nodes, guests.here = {key: 7}, {key: tasks[:1]}
+    assert guests.former_life(key) == 7  # never heard of
+    guests.hear(key, "/v1/fleet/send-node-heartbeat")
+    now += 24
+    guests.hear(key, "/v1/fleet/activate-node")
+    assert guests.former_life(key) is None
+    now += 1
+    assert guests.former_life(key) == 7
+    guests.here = {key: tasks}
+    assert guests.former_life(key) is None
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost", "0.0.0.0", "::1", "::"])

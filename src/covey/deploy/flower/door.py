@@ -11,8 +11,9 @@ Everything else is answered with a status and a closed connection before any byt
 
 Two of Flower's habits cost rounds their time, and end here. Told that there are no letters, a SuperNode sleeps for 3 s: so its
 question is held until the coordinator has posted one for it (or for `HOLD_SECONDS`), and asked again then. And Flower refuses a
-node that was killed and started again until it has not heard of the first for a minute: where none of a key's connections is
-left, its former life is ended, in its own name and by its own signature, before the new one is begun.
+node that was killed and started again until it has not heard of the first for a minute: where a key has said goodbye, or was
+silent for longer than a living node can be, its former life is ended, in its own name and by its own signature, before the new
+one is begun. A second node under the key of one that lives is refused by Flower as ever.
 
 Memory is bounded: so many connections that have shown no key yet (the oldest of the busiest address makes room for the next),
 so many per key, so many bytes of each, and a time for every step. What a stranger can still do is to keep this process busy:
@@ -77,9 +78,8 @@ IDLE_SECONDS = 75.0  # between requests of one silo
 STALL_SECONDS = 60.0  # without a byte
 AWAY_SECONDS = 25.0  # for Flower to be started again; a SuperNode waits 30 s for an answer
 ANSWER_SECONDS = 120.0  # for Flower to begin its answer
-HOLD_SECONDS = (
-    20.0  # for a letter; the SuperNode's patience is the same 30 s, and Flower's for the time that it signed 300 s
-)
+SILENT_SECONDS = 25.0  # a living SuperNode's heart beats every 23 s or more often
+HOLD_SECONDS = 20.0  # for a letter; the SuperNode waits 30 s, and Flower takes a signature for 300 s
 
 REASONS = {
     400: "Bad Request",
@@ -148,6 +148,9 @@ class Guests:
     here: dict[bytes, list[asyncio.Task[None]]] = field(
         default_factory=dict
     )  # connections of each key, the oldest first
+    heard: dict[bytes, float] = field(
+        default_factory=dict
+    )  # key -> when its node spoke last; none: it has said goodbye
     spent: dict[bytes, tuple[float, float]] = field(default_factory=dict)  # key -> (requests, when)
 
     def learn(self, line: bytes) -> None:
@@ -201,9 +204,17 @@ class Guests:
         if not self.here[key]:
             del self.here[key]
 
+    def hear(self, key: bytes, path: str) -> None:
+        """A call of a node; asking to begin is no sign that it lives already."""
+        if path == DEACTIVATE:
+            self.heard.pop(key, None)
+        elif path != ACTIVATE and self.keys is not None:
+            self.heard[key] = time.monotonic()
+
     def former_life(self, key: bytes) -> int | None:
-        """The number of a node that begins and of which no other connection is left."""
-        return self.nodes.get(key) if len(self.here.get(key, ())) == 1 else None
+        """The number of a node that begins, where no node can live under it any more."""
+        silent = time.monotonic() - self.heard.get(key, float("-inf")) >= SILENT_SECONDS
+        return self.nodes.get(key) if silent and len(self.here.get(key, ())) == 1 else None
 
     def delay(self, key: bytes) -> float:
         """Seconds that a key's next request has to wait."""
@@ -343,6 +354,7 @@ class Door:
 
     async def _pass(self, key: bytes, request: Request, line: Line) -> bool:
         """The request to Flower and its answer back; whether the connection can take another."""
+        self.guests.hear(key, request.path)
         if request.path == PULL and request.length <= QUESTION_BYTES:
             return await self._hold(key, request, line)
         if request.path == ACTIVATE:
