@@ -141,7 +141,7 @@ def test_silos_come_and_go(deploy: Any) -> None:
         encryption="ckks",
         clients=4,
         training={"rounds": 14},
-        deployment={"round_seconds": 20.0, "rehearsal": True},
+        deployment={"round_seconds": 45.0, "rehearsal": True},  # which nobody takes but the sleeper
     )
     parties = deploy(experiment, silos=3)
     parties.serve()

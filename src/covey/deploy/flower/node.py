@@ -8,20 +8,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 from covey.deploy.flower.payload import content, record
-from covey.deploy.flower.process import RETRY_SECONDS, FlowerEnded, Process, Tls, free_port, quiet
+from covey.deploy.flower.process import RETRY_SECONDS, FlowerEnded, Process, Tls, free_port, last_words, quiet
 from covey.errors import CoveyError
 
 ASK_SECONDS = 1.0  # between questions to our SuperNode where it says nothing
+GRACE_SECONDS = 5.0  # for a SuperNode that has failed to end by itself
 LINGER_SECONDS = 6.0  # for the last answer to leave, where it does not say that it has
 
 
 class Ear:
     """What a SuperNode says, in its log, about letters and answers: so nobody has to ask it all the time. Where Flower's words
     change, things take up to `ASK_SECONDS` and `LINGER_SECONDS` longer.
+
+    A SuperNode can also lose its main thread, or that of its heartbeat, and stand there without working: struck off by the
+    coordinator's SuperLink it sends itself a signal, and two of them at the same time break its own way out.
     """
 
     def __init__(self) -> None:
         self.heard, self.sent = threading.Event(), 0
+        self._failed: float | None = None  # when
 
     def hear(self, line: bytes) -> None:
         if b"Received successfully" in line:
@@ -29,6 +34,12 @@ class Ear:
         elif b"Sent successfully" in line:
             self.sent += 1
             self.heard.set()
+        elif line.startswith(b"Traceback") and self._failed is None:
+            self._failed = time.monotonic()
+
+    @property
+    def stands_still(self) -> bool:
+        return self._failed is not None and time.monotonic() - self._failed > GRACE_SECONDS
 
     def wait(self) -> None:
         self.heard.wait(ASK_SECONDS)
@@ -86,6 +97,8 @@ def _answer_calls(
                     say(f"an answer was lost on its way: {type(e).__name__}")
             elif ended() and (ear.sent >= answers or time.monotonic() - last > LINGER_SECONDS):
                 return
+            elif ear.stands_still:
+                raise FlowerEnded(f"its SuperNode failed and does not end: {last_words(process.log)}")
             else:
                 ear.wait()
     finally:
