@@ -234,7 +234,7 @@ def test_a_silo_follows_its_own_coordinator_and_run_only(tmp_path: Path) -> None
     north.handle(coordinator.session.mailbox.write(coordinator.session.run, "round", "client:0", 1, state)[0])
     with pytest.raises(CoveyError, match="takes part in run"):
         north.handle(coordinator.session.mailbox.write("another", "round", "client:0", 2, state)[0])
-    with pytest.raises(CoveyError, match="hello, round and finish"):
+    with pytest.raises(CoveyError, match="hello, round, consult and finish"):
         north.handle(coordinator.session.mailbox.write(coordinator.session.run, "exec", "client:0", 2, "rm -rf /")[0])
 
 
