@@ -26,6 +26,12 @@ class Mutant:
 
 
 MUTANTS = (
+    # Sums that clients open together: what they refuse, what a share belongs to, what opens.
+    Mutant("algorithms/sums/openings.py", "LEAST = 2 ", "LEAST = 1 ", "algorithms/sums"),
+    Mutant("algorithms/sums/openings.py", "before[1] != asked", "before[1] is None", "algorithms/sums"),
+    Mutant("crypto/openings/circle.py", "{what}\\n{occasion}", "{what}\\n", "crypto/openings"),
+    Mutant("crypto/openings/threshold.py", "> terms * TAIL", "> 2**62", "crypto/openings"),
+    Mutant("crypto/openings/threshold.py", "total = pad.copy()", "total = 0 * pad", "crypto/openings"),
     # What is promised: the ledger.
     Mutant("ledger/statements.py", "times * event.uses * _inverse", "times * _inverse", "ledger"),
     Mutant("ledger/statements.py", "(event.poisson for event in every)", "(True for event in every)", "ledger"),
