@@ -140,7 +140,8 @@ def test_the_server_holds_no_key_and_sees_no_model() -> None:
         tree = vars(view.message)
         assert not any(isinstance(v, torch.Tensor | np.ndarray) for v in tree.values())
         if isinstance(view.message, MingledUpdate):
-            assert set(tree) == {"identities", "sealed"} and 2 <= len(view.message.identities) <= 5
+            assert set(tree) == {"identities", "sealed", "boxes"} and view.message.boxes is None
+            assert 2 <= len(view.message.identities) <= 5
 
 
 def test_the_other_reading_of_the_threshold_asks_for_one_more() -> None:
