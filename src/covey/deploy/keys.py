@@ -37,7 +37,7 @@ from covey.messages import check_fields, decode, encode, message
 
 SERVER = "server"
 OWN_KEY = f"{openings.OWN}.key"
-SECRETS = ("party.bin", "node.key", "server.key", "ca.key", "issued.bin", OWN_KEY)
+SECRETS = ("party.bin", "node.key", "server.key", "ca.key", "issued.bin")  # that are made here
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 T = TypeVar("T")
 
@@ -348,7 +348,7 @@ def _check_names(names: Sequence[str], clients: int, reserved: Sequence[str]) ->
 
 
 def _check_private(folder: Path) -> None:
-    for path in (folder / name for name in SECRETS):
+    for path in (folder / name for name in (*SECRETS, OWN_KEY)):
         if os.name == "posix" and path.is_file() and path.stat().st_mode & 0o077:
             raise CoveyError(f"{path} holds secrets and others on this machine can read it: run `chmod 600 {path}`")
 
