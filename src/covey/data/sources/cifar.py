@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,13 @@ class ArraysOnly(pickle.Unpickler):
         return admitted[module, name]
 
 
+def refuse_far_places(body: bytes) -> None:
+    """A pickle numbers what it refers to again, and Python takes memory up to the largest number: 5 bytes may ask for gigabytes."""
+    for operation, place, _ in pickletools.genops(body):
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and isinstance(place, int) and place > len(body):
+            raise pickle.UnpicklingError(f"it keeps something at the place {place}, of {len(body)} bytes")
+
+
 def latin(text: str, encoding: str) -> bytes:
     if encoding not in ("latin1", "latin-1"):
         raise pickle.UnpicklingError(f"it asks for the encoding {encoding}")
@@ -66,6 +74,7 @@ def decode_pickle(bodies: list[bytes], key: bytes, path: Path) -> Part:
     pixels, labels = [], []
     for body in bodies:
         try:
+            refuse_far_places(body)
             batch = ArraysOnly(io.BytesIO(body), encoding="bytes").load()
             data, marks = batch[b"data"], np.asarray(batch[key], np.int64)
         except Exception as error:  # a hostile or broken stream may raise anything
