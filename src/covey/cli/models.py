@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 Folder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run, or a silo's --state folder.")]
 Cluster = Annotated[int | None, typer.Option(metavar="N", min=0, help="The model of this cluster.")]
-Client = Annotated[int | None, typer.Option(metavar="N", min=0, help="The model that this client predicts with.")]
+Client = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The model that this client predicts with: its name, or its number from 0."),
+]
 
 
 def export(
@@ -69,19 +72,31 @@ def predict(
 
     if own is not None and client is None and cluster is None and labelled is None:
         client = own
-    x, _ = read_samples(samples, models.network.input_shape, models.columns)
+    label = _label(folder, models) if own is None else ()
+    x, _ = read_samples(samples, models.network.input_shape, models.columns, label)
     known = None
     if labelled is not None:
-        given, labels = read_samples(labelled, models.network.input_shape, models.columns)
+        given, labels = read_samples(labelled, models.network.input_shape, models.columns, label, labelled=True)
         if labels is None:
-            raise CoveyError(f"{labelled} holds no labels: add y to an .npz, or a column `label` to a .csv")
+            wanted = " and ".join(label) or "label"
+            raise CoveyError(f"{labelled} holds no labels: add y to an .npz, or the column {wanted} to a table")
         known = (given, labels)
         print(f"covey: cluster {models.nearest(*known)} fits the labelled samples best", file=sys.stderr)
     shares = models.probabilities(x, client=client, cluster=cluster, labelled=known)
     _write(models, shares, out)
 
 
-def opened(folder: Path) -> tuple[Models, int | None]:
+def _label(folder: Path, models: Models) -> tuple[str, ...]:
+    """The columns that a run's table had its labels in; none: a usual name, or the data were arrays."""
+    from covey.metrics.totals import CLASSES
+    from covey.results.folder import RunFolder
+
+    if models.columns and models.network.task != CLASSES:
+        return tuple(models.kept.classes)
+    return RunFolder(folder).experiment().data.labels
+
+
+def opened(folder: Path) -> tuple[Models, str | None]:
     """(the models of a run or of a silo, the client that a silo's folder is for)."""
     if not folder.is_dir():
         raise CoveyError(f"{folder} is no folder: give that of a finished run, or a silo's --state folder")
@@ -90,7 +105,7 @@ def opened(folder: Path) -> tuple[Models, int | None]:
     from covey.results.folder import RunFolder
 
     if (folder / MODEL).is_file():
-        return load_model(folder).trained(), 0
+        return load_model(folder).trained(), "0"
     return RunFolder(folder).read_models(), None
 
 

@@ -23,7 +23,9 @@ from covey.errors import CoveyError, nearest
 from covey.results.models import Models
 
 
-def export(models: Models, form: str, out: Path, cluster: int | None = None, client: int | None = None) -> list[Path]:
+def export(
+    models: Models, form: str, out: Path, cluster: int | None = None, client: int | str | None = None
+) -> list[Path]:
     """Writes the models of all clusters (of all clients, where each has its own), or the one that is named."""
     if form not in FORMS:
         raise CoveyError(f"models cannot be exported to '{form}'{nearest(form, list(FORMS))}")
@@ -38,14 +40,19 @@ def export(models: Models, form: str, out: Path, cluster: int | None = None, cli
     return list(paths.values())
 
 
-def _wanted(models: Models, cluster: int | None, client: int | None) -> dict[str, dict[str, int]]:
+def _wanted(models: Models, cluster: int | None, client: int | str | None) -> dict[str, dict[str, Any]]:
     if client is not None or cluster is not None:
-        name = f"client-{client}" if client is not None else f"cluster-{cluster}"
+        name = f"client-{_plain(str(client))}" if client is not None else f"cluster-{cluster}"
         models.choose(client, cluster)  # refuses what is not there
         return {name: {"client": client} if client is not None else {"cluster": cluster or 0}}
     if models.kept.clusters:
         return {f"cluster-{j}": {"cluster": j} for j in range(models.kept.clusters)}
-    return {f"client-{i}": {"client": i} for i in sorted(models.kept.rows)}
+    return {f"client-{_plain(models.called(i))}": {"client": models.called(i)} for i in sorted(models.kept.rows)}
+
+
+def _plain(name: str) -> str:
+    """A client's name as part of a file's."""
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
 
 
 def _about(models: Models, form: str, paths: dict[str, Path]) -> dict[str, Any]:
@@ -56,7 +63,7 @@ def _about(models: Models, form: str, paths: dict[str, Path]) -> dict[str, Any]:
         "pixels": "divided by 255" if network.kind == "image" else None,
         "task": network.task,
     }
-    clients = {str(i): row for i, row in sorted(models.kept.rows.items())}
+    clients = {models.called(i): row for i, row in sorted(models.kept.rows.items())}
     return {
         "model": str(network.name),
         "form": form,

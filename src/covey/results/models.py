@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from covey.algorithms.contract import Predictor
-from covey.data.own.encoding import Feature
+from covey.data.own.encoding import Feature, is_number
 from covey.data.own.new import of_samples
+from covey.data.own.sheet import spelt
 from covey.errors import CoveyError
 from covey.learn import predict
 from covey.learn.flat import Network
@@ -44,6 +45,7 @@ class KeptModels:
     classes: list[str]  # names of the outputs
     fingerprint: str = ""  # of the network beyond its vectors: layout, and what nobody trains
     columns: list[dict[str, Any]] = field(default_factory=list)  # how a table became samples: fields of `Feature`
+    names: list[str] = field(default_factory=list)  # of the clients, where the data name them
 
 
 class _Collection:
@@ -88,7 +90,11 @@ class _Collection:
 
 
 def keep(
-    uses: Iterable[tuple[int, Predictor]], network: Network, classes: Iterable[str], columns: Iterable[Feature] = ()
+    uses: Iterable[tuple[int, Predictor]],
+    network: Network,
+    classes: Iterable[str],
+    columns: Iterable[Feature] = (),
+    names: Iterable[str] = (),
 ) -> KeptModels:
     """What is kept of what clients predict with."""
     came = _Collection(network)
@@ -108,6 +114,7 @@ def keep(
         list(classes),
         network.fingerprint,
         [asdict(column) for column in columns],
+        list(names),
     )
 
 
@@ -144,12 +151,12 @@ class Models:
 
     # ------------------------------------------------------------ which one
 
-    def choose(self, client: int | None = None, cluster: int | None = None) -> tuple[Tensor, Tensor | None]:
+    def choose(self, client: int | str | None = None, cluster: int | None = None) -> tuple[Tensor, Tensor | None]:
         """(models [m, d], weights of their mixture or None): see the module's docstring."""
         if client is not None and cluster is not None:
             raise CoveyError("both a client and a cluster are named: one of them says which model it is")
         if client is not None:
-            return self._of_client(client)
+            return self._of_client(self.number(client))
         if cluster is None:
             if len(self.kept.models) == 1:
                 return self.kept.models, None
@@ -158,6 +165,23 @@ class Models:
             raise CoveyError(f"there is no cluster {cluster}: {self.there()}")
         self._refuse_without_statistics()
         return self.kept.models[cluster : cluster + 1], None
+
+    def number(self, client: int | str) -> int:
+        """A client's place among all, from 0: of its name, where the data name clients.
+
+        Where names are numbers (hospitals 3, 7 and 19), 7 is the one of that name and never the eighth.
+        """
+        names = self.kept.names
+        if str(client) in names:
+            return names.index(str(client))
+        if str(client).isdecimal() and not any(name.isdecimal() for name in names):
+            return int(client)
+        there = f"the data name {', '.join(names[:20])}{', …' if len(names) > 20 else ''}" if names else self.there()
+        raise CoveyError(f"there is no client '{client}': {there}")
+
+    def called(self, number: int) -> str:
+        """What the data call a client."""
+        return self.kept.names[number] if number < len(self.kept.names) else str(number)
 
     def _of_client(self, client: int) -> tuple[Tensor, Tensor | None]:
         if client in self.kept.rows:
@@ -190,11 +214,16 @@ class Models:
         given = np.asarray(y)
         if self.network.task != CLASSES:
             return given.astype(np.float32).reshape(len(given), -1)
+        if given.dtype.kind in "iuf" and all(is_number(name) for name in self.kept.classes):
+            given = np.array([spelt(value) for value in given.tolist()])  # classes 1 and 2 are no places from 0
         if given.dtype.kind in "USO":
             places = {name: i for i, name in enumerate(self.kept.classes)}
             if unknown := [str(name) for name in given if str(name) not in places]:
                 raise CoveyError(f"label '{unknown[0]}' is none of {', '.join(self.kept.classes[:20])}")
             return np.array([places[str(name)] for name in given], np.int64)
+        outside = given[(given < 0) | (given >= len(self.kept.classes)) | (given != np.rint(given))]
+        if len(outside):
+            raise CoveyError(f"label {outside[0]} is none of the classes 0 to {len(self.kept.classes) - 1}: correct it")
         return given.astype(np.int64)
 
     def there(self) -> str:
@@ -208,7 +237,7 @@ class Models:
 
     # ------------------------------------------------------------ what it does
 
-    def module(self, cluster: int | None = None, client: int | None = None) -> nn.Module:
+    def module(self, cluster: int | None = None, client: int | str | None = None) -> nn.Module:
         """A torch module with the weights of one model, in evaluation mode."""
         models, weights = self.choose(client, cluster)
         if weights is not None:
@@ -221,7 +250,7 @@ class Models:
         self,
         x: Any,
         *,
-        client: int | None = None,
+        client: int | str | None = None,
         cluster: int | None = None,
         labelled: tuple[Any, Any] | None = None,
     ) -> NDArray[np.float32]:

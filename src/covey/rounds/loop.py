@@ -371,7 +371,7 @@ class _Loop:
         served = wanted(self.experiment.algorithm, state, range(joined), "serves")
         uses = self.hosts.predictors(done + 1, self._calls(state, done, served))
         data = self.federation.dataset
-        return Models(keep(uses, self.network, data.classes, data.columns), self.network)
+        return Models(keep(uses, self.network, data.classes, data.columns, self.federation.names), self.network)
 
     def _intended(self) -> bool:
         """Whether model j was begun for cluster j: pre-trained on that cluster's public samples."""

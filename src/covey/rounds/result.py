@@ -37,7 +37,7 @@ class Result(Figures):
             raise CoveyError("this result has no models: those of several seeds are in their folders (run with `out`)")
         return self.models or RunFolder(cast(Path, self.folder)).read_models()
 
-    def module(self, cluster: int | None = None, client: int | None = None) -> nn.Module:
+    def module(self, cluster: int | None = None, client: int | str | None = None) -> nn.Module:
         """A torch module with the weights of a cluster's or a client's model; of the only one where there is one."""
         return self.trained().module(cluster, client)
 

@@ -284,7 +284,7 @@ def test_folders(tmp_path: Path) -> None:
     np.savez(tmp_path / "b" / "data.npz", x=X, y=Y)
     refused(tmp_path, "is a table and .* is not: give all parts in one form")
     np.savez(tmp_path / "only.npz", x=X)
-    refused(tmp_path / "only.npz", "has no array y: write it with numpy.savez")
+    refused(tmp_path / "only.npz", "has no array y, it holds x: write it with numpy.savez")
     (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 nothing")
     refused(tmp_path / "broken.npz", "cannot be read")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing")

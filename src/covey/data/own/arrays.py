@@ -51,8 +51,10 @@ def _npz(path: Path, names: tuple[str, str, str], shape: tuple[int, ...] | None 
             there = set(archive.namelist())
             for name in (x_name, y_name):
                 if f"{name}.npy" not in there:
+                    held = ", ".join(sorted(n.removesuffix(".npy") for n in there)[:8]) or "nothing"
                     raise CoveyError(
-                        f"{path} has no array {name}: write it with numpy.savez(path, x=samples, y=labels)"
+                        f"{path} has no array {name}, it holds {held}: write it with numpy.savez(path, x=samples, y=labels), or "
+                        "with x_train, y_train, x_test and y_test"
                     )
             wanted = [name for name in names if f"{name}.npy" in there]
             claims = {name: _claimed(path, archive, f"{name}.npy") for name in wanted}

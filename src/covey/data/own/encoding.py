@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,9 @@ from covey.data.own.sheet import Column, Numbers, Other, Sheet, Words, as_words,
 from covey.errors import CoveyError, nearest
 
 MOSTLY = 0.9  # of the texts in a column are numbers: the others are mistakes
+NAMES = 20  # texts that are different in most rows are no categories, if there are more than this
+DATES = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}( .*)?|\d{1,2}:\d\d(:\d\d.*)?")
+AMOUNTS = re.compile(r"[-+]?[$€£]? ?[-+]?\d+([.,' ]\d+)*( ?[%€$£])?")  # 53,5 and 1,200.50 and 12 %
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,12 @@ def _fit(sheet: Sheet, name: str, rules: Rules, train: NDArray[np.bool_]) -> Fea
         raise CoveyError(
             f"{sheet.place}: column '{name}' holds {column.what}: turn it into numbers or texts, or leave it out with data.drop"
         )
-    if isinstance(column, Words) and name not in rules.categories:
-        _refuse_stray_texts(sheet, name, column)
+    if isinstance(column, Words) and not column.category and name not in rules.categories:
+        if all_numbers(column):  # texts by their type only, as Parquet and frames may have them
+            column = numbers(sheet, name, column)
+        else:
+            _refuse_stray_texts(sheet, name, column)
+            _refuse_dates_and_names(sheet, name, column)
     gaps = missing(column)
     if gaps.any() and rules.missing == "refuse":
         row = int(np.flatnonzero(gaps)[0])
@@ -120,6 +128,34 @@ def _refuse_stray_texts(sheet: Sheet, name: str, column: Words) -> None:
         f"{sheet.at(row)}: column '{name}' has '{column.names[code][:40]}' among numbers: correct it, or list the column in "
         "data.categories if they are names"
     )
+
+
+def _refuse_dates_and_names(sheet: Sheet, name: str, column: Words) -> None:
+    """Each would become a category of its own, from which nothing can be learned about another row."""
+    refuse_unread(column, f"{sheet.place}: column '{name}'", "list the column in data.categories if they are names")
+    different = int((column.used > 0).sum())
+    if different > NAMES and 2 * different > column.used.sum():
+        raise CoveyError(
+            f"{sheet.place}: column '{name}' holds {different} different texts in {sheet.rows} rows (such as "
+            f"'{column.names[0][:40]}'): leave it out with data.drop, or list it in data.categories if rows share them"
+        )
+
+
+def refuse_unread(column: Words, what: str, otherwise: str) -> None:
+    """Dates, and numbers in a spelling that is not read, are not taken for names."""
+    for spelling, holds, instead in (
+        (DATES, "dates or times", "turn them into numbers, such as years or days"),
+        (AMOUNTS, "numbers in a spelling that is not read", "write them like 1234.5, without separators and signs"),
+    ):
+        such = np.array([bool(spelling.fullmatch(word)) for word in column.names] or [False])
+        if such.any() and column.used[such].sum() >= MOSTLY * column.used.sum():
+            word = column.names[int(np.flatnonzero(such & np.array([not is_number(w) for w in column.names]))[0])]
+            raise CoveyError(f"{what} holds {holds} (such as '{word[:40]}'): {instead}, or {otherwise}")
+
+
+def all_numbers(column: Words) -> bool:
+    """Whether every text is a number; False where there is none."""
+    return bool(column.names) and all(is_number(word) for word in column.names)
 
 
 def is_number(word: str) -> bool:

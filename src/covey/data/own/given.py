@@ -104,7 +104,12 @@ def _items(samples: Any, place: str) -> tuple[NDArray[Any], NDArray[Any]]:
     x: list[NDArray[Any]] = []
     y: list[NDArray[Any]] = []
     for i in range(len(samples)):
-        item = samples[i]
+        try:
+            item = samples[i]
+        except Exception as e:  # the caller's own code
+            raise CoveyError(
+                f"{place}, item {i} cannot be read ({type(e).__name__}: {str(e)[:200]}): correct the dataset's __getitem__"
+            ) from e
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise CoveyError(f"{place}, item {i} is a {type(item).__name__}: expected (sample, label)")
         x.append(np.asarray(item[0]))

@@ -24,16 +24,19 @@ LABELS = ("label", "target", "class", "y")  # a column of these names holds no i
 
 
 def read_samples(
-    path: Path, shape: Sequence[int], columns: Sequence[Feature] = (), label: str = ""
+    path: Path, shape: Sequence[int], columns: Sequence[Feature] = (), label: Sequence[str] = (), labelled: bool = False
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """(samples [n, *shape], labels [n] or None) of a file. `columns`: how the training table was read; none: it was arrays."""
+    """(samples [n, *shape], labels [n] or None) of a file. `columns`: how the training table was read; none: it was arrays.
+
+    `label`: the columns that it was to predict. Labels are read only of samples that are `labelled`: others may have gaps there.
+    """
     if not path.is_file():
         raise CoveyError(f"{path} is no file: give an .npz with x, an .npy or a table")
     if is_table(path):
         sheet = read_table(path)
         if not sheet.rows:
             raise CoveyError(f"{path} has no row under its header: put at least one sample there")
-        x, y = of_sheet(sheet, columns, label)
+        x, y = of_sheet(sheet, columns, label, labelled)
     elif path.suffix in (".npz", ".npy"):
         x, y = _arrays(path)
     else:
@@ -52,15 +55,22 @@ def of_samples(given: Any, columns: Sequence[Feature]) -> NDArray[Any]:
     return np.asarray(given)
 
 
-def of_sheet(sheet: Sheet, columns: Sequence[Feature], label: str = "") -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """A table's samples, and the labels in the column of that name or of a usual one."""
+def of_sheet(
+    sheet: Sheet, columns: Sequence[Feature], label: Sequence[str] = (), labelled: bool = False
+) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """A table's samples, and the labels in the columns of these names or in one of a usual name."""
     inputs = {column.name for column in columns}
-    marked = next((name for name in (label, *LABELS) if name in sheet.columns and name not in inputs), "")
-    read = tuple(columns) or plain([name for name in sheet.columns if name != marked])
+    marked = [name for name in label if name in sheet.columns and name not in inputs]
+    if len(label) > 1 and len(marked) < len(label):
+        marked = []  # some of what was to predict is not there, so that no loss can be said
+    elif not marked:
+        marked = [name for name in LABELS if name in sheet.columns and name not in inputs][:1]
+    read = tuple(columns) or plain([name for name in sheet.columns if name not in marked])
     x: NDArray[Any] = encode(sheet, read, np.ones(sheet.rows, np.bool_), strict=True)
     if not columns and (x == np.rint(x)).all() and x.min(initial=0) >= 0 and x.max(initial=0) < 256:
         x = x.astype(np.uint8)  # pixels, bits, tokens: whole numbers, as arrays hold them
-    return x, _labels(sheet, marked) if marked else None
+    labels = [_labels(sheet, name) for name in marked if labelled]
+    return x, None if not labels else labels[0] if len(labels) == 1 else np.stack(labels, 1)
 
 
 def _labels(sheet: Sheet, name: str) -> NDArray[Any]:

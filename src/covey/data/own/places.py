@@ -44,6 +44,10 @@ def parts_at(path: Path) -> tuple[Part, ...]:
         return (Part(tables[0]),) if len(tables) == 1 else tuple(Part(p, _stem(p)) for p in tables)
     if not folders or tables:
         raise CoveyError(f"{path} holds no samples in a known form: {EXPECTED}")
+    pictures = [p for p in folders if is_class_folder(p)]
+    bare = [p for p in folders if not any(not f.name.startswith(".") for f in p.iterdir())]
+    if pictures and bare:
+        raise CoveyError(f"{bare[0]} is empty, {pictures[0]} holds images of a class: put images there, or remove it")
     return tuple(part for folder in folders for part in _of_client(folder))
 
 

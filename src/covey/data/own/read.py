@@ -37,6 +37,7 @@ from covey.errors import CoveyError, nearest
 
 LABELS, CLIENTS, TESTS = ("label", "target", "class", "y"), ("client", "silo"), ("split", "is_test")
 NUMBERED = ("", "id", "index", "unnamed: 0")  # names of columns that only number the rows
+MOST_NAMES = 60  # columns that a sentence lists
 NOBODYS = "none"  # data.client: there are no clients, whatever the columns are called
 Mask = NDArray[np.bool_]
 
@@ -154,9 +155,10 @@ def of_sheet(sheet: Sheet, rules: Rules, name: str, owners: Owners | None = None
     _refuse_unknown(sheet, rules)
     labels = rules.labels or (_guess(sheet, LABELS, "label", said),)
     if not labels[0]:
-        some = ", ".join(list(sheet.columns)[:12])
+        names, more = list(sheet.columns), len(sheet.columns) - MOST_NAMES
+        known = ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
         raise CoveyError(
-            f"{sheet.place} has no column called label, target, class or y: say data.label = one of {some}"
+            f"{sheet.place} has no column called label, target, class or y: say data.label = one of {known}"
         )
     targets = targets_of_columns({label: _usable(sheet, label) for label in labels}, rules.task, sheet.at, sheet.place)
     if not rules.task:
@@ -271,6 +273,8 @@ def of_arrays(
     said: list[str] = []
     x, kind = typed(arrays.x, rules.kind, arrays.place, said)
     targets = targets_of_array(arrays.y, rules.task, classes, arrays.place)
+    if targets.task == "labels" and not rules.task and len(targets.classes) > 1 and (targets.y.sum(1) == 1).all():
+        said.append("guessed: several labels at once; if each row has one class, give its number: y.argmax(1)")
     if arrays.clients is not None:
         owners = owners_of_array(arrays.clients, len(x), arrays.place)
     if isinstance(rules.test, str):

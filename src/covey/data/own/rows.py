@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.data.own.encoding import in_order, is_number
+from covey.data.own.encoding import all_numbers, in_order, is_number, refuse_unread
 from covey.data.own.rules import Rules
 from covey.data.own.sheet import Numbers, Words, as_words, spelt
 from covey.data.sources.files import held_out
@@ -85,7 +85,12 @@ def _numbers(name: str, column: Numbers | Words, task: str, place: str) -> Numbe
 
 def _guessed_task(name: str, column: Numbers | Words, place: str) -> str:
     if isinstance(column, Words):
-        return "classes"
+        if column.category:
+            return "classes"
+        if not all_numbers(column):
+            refuse_unread(column, f"{place}: the label column '{name}'", "say data.task = 'classes' if each is a class")
+            return "classes"
+        column = _numbers(name, column, "", place)  # texts by their type only
     if not (column == np.rint(column)).all():
         return "numbers"
     if len(np.unique(column)) > 100:

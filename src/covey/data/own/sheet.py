@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from covey.errors import CoveyError
 
 Numbers = NDArray[np.float64]  # [m]; NaN: missing
+EXACT = 2.0**53  # whole numbers from here on are not all told apart as Numbers: two clients would become one
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Words:
 
     codes: NDArray[np.int64]  # [m]; -1: missing
     names: tuple[str, ...]
+    category: bool = False  # its type says that they are names, even where they are numbers
 
     @property
     def used(self) -> NDArray[np.int64]:
@@ -86,7 +88,7 @@ def missing(column: Column) -> NDArray[np.bool_]:
 def taken(column: Column, rows: NDArray[np.int64]) -> Column:
     """Some rows of a column."""
     if isinstance(column, Words):
-        return Words(column.codes[rows], column.names)
+        return Words(column.codes[rows], column.names, column.category)
     return column if isinstance(column, Other) else column[rows]
 
 
@@ -129,7 +131,7 @@ def _joined(columns: list[Column]) -> Column:
     names = tuple(dict.fromkeys(name for w in words for name in w.names))
     number = {name: i for i, name in enumerate(names)}
     parts = [np.array([number[n] for n in w.names] + [-1], np.int64)[w.codes] for w in words]
-    return Words(np.concatenate(parts), names)
+    return Words(np.concatenate(parts), names, any(w.category for w in words))
 
 
 # ---------------------------------------------------------------- from tables in memory
@@ -142,9 +144,9 @@ def of_arrow(table: Any, place: str) -> Sheet:
     columns: dict[str, Column] = {}
     for name in table.column_names:
         column = table.column(name)
-        kind = column.type
+        kind, coded = column.type, False
         if pa.types.is_dictionary(kind):
-            column = column.cast(kind.value_type)
+            column, coded = column.cast(kind.value_type), True
             kind = kind.value_type
         if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
             columns[str(name)] = words_of(column)
@@ -156,7 +158,12 @@ def of_arrow(table: Any, place: str) -> Sheet:
             or pa.types.is_boolean(kind)
             or pa.types.is_decimal(kind)
         ):
-            columns[str(name)] = numbers_of(column)
+            numbers = numbers_of(column)
+            if coded:
+                columns[str(name)] = replace(as_words(numbers), category=True)
+                continue
+            exact = not pa.types.is_integer(kind) or not beyond(numbers)
+            columns[str(name)] = numbers if exact else words_of(column)
         else:
             columns[str(name)] = Other(str(kind))
     return Sheet(columns, (Origin(place, table.num_rows),))
@@ -169,6 +176,11 @@ def numbers_of(column: Any) -> Numbers:
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
     return np.array(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
+
+
+def beyond(numbers: Numbers) -> bool:
+    """Whether some are too large for whole numbers to be told apart."""
+    return bool((np.abs(numbers) >= EXACT).any())
 
 
 def words_of(column: Any) -> Words:
@@ -215,15 +227,23 @@ def _of_series(series: Any) -> Column:
     """Of a pandas series; a column of objects counts as texts where all its values are texts or truth values."""
     kind = getattr(series.dtype, "kind", "O")
     if kind in "fiub" and not hasattr(series, "cat"):
-        return np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan), np.float64)
+        read = np.asarray(series.to_numpy(dtype=np.float64, na_value=np.nan), np.float64)
+        if kind not in "iu" or not beyond(read):
+            return read
+        codes, values = series.factorize()
+        return Words(np.asarray(codes, np.int64), tuple(str(v) for v in values))
     if kind in "mM":
         return Other("dates or times")
     try:
         codes, values = series.factorize()
     except TypeError:  # lists, dictionaries: nothing that could be counted
         return Other("values that are neither numbers nor texts")
+    if hasattr(series, "cat") and all(isinstance(v, int | float | np.number) for v in values):
+        return Words(np.asarray(codes, np.int64), tuple(spelt(v) for v in values), category=True)
     if all(isinstance(v, bool | int | float | np.number | np.bool_) for v in values):
         numbers = np.array([float(v) for v in values] + [np.nan], np.float64)
+        if beyond(numbers) and all(isinstance(v, int | np.integer) for v in values):
+            return Words(np.asarray(codes, np.int64), tuple(str(v) for v in values))
         return np.asarray(numbers[codes], np.float64)
     if not all(isinstance(v, str | bool | int | float | np.number | np.bool_) for v in values):
         wrong = next(v for v in values if not isinstance(v, str | bool | int | float | np.number | np.bool_))

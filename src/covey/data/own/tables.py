@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from covey.data.own.limits import explained, room
-from covey.data.own.sheet import Column, Origin, Sheet, of_arrow, words_of
+from covey.data.own.sheet import Column, Origin, Sheet, beyond, of_arrow, words_of
 from covey.errors import CoveyError
 
 TABLES = (".csv", ".tsv", ".csv.gz", ".parquet")
@@ -100,7 +100,9 @@ def _column(texts: Any) -> Column:
     for attempt in (texts, None):
         try:
             column = attempt if attempt is not None else pc.utf8_trim_whitespace(texts)
-            return np.array(column.cast(pa.float64()).to_numpy(), np.float64)
+            numbers = np.array(column.cast(pa.float64()).to_numpy(), np.float64)
+            whole = beyond(numbers) and pc.all(pc.match_substring_regex(column, "^-?[0-9]+$")).as_py()
+            return words_of(column) if whole else numbers
         except pa.ArrowInvalid:
             if attempt is not None and not _mostly_numbers(texts):
                 break
