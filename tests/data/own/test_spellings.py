@@ -112,7 +112,7 @@ def test_lists_and_items_that_fail_are_said() -> None:
         def __getitem__(self, i: int) -> Any:
             raise RuntimeError("no such scan")
 
-    with pytest.raises(CoveyError, match="item 0 cannot be read .RuntimeError: no such scan.: correct"):
+    with pytest.raises(CoveyError, match=r"item 0 cannot be read .RuntimeError: no such scan.: correct"):
         Federation.from_torch(Broken())
 
 
