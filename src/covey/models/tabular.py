@@ -74,4 +74,5 @@ TABULAR_IDS = Spec(
     title="table of category ids: an embedding of each id, perceptron of width 128 with shortcuts",
     layout="tokens",
     make=lambda shape, classes, vocabulary: perceptron(Ids(vocabulary), math.prod(shape), classes),
+    parameters=217_610,
 )

@@ -113,4 +113,5 @@ TEXT_TRANSFORMER = Spec(
     title="transformer encoder for tokens: 2 blocks of width 64 with 4 heads",
     layout="tokens",
     make=lambda shape, classes, vocabulary: text_transformer(shape, vocabulary, classes),
+    parameters=714_122,
 )
