@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from covey import CoveyError, Experiment, Federation, run
 from covey.cli.main import main
+from covey.data.own.given import reading_of
 
 pd = pytest.importorskip("pandas")
 N = 48
@@ -143,3 +145,29 @@ def test_clients_are_named_as_the_data_name_them(tmp_path: Path, capsys: Any, mo
     assert set(pd.read_csv("said.csv").prediction) <= {1, 2}
     assert main(["predict", "kept", "new.csv", "--client", "4"]) == 2
     assert "there is no client '4': the data name 1, 2, 3" in capsys.readouterr().err
+
+
+def test_arrays_that_want_scaling_are_pointed_out(tmp_path: Path) -> None:
+    """Pictures of 16 bits, say: nothing is scaled in silence, and nothing fails in silence."""
+    depths = np.random.default_rng(2).integers(0, 65_000, (N, 4, 4)).astype(np.uint16)
+    np.savez(tmp_path / "deep.npz", x=depths, y=np.arange(N) % 2)
+    said = reading_of(str(tmp_path / "deep.npz"), {}).said
+    assert any("taken as they are" in line and f"{depths.max():,}" in line for line in said)
+    np.savez(tmp_path / "small.npz", x=depths / 65_000, y=np.arange(N) % 2)
+    assert not any("taken as they are" in line for line in reading_of(str(tmp_path / "small.npz"), {}).said)
+
+
+def test_places_that_nearly_hold_samples(tmp_path: Path) -> None:
+    np.savez(tmp_path / "half.npz", x_train=np.zeros((4, 2)), y_train=np.arange(4) % 2)
+    with pytest.raises(CoveyError, match="has no array x, it holds x_train, y_train"):
+        Federation.from_path(str(tmp_path / "half.npz"))
+    pictures = tmp_path / "pictures"
+    for name in ("cat", "dog", "bird"):
+        (pictures / name).mkdir(parents=True)
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(pictures / "cat" / "1.png")
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(pictures / "dog" / "1.png")
+    with pytest.raises(CoveyError, match=r"bird is empty, .*cat holds images of a class"):
+        Federation.from_path(str(pictures))
+    wide = frame(**{f"c{i}": 1.0 for i in range(20)}).rename(columns={"ill": "num"})
+    with pytest.raises(CoveyError, match=r"say data.label = one of age, .*c19"):
+        read(wide[[c for c in wide if c != "num"] + ["num"]], tmp_path / "wide.csv", label="")

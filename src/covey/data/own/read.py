@@ -37,6 +37,7 @@ from covey.errors import CoveyError, nearest
 
 LABELS, CLIENTS, TESTS = ("label", "target", "class", "y"), ("client", "silo"), ("split", "is_test")
 NUMBERED = ("", "id", "index", "unnamed: 0")  # names of columns that only number the rows
+LARGE = 100.0  # in samples of arrays, which nothing scales
 MOST_NAMES = 60  # columns that a sentence lists
 NOBODYS = "none"  # data.client: there are no clients, whatever the columns are called
 Mask = NDArray[np.bool_]
@@ -336,6 +337,11 @@ def typed(x: NDArray[Any], kind: str, place: str, said: list[str]) -> tuple[NDAr
     if kind == "binary" and x.size and (x.min() < 0 or x.max() > 1):
         raise CoveyError(
             f"{place} holds samples from {x.min()} to {x.max()}, kind 'binary' is 0 or 1: give kind 'real'"
+        )
+    if kind == "real" and x.size and (largest := max(float(x.max()), -float(x.min()))) > LARGE:
+        said.append(
+            f"samples reach {largest:,.6g} and are taken as they are: most models learn little from such numbers, so scale them "
+            "before (pixels by their largest value, columns less mean and by deviation)"
         )
     return x.astype(wanted, copy=False), kind
 
