@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from covey.clustering.isolation import Groups, isolating, keeps_apart, smallest
+from covey.clustering.isolation import Groups, is_held_by_few, isolating, keeps_apart, smallest
 
 
 def groups(*rows: str) -> Groups:
@@ -62,3 +62,28 @@ def test_three_silos_in_two_clusters_give_somebody_away_in_most_rounds() -> None
     assert share_isolated(3, 2, 0.5) == pytest.approx(0.25 * 0.75 + 0.75 * (0.5 + 0.5 * 0.75))  # .84375
     assert share_isolated(6, 2, 0.5) == pytest.approx(0.4028, abs=1e-4)
     assert share_isolated(3, 1, 0.5) == 0
+
+
+def test_combinations_of_three_sums_hold_as_many_as_were_agreed() -> None:
+    """A + {i, c, c'}, B and A + B: the first two minus the third is i with two that may collude."""
+    three = groups("11110000111", "00001111000", "11111111000")
+    assert smallest(three) == 4 and not isolating(three)
+    assert is_held_by_few(three, 3) and not is_held_by_few(three, 2)
+    assert keeps_apart(three, 3) and not keeps_apart(three, 4)
+
+
+def test_what_few_hold_is_what_every_set_of_them_says() -> None:
+    """Against the definition: some combination vanishes outside U if and only if the others' columns have a smaller rank."""
+    draws = np.random.default_rng(0)
+    for _ in range(60):
+        n, few = int(draws.integers(3, 9)), int(draws.integers(1, 5))
+        table = draws.random((int(draws.integers(1, 5)), n)) < 0.5
+        rank = np.linalg.matrix_rank(table.astype(float))
+        outside = [np.delete(table, list(u), axis=1) for u in itertools.combinations(range(n), min(few, n))]
+        smaller = any(rank > (np.linalg.matrix_rank(o.astype(float)) if o.size else 0) for o in outside)
+        assert is_held_by_few(table, few) == smaller
+
+
+def test_many_clients_are_judged_soon() -> None:
+    table = np.random.default_rng(1).random((10, 120)) < 0.5
+    assert not is_held_by_few(table, 5)

@@ -46,6 +46,49 @@ def random_residues(sealed: bytes) -> bytes:
     return mixing.write_words(drawn, label, label.length, label.terms)
 
 
+@pytest.mark.parametrize(("liar", "lie"), [("north", "vector"), ("south", "shares")])
+def test_a_liar_among_silos_that_open_together_is_found(tmp_path: Path, liar: str, lie: str) -> None:
+    """Three of four must help. Before, portions of two were asked, whose sums nobody could open; that cleared the liar, an
+    honest silo was left out, and all silos stopped for good.
+    """
+    experiment = rehearsal(
+        "routing",
+        encryption="threshold",
+        model="softmax",
+        training={"rounds": 12, "epochs": 1},
+        deployment={"rehearsal": True, "max_refusals": 5},
+    )
+    deployment = Deployment(tmp_path, experiment)
+    bad = deployment.parties[liar]
+
+    def tamper(sender: str, call: bytes, answer: bytes) -> bytes:
+        letter: Letter = decode(unpack(answer).payload)
+        if sender != liar or not isinstance(letter.body, RoundReply):
+            return answer
+        reply, round = letter.body.reply, unpack(answer).round
+        if letter.kind == "round" and lie == "vector":
+            reply = replace(reply, blocks=[random_residues(block) for block in reply.blocks])
+        elif letter.kind == "consult" and lie == "shares":
+            reply = replace(reply, shares=[bytes(len(share)) for share in reply.shares])
+        body = RoundReply(reply, None)
+        return bytes(bad.mailbox.write(letter.run, letter.kind, letter.receiver, round, body, letter.answers)[0])
+
+    deployment.office.tamper = tamper
+    coordinator = deployment.coordinator()
+    records = coordinator.run().records
+    assert coordinator.doubts.left_out == [deployment.names.index(liar)]
+    assert records[-1]["participants"] == 3 and records[-1]["extra"]["unopened"] == 0.0
+    assert not any(silo.stopped for silo in deployment.parties.values())
+
+
+def test_a_round_that_came_to_nothing_clears_nobody() -> None:
+    suspected = Doubts(None, [], [0, 1, 2, 3], [], 1)
+    assert doubts.asked(suspected, range(4), 3) == [0, 1, 2]
+    assert doubts.after_idle(suspected).suspects == [0, 1, 2, 3]
+    opened = doubts.after_round(suspected, "state", [0, 1, 2])
+    assert doubts.after_idle(opened).suspects == [3]  # what these three had sent was opened before the idle round
+
+
 def plain_vector(sealed: bytes, number: float) -> bytes:
     values = np.frombuffer(sealed, "<f4", offset=LABEL_BYTES).astype(np.float64)
     values[-1] = number

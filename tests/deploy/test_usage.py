@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +79,36 @@ def test_two_folders_at_once_answer_a_round_once(prepared: Path, tmp_path: Path)
     party = Party(prepared, tmp_path)
     one, other = party.joined("state"), party.joined("other")
     assert isinstance(party.ask(one, 1), RoundReply)
-    other.usage = Usage(tmp_path / "keys" / "silos" / "north")
     with pytest.raises(CoveyError, match="has come to round 0"):
         party.ask(other, 1)
+
+
+def test_processes_with_the_same_keys_see_each_other(tmp_path: Path) -> None:
+    """Both opened before either was used; before, each knew only what it had written itself."""
+    one, other = Usage(tmp_path), Usage(tmp_path)
+    one.begin("run", 1)
+    with pytest.raises(CoveyError, match="another process has begun round 1"):
+        other.begin("run", 1)
+    one.begin("run", 1, again=True)  # stopped in the middle of it
+    one.advise("run", 1)
+    with pytest.raises(CoveyError, match="answered 1 further questions"):
+        other.advise("run", 1)
+    one.ask(1)
+    with pytest.raises(CoveyError, match="have been asked 1 questions"):
+        other.check_questions(0)
+    one.refuse(2)
+    other.refuse(1)
+    assert Usage(tmp_path).used.refusals == 2
+    held = subprocess.Popen(
+        [sys.executable, "-c", f"from covey import files; from pathlib import Path; f = files.lock(Path({str(tmp_path / NAME)!r})"
+         ".with_suffix('.lock')); print('held', flush=True); input()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert held.stdout is not None and held.stdout.readline() == "held\n"
+    with pytest.raises(CoveyError, match="another process uses the keys"):
+        one.begin("run", 2)
+    held.communicate("\n")
+    one.begin("run", 2)
 
 
 def test_a_new_folder_is_for_a_new_run_and_keeps_the_refusals(prepared: Path, tmp_path: Path) -> None:

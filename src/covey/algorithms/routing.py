@@ -82,7 +82,7 @@ class Routing:
         return {"clients": held, "server": {"sealing": server}}
 
     def check_keys(self, keys: Mapping[str, Any], client: int, encryption: str) -> None:
-        openings.check_held(keys, client, encryption)
+        openings.check_held(keys, client, encryption, self.bound, self.quorum)
 
     def start(self, setting: Setting) -> RoutedSums:
         return RoutedSums([])
@@ -115,12 +115,13 @@ class Routing:
         if not openings.is_together(server.setting.encryption):
             return RoutedSums(mixer.sums())
         everyone = np.ones((k, came), dtype=bool)
-        opening = openings.open_together(server, everyone, boxes, range(k)) if came >= openings.LEAST else None
+        least = openings.least_opened(server.setting, self.min_group)
+        opening = openings.open_together(server, everyone, boxes, range(k)) if came >= least else None
         return state if opening is None else RoutedSums(mixer.sums(), opening)
 
     def advise(self, me: Client, question: OpeningQuestion) -> Coroutine:
         """Where clients open sums together: this one's part."""
-        return (yield from openings.help_open(me, question, openings.LEAST))
+        return (yield from openings.help_open(me, question, openings.least_opened(me.setting, self.min_group)))
 
     def use(self, me: Client, message: RoutedSums) -> Coroutine:
         models = yield from self._models(me, message)

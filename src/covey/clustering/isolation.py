@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Groups = NDArray[np.bool_]  # [g, n]: which client is in which sum
+LOOKS = 20_000
 
 
 def smallest(groups: Groups) -> int:
@@ -31,11 +32,37 @@ def isolating(groups: Groups) -> list[tuple[int, int]]:
     return pairs
 
 
-def keeps_apart(groups: Groups, least: int) -> bool:
-    """Whether no sum, no difference of two, and no combination that a single client can make has fewer clients than agreed.
+def is_held_by_few(groups: Groups, few: int) -> bool:
+    """Whether some combination of the sums, with whatever factors, holds contributions of at most `few` clients.
 
-    Combinations of three and more sums are checked for one client's contribution only, as they are from `least = 2` on.
+    A combination is one number for all clients that are in the same sums. With P the projection on all combinations, one is
+    held by the clients U alone if P, cut to U, has the eigenvalue 1; so its trace there is 1 at least, which few U reach. Where
+    more than LOOKS remain to be looked at the answer is the careful one: yes.
     """
+    kinds, sizes = np.unique(groups[:, groups.any(0)].T, axis=0, return_counts=True)
+    scaled = kinds.T * np.sqrt(sizes)  # [g, kinds]
+    reach = np.linalg.pinv(scaled, rcond=1e-9) @ scaled
+    each = reach.diagonal() / sizes  # what one client of a kind adds to the trace
+    order = [k for k in np.argsort(-each).tolist() if sizes[k] <= few]
+    looks = 0
+    open_sets: list[tuple[list[int], int, int, float]] = [([], 0, 0, 0.0)]  # kinds, where to go on, clients, trace
+    while open_sets:
+        chosen, start, clients, trace = open_sets.pop()
+        if trace > 1 - 1e-6 and np.linalg.eigvalsh(reach[np.ix_(chosen, chosen)])[-1] > 1 - 1e-6:
+            return True
+        for place, kind in enumerate(order[start:], start + 1):
+            if trace + (few - clients) * each[kind] < 1 - 1e-6:
+                break
+            if clients + sizes[kind] <= few:
+                looks += 1
+                open_sets.append(([*chosen, kind], place, clients + sizes[kind], trace + reach[kind, kind]))
+        if looks > LOOKS:
+            return True
+    return False
+
+
+def keeps_apart(groups: Groups, least: int) -> bool:
+    """Whether no combination of the sums has fewer clients than agreed, nor gives a single client another's contribution."""
     if not 0 < smallest(groups) < least:
-        return least < 2 or not isolating(groups)
+        return least < 2 or not (isolating(groups) or (least > 3 and is_held_by_few(groups, least - 1)))
     return False

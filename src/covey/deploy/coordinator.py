@@ -26,7 +26,7 @@ from covey.compression.replies import unpack
 from covey.deploy import doubts
 from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
 from covey.deploy.doubts import Doubts
-from covey.deploy.keys import Party
+from covey.deploy.keys import Party, quorum_held
 from covey.deploy.letters import Mailbox, Refused, RoundReply, largest_message
 from covey.deploy.session import Mail, PendingLetter, Session
 from covey.deploy.transcript import Transcript
@@ -96,6 +96,7 @@ class Coordinator:
         self.transcript = Transcript(out / "transcript.jsonl")
         self.records: list[dict[str, Any]] = []
         self._secret_notes = {name for name, measure in self.declared.measures.items() if measure.secret}
+        self._least = max(self.declared.min_group, quorum_held(self.declared, party.keys))  # silos that a round needs
         self.doubts = Doubts()
         self._gathered = False  # since this process began
         self._lost = 0  # rounds in a row that another server's answers cost
@@ -147,7 +148,7 @@ class Coordinator:
         seconds: dict[str, float] = defaultdict(float)
         drawn, _ = self.experiment.participation.participants(self.setting.seed, round, self.setting.clients)
         present = [int(i) for i in drawn if f"client:{i}" in self.session.at]
-        asked = doubts.asked(self.doubts, wanted(self.algorithm, state, present), self.declared.min_group)
+        asked = doubts.asked(self.doubts, wanted(self.algorithm, state, present), self._least)
         begin = time.perf_counter()
         tally = self._ask_silos(state, round, asked)
         seconds["silos"] = time.perf_counter() - begin
@@ -157,7 +158,10 @@ class Coordinator:
                 state, tally.replies = self._go_back(server), {}
             else:
                 before, state = state, self._aggregate(server, state, round, tally)
-                self.doubts = doubts.after_round(self.doubts, before, tally.replies)
+                if state is before:  # fewer helped to open its sums than must, or they were withheld
+                    self.doubts = doubts.after_idle(self.doubts)
+                else:
+                    self.doubts = doubts.after_round(self.doubts, before, tally.replies)
         seconds["aggregate"] -= sum(s for p, s in seconds.items() if p not in ("aggregate", "silos"))
         n = max(len(tally.replies), 1)
         return state, {

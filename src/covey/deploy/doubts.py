@@ -52,6 +52,12 @@ def after_round(doubts: Doubts, before: Any, senders: Iterable[int]) -> Doubts:
     )
 
 
+def after_idle(doubts: Doubts) -> Doubts:
+    """The state that was sent has opened, and nothing was made of the replies: nobody who sent them is cleared by that."""
+    opened = set(doubts.senders)
+    return replace(doubts, suspects=[i for i in doubts.suspects if i not in opened])
+
+
 def after_setback(doubts: Doubts, most: int) -> Doubts:
     """The state that was sent is bad; `most` are the refusals after which a silo stops."""
     among = set(doubts.suspects) or set(doubts.senders)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from covey.algorithms.contract import declaration, make_keys, own_keys, public_sealing, server_of
+from covey.algorithms.contract import Declaration, declaration, make_keys, own_keys, public_sealing, server_of
 from covey.algorithms.sums import openings
 from covey.crypto.openings.boxes import KEY_BYTES, BoxKey
 from covey.crypto.signatures import Signer
@@ -96,15 +96,12 @@ def make(
     agreed = agree(experiment)
     publics = None if own is None else {i: read_public(own, name) for i, name in enumerate(silos)}
     material = make_keys(experiment.algorithm, setting_of(agreed, experiment), publics)
-    if (declared := declaration(experiment.algorithm)).sealing == "sums":
-        public = public_sealing(
-            declared, material.get(declared.server, {})
-        )  # refused here, not at every reply of every silo
-        if (quorum := openings.quorum_of(public)) > len(silos):
-            raise CoveyError(
-                f"{quorum} silos must help to open a sum and {len(silos)} are named: set algorithm.quorum to at most "
-                f"{len(silos)}, or clients to the number of silos"
-            )
+    declared = declaration(experiment.algorithm)  # refused here, not at every reply of every silo
+    if (quorum := quorum_held(declared, material.get(declared.server, {}))) > len(silos):
+        raise CoveyError(
+            f"{quorum} silos must help to open a sum and {len(silos)} are named: set algorithm.quorum to at most "
+            f"{len(silos)}, or clients to the number of silos"
+        )
     authority = make_authority()
     with _whole(out) as folder:
         server = Signer.generate(server_of(experiment.algorithm))
@@ -122,6 +119,11 @@ def make(
             issued = _number_silo(issued, name)
             _write_silo(folder, name, issued, agreed, authority.public)
         _write(folder / "authority" / "issued.bin", encode(issued), 0o600)
+
+
+def quorum_held(declared: Declaration, keys: Mapping[str, Any]) -> int:
+    """How many silos must help to open a sum, by the keys that the server holds; 0: each does it alone, or nothing is sealed."""
+    return openings.quorum_of(public_sealing(declared, keys)) if declared.sealing == "sums" else 0
 
 
 def make_own(folder: Path) -> bytes:

@@ -99,6 +99,7 @@ class SecondServer:
         self._check_round(round)
         server = Server(round, self.setting.seed, self.setting, self.keys, _nobody, _untimed)
         facts = checked_question(self.experiment.algorithm, server, question, self._diary.questions)
+        self.usage.check_questions(len(self._diary.questions))  # as they stand now: another process may have answered
         self._diary.write({"round": round, **facts})  # first: a question is spent, whatever comes of it
         self.usage.ask(len(self._diary.questions))
         begin = time.perf_counter()

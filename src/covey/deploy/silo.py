@@ -20,7 +20,8 @@ import hashlib
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -200,8 +201,10 @@ class Silo:
             return Refused()
         run, begin = verified.letter.run, time.monotonic()
         self.usage.check_state(run, self.state.round if self.state.run else 0, self.state.outcome != BEGUN)
+        before, again = self.state, self.state.round == round
         self._save(replace(self.state, run=run, round=round, asked=asked, outcome=BEGUN))
-        self.usage.begin(run, round)
+        with self._back_to(before):
+            self.usage.begin(run, round, again)
         try:
             turn = (self._train if verified.letter.kind == "round" else self._go_home)(round, verified.letter.body)
         except Exception as e:  # also a mistake of ours: what it depended on, nobody knows
@@ -248,7 +251,8 @@ class Silo:
 
     def _refuse(self, round: int, error: Exception) -> None:
         """On disk first, then to the owner."""
-        self.state = replace(self.state, outcome=REFUSED, refusals=self.state.refusals + self._holds_secrets)
+        refusals = max(self.state.refusals, self.usage.used.refusals)  # of another process with these keys, too
+        self.state = replace(self.state, outcome=REFUSED, refusals=refusals + self._holds_secrets)
         self.usage.refuse(self.state.refusals)
         self._save(self.state)
         most = self.experiment.deployment.max_refusals
@@ -290,8 +294,10 @@ class Silo:
         self.host.memories[self.number] = self.state.memory
         (outcome,) = self.host.advise(round, [(self.number, question, self.experiment.training.plan(round))])
         memory = self.host.snapshot(round).get(self.number, {})
+        before = self.state
         self._save(replace(self.state, memory=memory, advised=self.state.advised + 1))
-        self.usage.advise(self.state.run, self.state.advised)
+        with self._back_to(before):
+            self.usage.advise(self.state.run, self.state.advised)
         self.transcript.add(round, self.server, self.role, question)
         self.transcript.add(round, self.role, self.server, outcome.reply)
         return RoundReply(outcome.reply, None)
@@ -386,6 +392,15 @@ class Silo:
             raise CoveyError(f"{path} is not a silo's state: choose another --state folder")
         check_fields(state)
         return replace(state, refusals=max(state.refusals, refusals))
+
+    @contextmanager
+    def _back_to(self, state: SiloState) -> Iterator[None]:
+        """If the keys were used by another process meanwhile: else its next question would find this one answered."""
+        try:
+            yield
+        except CoveyError:
+            self._save(state)
+            raise
 
     def _save(self, state: SiloState) -> None:
         files.write_state(self.folder / "state.bin", state)

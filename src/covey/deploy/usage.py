@@ -2,11 +2,14 @@
 
 A silo that goes on from a restored state would answer a round again, with other noise than the one that its ledger has; a second
 server would count its questions anew. So the folder of keys has a counter that only grows, and a party whose state is behind it
-stops. Whoever restores keys and state together from one copy can still do this: nothing on that machine could tell.
+stops. The counter is read anew before every use, and is written by one process at a time, so two processes with the same keys
+see each other. Whoever restores keys and state together from one copy can still do this: nothing on that machine could tell.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -36,6 +39,7 @@ class Usage:
 
     def check_state(self, run: str, round: int, answered: bool) -> None:
         """Refuses a state that has not come as far as its keys."""
+        self.used = self._load()
         begun, left = self.used.begun.get(run, 0), self.used.answered.get(run, 0)
         if round < begun or (0 < round == left and not answered):
             raise CoveyError(
@@ -44,15 +48,23 @@ class Usage:
                 "join as a new silo (`covey keys add`)"
             )
 
-    def begin(self, run: str, round: int) -> None:
-        self._write(replace(self.used, begun={**self.used.begun, run: round}))
+    def begin(self, run: str, round: int, again: bool = False) -> None:
+        """Refused if another process has begun this round; `again`: this one had, and was stopped in the middle of it."""
+        with self._alone():
+            if not again and round <= self.used.begun.get(run, 0):
+                raise CoveyError(
+                    f"another process has begun round {round} of run {run[:20]} with these keys: run one silo with them"
+                )
+            self._write(replace(self.used, begun={**self.used.begun, run: round}))
 
     def answer(self, run: str, round: int) -> None:
         """Before the answer leaves."""
-        self._write(replace(self.used, answered={**self.used.answered, run: round}))
+        with self._alone():
+            self._write(replace(self.used, answered={**self.used.answered, run: round}))
 
     def check_advice(self, run: str, advised: int) -> None:
         """A silo helps once a round; a state from before it helped would help again, with other sums."""
+        self.used = self._load()
         if advised < self.used.advised.get(run, 0):
             raise CoveyError(
                 f"these keys have answered {self.used.advised[run]} further questions of run {run[:20]}, and this --state folder "
@@ -60,13 +72,18 @@ class Usage:
             )
 
     def advise(self, run: str, advised: int) -> None:
-        self._write(replace(self.used, advised={**self.used.advised, run: advised}))
+        """Before the answer leaves; refused if another process has answered a further question meanwhile."""
+        with self._alone():
+            self.check_advice(run, advised - 1)
+            self._write(replace(self.used, advised={**self.used.advised, run: advised}))
 
     def refuse(self, refusals: int) -> None:
-        self._write(replace(self.used, refusals=refusals))
+        with self._alone():
+            self._write(replace(self.used, refusals=max(refusals, self.used.refusals)))
 
     def check_questions(self, written: int) -> None:
         """Refuses a list of questions that is shorter than what its keys have been asked."""
+        self.used = self._load()
         if written < self.used.questions:
             raise CoveyError(
                 f"these keys have been asked {self.used.questions} questions, and this --state folder knows of {written}: it is an "
@@ -74,7 +91,23 @@ class Usage:
             )
 
     def ask(self, questions: int) -> None:
-        self._write(replace(self.used, questions=questions))
+        with self._alone():
+            self._write(replace(self.used, questions=questions))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """With what stands beside the keys now, and no other process between reading and writing it."""
+        if self.path is None:
+            yield
+            return
+        held = files.lock(self.path.with_suffix(".lock"))
+        if held is None:
+            raise CoveyError(
+                f"another process uses the keys in {self.path.parent} at this moment: run one party with them"
+            )
+        with held:
+            self.used = self._load()
+            yield
 
     def _load(self) -> Used:
         if self.path is None or not self.path.is_file():

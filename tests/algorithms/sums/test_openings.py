@@ -14,7 +14,8 @@ from covey.algorithms.mingledpie.mingledpie import MingledPie
 from covey.algorithms.routing import Routing
 from covey.algorithms.sums import openings
 from covey.attacks.contract import Finding, Knowledge, Truth, View
-from covey.crypto.openings.threshold import OpeningAdvice, OpeningQuestion
+from covey.crypto.openings.threshold import OpeningAdvice, OpeningQuestion, fuse
+from covey.crypto.sealing import sealing
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.learn.work import Plan
@@ -163,6 +164,54 @@ def test_shares_of_another_round_or_run_are_refused() -> None:
         asked([[0, 1, 2]], round=2)
     with pytest.raises(CoveyError, match="does not open"):
         asked([[0, 1, 2]], run_id="another run")
+
+
+def test_two_questions_to_two_halves() -> None:
+    """Of six clients four must help. Two that side with the server bridge two halves, and the sums differ by client 0; with one
+    of them nobody is left for the second question: the bound is 2 t - n > c, as the page says.
+    """
+    public, everyone, others = KEYS["clients"]["sealing"], [[0, 1, 2, 3, 4, 5]], [[1, 2, 3, 4, 5]]
+    sealed = {i: openings.Seals.of(client(i)).seal([np.full(4, i + 0.5)]) for i in range(6)}
+    boxes = {i: kept for i, (_, kept) in sealed.items()}
+    sums = []
+    for groups, half in ((everyone, (0, 1)), (others, (2, 3))):
+        answers = {
+            j: asked(groups, j, boxes) for j in (*half, 4, 5)
+        }  # 4 and 5 answer both: they forget what they answered
+        mixer = sealing.mixer(public, 1, 4)
+        for i in groups[0]:
+            mixer.add(sealed[i][0][0], [0])
+        opening = fuse(public, answers, openings.occasion("", 1), [0], [0])
+        sums.append(openings.Seals.of(client(5)).open(mixer.sums(), opening)[0])
+    assert np.allclose(sums[0] - sums[1], 0.5)  # client 0's vector: a coordinator that lies, with c = 2 t - n clients
+    memories: dict[int, dict[str, Any]] = {j: {} for j in range(5)}
+    for j in (0, 1, 2):
+        asked(everyone, j, boxes, memory=memories[j])
+    refused = 0
+    for j in range(5):
+        try:
+            asked(others, j, boxes, memory=memories[j])
+        except CoveyError:
+            refused += 1
+    assert 5 - refused + 1 < 4
+
+
+def test_routing_opens_no_fewer_than_its_min_group() -> None:
+    senders = {i: SEALED[i][0] for i in range(3)}  # type: ignore[index]
+    question = OpeningQuestion([[0, 1, 2]], senders)
+    with pytest.raises(CoveyError, match="sums of at least 4 are opened"):
+        next(Routing(min_group=4).advise(client(0), question))
+    assert next(Routing(min_group=3).advise(client(0), question))
+
+
+def test_keys_that_are_not_what_was_agreed() -> None:
+    """Who hands out a roster must not be able to lower the quorum in it."""
+    held = own_keys(KEYS["clients"], 0)
+    Routing().check_keys(held, 0, "threshold")
+    with pytest.raises(CoveyError, match=r"open sums with 4 silos and a bound of 16, agreed are 5 and 16"):
+        Routing(quorum=5).check_keys(held, 0, "threshold")
+    with pytest.raises(CoveyError, match=r"agreed are 4 and 8"):
+        Routing(bound=8.0).check_keys(held, 0, "threshold")
 
 
 def test_a_question_of_another_kind_is_refused() -> None:

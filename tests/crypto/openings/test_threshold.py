@@ -258,3 +258,15 @@ def test_sums_of_nobody_are_zeros():
     mixed = mixer(PUBLIC, 1, 10)
     opening = Opening("run:1", [], [-1], [0], OPENING.advisers, OPENING.pads)
     assert np.array_equal(MEMBERS[0].open(mixed.sums(), opening)[0], np.zeros(10))
+
+
+def test_public_keys_that_a_silo_made_up_are_refused():
+    """With another's key twice in the roster its share would stand for two, and its vector twice in a sum; for a point of small
+    order no silo could seal, and all of them would stop.
+    """
+    publics = [m.key.public for m in MEMBERS[:3]]
+    with pytest.raises(CoveyError, match="two clients have the same public key"):
+        read_circle(threshold.circle_of(16.0, 3, [*publics[:2], publics[0]], 2))
+    for point in (bytes(32), bytes([1]) + bytes(31)):
+        with pytest.raises(CoveyError, match="public key is none"):
+            read_circle(threshold.circle_of(16.0, 3, [*publics[:2], point], 2))

@@ -202,7 +202,7 @@ class MingledPie:
         }
 
     def check_keys(self, keys: Mapping[str, Any], client: int, encryption: str) -> None:
-        openings.check_held(keys, client, encryption)
+        openings.check_held(keys, client, encryption, self.bound, self.quorum)
 
     def start(self, setting: Setting) -> MingledSums:
         return MingledSums([], [0] * setting.clusters)

@@ -145,8 +145,10 @@ def issue(
     return {"sealing": public, "own": {i: {OWN: key} for i, key in enumerate(own)}}, public
 
 
-def check_held(keys: Mapping[str, Any], client: int, encryption: str) -> None:
-    """Refuses, before anything is sealed, keys of a client that others do not know as its own."""
+def check_held(keys: Mapping[str, Any], client: int, encryption: str, bound: float, quorum: int) -> None:
+    """Refuses, before anything is sealed, keys of a client that others do not know as its own, and a circle in which fewer must
+    help than was agreed: who made it would open what this client seals with fewer on its side.
+    """
     if not is_together(encryption):
         return
     if OWN not in keys:
@@ -154,6 +156,13 @@ def check_held(keys: Mapping[str, Any], client: int, encryption: str) -> None:
             f"this silo's own key is not here: put the {OWN}.key that `covey keys own` made into its folder"
         )
     Seals(keys["sealing"], client, keys[OWN]).check()
+    circle = read_circle(keys["sealing"])
+    expected = quorum or default_quorum(circle.holders)
+    if circle.quorum != expected or circle.bound != bound:
+        raise CoveyError(
+            f"these keys open sums with {circle.quorum} silos and a bound of {circle.bound:g}, agreed are {expected} and {bound:g}"
+            ": ask who made them, and compare with the other silos"
+        )
 
 
 def quorum_of(public: bytes) -> int:

@@ -60,6 +60,11 @@ class BoxKey:
             ) from None
 
 
+def check_public(key: bytes) -> None:
+    """Refuses a point of small order, with which everybody has the same secret, before anybody seals for it."""
+    BoxKey.generate().seal(key, b"", b"")
+
+
 @lru_cache(maxsize=1 << 16)
 def _common(secret: bytes, other: bytes, direction: bytes) -> bytes:
     try:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.crypto.openings.boxes import KEY_BYTES
+from covey.crypto.openings.boxes import KEY_BYTES, check_public
 from covey.crypto.openings.draws import TAIL
 from covey.crypto.openings.shamir import check_field
 from covey.crypto.sealing.ring import check_capacity, check_security, prime
@@ -142,7 +142,17 @@ def read_circle(public: bytes) -> Circle:
         raise CoveyError("Public parameters of 'threshold' are incomplete: expected what covey wrote.") from error
     if not complete or circle.label.key.hex() != description.get("key"):
         raise CoveyError("Public parameters of 'threshold' were altered: their name is not that of their content.")
+    _check_roster(circle)
     return circle
+
+
+def _check_roster(circle: Circle) -> None:
+    """Refuses keys that no client can have made for itself."""
+    keys = [key for key in circle.roster if key]
+    if len(set(keys)) < len(keys):  # one client's share could stand for another's then, and its vector twice in a sum
+        raise CoveyError("two clients have the same public key: each makes one of its own (`covey keys own`)")
+    for key in keys:
+        check_public(bytes.fromhex(key))
 
 
 def _next_prime(least: int) -> int:
