@@ -11,7 +11,9 @@ from PIL import Image
 
 from covey import CoveyError, Experiment, Federation, run
 from covey.cli.main import main
+from covey.data.own.encoding import encode
 from covey.data.own.given import reading_of
+from covey.data.own.sheet import of_frame
 
 pd = pytest.importorskip("pandas")
 N = 48
@@ -171,3 +173,19 @@ def test_places_that_nearly_hold_samples(tmp_path: Path) -> None:
     wide = frame(**{f"c{i}": 1.0 for i in range(20)}).rename(columns={"ill": "num"})
     with pytest.raises(CoveyError, match=r"say data.label = one of age, .*c19"):
         read(wide[[c for c in wide if c != "num"] + ["num"]], tmp_path / "wide.csv", label="")
+
+
+def test_truth_is_read_however_it_is_written(tmp_path: Path) -> None:
+    """Trained from a CSV and asked about a frame, or the other way round, or by somebody whose program writes TRUE."""
+    truth = np.arange(N) % 3 == 0
+    texts, numbers = frame(smoker=truth.astype(str)), frame(smoker=truth)
+    for given in (texts, numbers):
+        features = Federation.from_frame(given, label="ill", client="site").dataset.columns
+        everything = np.ones(N, np.bool_)
+        read_as = [
+            encode(of_frame(frame(smoker=values)), features, everything)
+            for values in (truth, truth.astype(str), [str(t).upper() for t in truth], truth.astype(int))
+        ]
+        assert all(np.array_equal(x, read_as[0]) for x in read_as)
+        with pytest.raises(CoveyError, match="smoker"):
+            encode(of_frame(frame(smoker=["maybe", "True"] * (N // 2))), features, everything)

@@ -15,6 +15,7 @@ from covey.data.own.sheet import Column, Numbers, Other, Sheet, Words, as_words,
 from covey.errors import CoveyError, nearest
 
 MOSTLY = 0.9  # of the texts in a column are numbers: the others are mistakes
+TRUTH = {"true": "1", "false": "0"}
 NAMES = 20  # texts that are different in most rows are no categories, if there are more than this
 DATES = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}( .*)?|\d{1,2}:\d\d(:\d\d.*)?")
 AMOUNTS = re.compile(r"[-+]?[$€£]? ?[-+]?\d+([.,' ]\d+)*( ?[%€$£])?")  # 53,5 and 1,200.50 and 12 %
@@ -213,19 +214,28 @@ def numbers(sheet: Sheet, name: str, column: Column) -> Numbers:
         return column
     if isinstance(column, Other):
         raise CoveyError(f"{sheet.place}: column '{name}' holds {column.what}, expected numbers: convert it")
-    wrong = [i for i, word in enumerate(column.names) if not is_number(word)]
+    words = [
+        TRUTH.get(word.lower(), word) for word in column.names
+    ]  # a frame's truth values are numbers, a CSV's texts
+    wrong = [i for i, word in enumerate(words) if not is_number(word)]
     bad = np.isin(column.codes, wrong)
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
         word = column.names[column.codes[row]]
         raise CoveyError(f"{sheet.at(row)}: '{word[:40]}' is no number; correct or drop that line (column '{name}')")
-    return np.array([*map(float, column.names), np.nan])[column.codes]
+    return np.array([*map(float, words), np.nan])[column.codes]
 
 
 def _one_hot(out: NDArray[np.float32], sheet: Sheet, feature: Feature, column: Column) -> None:
     if isinstance(column, Other):
         raise CoveyError(f"{sheet.place}: column '{feature.name}' holds {column.what}, expected texts: convert it")
     words = as_words(column)
+    if {value.lower() for value in feature.values} == set(TRUTH):  # as True, TRUE, true or 1, whoever wrote the table
+        spelling = {TRUTH[value.lower()]: value for value in feature.values}
+        names = [spelling.get(TRUTH.get(word.lower(), word), word) for word in words.names]
+        numbered = {name: i for i, name in enumerate(dict.fromkeys(names))}
+        codes = np.array([numbered[name] for name in names] + [-1], np.int64)[words.codes]
+        words = Words(codes, tuple(numbered), words.category)
     place = {value: i for i, value in enumerate(feature.values)}
     strange = [i for i, word in enumerate(words.names) if word not in place and words.used[i]]
     if strange:
