@@ -197,7 +197,7 @@ number = 7
         (7, "model is 7: expected a name"),
         (lambda: None, "defined inside a function"),
     ],
-    ids=str,
+    ids=lambda value: value.__name__ if callable(value) else str(value),
 )
 def test_what_is_no_model(model: object, words: str) -> None:
     with pytest.raises(CoveyError, match=words) as refused:
