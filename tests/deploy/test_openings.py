@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from covey.algorithms.routing import RoutedSums
 from covey.crypto.openings.threshold import OpeningAdvice, OpeningQuestion
 from covey.data.own.silo import read_folder
 from covey.deploy import keys
@@ -51,13 +53,16 @@ def test_some_may_be_gone_when_sums_are_opened_and_fewer_than_the_quorum_cost_th
 class Asked:
     """A deployment after its first round, and letters to one silo of it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.deployment = Deployment(folder, routing(training={"rounds": 2, "epochs": 1}))
+    def __init__(self, folder: Path, experiment: Experiment | None = None, copied: Path | None = None) -> None:
+        self.deployment = Deployment(folder, experiment or routing(training={"rounds": 2, "epochs": 1}))
         self.questions: list[OpeningQuestion] = []
 
         def tamper(name: str, call: bytes, answer: bytes) -> bytes | None:
             if letter_of(call).kind == "consult" and name == "north":
                 self.questions.append(letter_of(call).body)
+            if letter_of(call).kind == "round" and name == "north" and copied:
+                shutil.copytree(folder / "state" / "north", copied)
+                self.twin = self.deployment.silo("north", copied)
             return answer
 
         self.deployment.office.tamper = tamper
@@ -69,9 +74,9 @@ class Asked:
         self.mailbox = Mailbox(party.role, party.signing, {}, 300, 1 << 24)
         self.answers = Mailbox(party.role, party.signing, party.known, 300, 1 << 24)
 
-    def ask(self, body: Any, round: int = 1, run: str = "", silo: Any = None) -> Any:
+    def ask(self, body: Any, round: int = 1, run: str = "", silo: Any = None, kind: str = "consult") -> Any:
         run = run or self.coordinator.session.run
-        data, _ = self.mailbox.write(run, "consult", "client:0", round, body)
+        data, _ = self.mailbox.write(run, kind, "client:0", round, body)
         answer = self.answers.read((silo or self.deployment.parties["north"]).handle(data)).letter.body
         assert isinstance(answer, RoundReply)
         return answer.reply
@@ -96,6 +101,23 @@ def test_a_silo_helps_to_open_one_set_of_sums_a_round_also_after_a_restart(tmp_p
     with pytest.raises(CoveyError, match="expected OpeningQuestion"):
         asked.ask(None)
     assert asked.deployment.parties["north"].state.refusals == 0  # none of these depended on a key
+
+
+def test_a_copy_of_a_state_from_before_it_helped_helps_nobody(tmp_path: Path) -> None:
+    """It runs beside the silo, was started before that helped, and is asked for other sums; then in a new run, with old boxes."""
+    experiment = routing(training={"rounds": 2, "epochs": 1}, deployment={"rehearsal": False})
+    asked = Asked(tmp_path, experiment, copied=tmp_path / "copy")
+    (question,) = asked.questions
+    assert isinstance(asked.ask(question), OpeningAdvice)
+    for body in (replace(question, groups=[[0, 1, 2]]), question):
+        with pytest.raises(CoveyError, match="knows of 0: it is an old copy"):
+            asked.ask(body, silo=asked.twin)
+    fresh = asked.deployment.silo("north", tmp_path / "new")
+    with pytest.raises(CoveyError, match="has come to round 0"):
+        asked.ask(RoutedSums([]), silo=fresh, kind="round")
+    assert asked.ask(RoutedSums([]), silo=fresh, kind="round", run="another").boxes
+    with pytest.raises(CoveyError, match="the share of client 0: a box does not open"):
+        asked.ask(question, silo=fresh, run="another")
 
 
 def test_keys_that_silos_made_themselves(tmp_path: Path) -> None:

@@ -88,10 +88,12 @@ class Deployment:
             self.parties[name] = SecondServer(party, agreed, folder / name, say=self.said.append)
         self.office = Office({name: self._handler(name) for name in self.parties})
 
-    def silo(self, name: str) -> Silo:
-        party, agreed = keys.load(self.folder / "keys" / "silos" / name)
+    def silo(self, name: str, state: Path | None = None) -> Silo:
+        at = self.folder / "keys" / "silos" / name
+        party, agreed = keys.load(at)
         samples = samples_at(self.folder / "data" / name, agreed)
-        return Silo(party, agreed, samples, self.folder / "state" / name, share_accuracy=True, say=self.said.append)
+        state = state or self.folder / "state" / name
+        return Silo(party, agreed, samples, state, share_accuracy=True, say=self.said.append, keys=at)
 
     def coordinator(self) -> Coordinator:
         party, agreed = keys.load(self.folder / "keys" / "server")

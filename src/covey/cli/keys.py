@@ -50,7 +50,8 @@ def make(
     if rehearsal:
         table = config.assign(table, "deployment.rehearsal=true")
 
-    from covey.deploy.keys import deployed, make, protected
+    from covey.algorithms.contract import declaration
+    from covey.deploy.keys import SERVER, deployed, load, make, protected, quorum_held
     from covey.experiment.experiment import Experiment
 
     experiment, names = Experiment.of(protected(table)), comma_separated(silos)
@@ -69,6 +70,12 @@ def make(
     if experiment.encryption != Experiment.of(table).encryption:
         print(
             f"encryption = {experiment.encryption!r}, since the experiment chooses none: no silo alone opens what others seal"
+        )
+    if quorum := quorum_held(declaration(experiment.algorithm), load(out / SERVER)[0].keys):
+        lying = min(quorum, max(1, 2 * quorum - len(names)))
+        print(
+            f"{quorum} of {len(names)} silos open a sum together; a coordinator that lies needs {lying} of them to read another's "
+            "upload: a larger algorithm.quorum needs more"
         )
     if own is not None:
         print("each silo puts its own NAME.key into its folder as opening.key; no such key was made here")
