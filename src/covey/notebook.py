@@ -12,6 +12,8 @@ from typing import Any
 from covey.errors import CoveyError
 from covey.report.notebook import frame, html_of
 
+LAST_LINES = 8
+
 
 def covey(line: str) -> Any:
     """Runs a command as the terminal would; the page that it wrote, if any, is shown below what it printed."""
@@ -30,11 +32,12 @@ def covey(line: str) -> Any:
 
 
 def _page(output: str) -> Any:
-    """Commands that write a page end with its path."""
-    last = (output.strip().splitlines() or [""])[-1].split("  ")[-1].strip()
-    if not last.endswith(".html") or not Path(last).is_file():
-        return None
-    return html_of(frame(Path(last).read_text("utf-8")))
+    """Commands that write a page say where among their last lines."""
+    for line in reversed(output.strip().splitlines()[-LAST_LINES:]):
+        path = Path(line.split("  ")[-1].strip())
+        if path.suffix == ".html" and path.is_file():
+            return html_of(frame(path.read_text("utf-8")))
+    return None
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from covey.data.own.tables import TABLES
+from covey.data.own.rules import TABLES
 from covey.data.sources import SOURCES
 
 GIVEN = "given:"  # before the name of data that were handed over in Python: nobody else can load them

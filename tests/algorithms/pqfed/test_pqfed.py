@@ -369,7 +369,7 @@ def test_a_client_with_one_sample() -> None:
 
 
 def test_identical_clients_are_not_told_apart() -> None:
-    same = federation_of([np.arange(60)] * 4)
+    same = replace(federation_of([np.arange(60)] * 4), notes={"overlap": "all"})
     with pytest.raises(CoveyError, match="the clients are alike"):
         run(small(pqfed(), clients=4), federation=same, quiet=True)
     assert run(small(pqfed(strategy="all"), clients=4), federation=same, quiet=True).records[1]["participants"] == 4

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from covey.data.own.arrays import is_mapped
 from covey.data.own.images import is_class_folder
-from covey.data.own.tables import TABLES, is_table
+from covey.data.own.rules import TABLES
+from covey.data.own.tables import is_table
 from covey.errors import CoveyError
 
 FORMS = (".npz", *TABLES)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from covey.errors import CoveyError, nearest
 
+TABLES = (".csv", ".tsv", ".csv.gz", ".parquet")  # endings of the files that are tables
 KINDS = ("", "image", "binary", "real", "tokens")
 TASKS = ("", "classes", "labels", "numbers")
 STANDARDISE = ("all", "clients", "none")

@@ -13,10 +13,10 @@ from typing import Any, TextIO
 import numpy as np
 
 from covey.data.own.limits import explained, room
+from covey.data.own.rules import TABLES
 from covey.data.own.sheet import Column, Origin, Sheet, beyond, of_arrow, words_of
 from covey.errors import CoveyError
 
-TABLES = (".csv", ".tsv", ".csv.gz", ".parquet")
 NO_VALUE = [
     "",
     "NA",
