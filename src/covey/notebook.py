@@ -12,8 +12,6 @@ from typing import Any
 from covey.errors import CoveyError
 from covey.report.notebook import frame, html_of
 
-LAST_LINES = 8
-
 
 def covey(line: str) -> Any:
     """Runs a command as the terminal would; the page that it wrote, if any, is shown below what it printed."""
@@ -32,8 +30,8 @@ def covey(line: str) -> Any:
 
 
 def _page(output: str) -> Any:
-    """Commands that write a page say where among their last lines."""
-    for line in reversed(output.strip().splitlines()[-LAST_LINES:]):
+    """Commands that write a page say where."""
+    for line in reversed(output.splitlines()):
         path = Path(line.split("  ")[-1].strip())
         if path.suffix == ".html" and path.is_file():
             return html_of(frame(path.read_text("utf-8")))

@@ -9,6 +9,7 @@ from pathlib import Path
 from covey.data.own.rules import TABLES
 from covey.data.sources import SOURCES
 
+SILOS = "silos"  # the dataset of experiments whose samples lie with the silos
 GIVEN = "given:"  # before the name of data that were handed over in Python: nobody else can load them
 
 
@@ -23,6 +24,8 @@ def is_path(name: str) -> bool:
 
 def has_clients(name: str) -> bool:
     """Whether a dataset may say itself whose each row is: one of the user's own, or one that is declared so."""
+    if name == SILOS:  # also where there is a folder of that name
+        return False
     declared = [entry.declared.get("has_clients") for entry in SOURCES.claims(name.partition(":")[0])]
     return any(declared) or is_path(name)
 

@@ -21,11 +21,12 @@ from torch import Tensor
 from covey import config
 from covey.algorithms.contract import Setting
 from covey.data.federation import Dataset, Federation
+from covey.data.names import SILOS
 from covey.data.own.silo import read_folder, read_part
 from covey.engines import prepare
 from covey.engines.settle import settle
 from covey.errors import CoveyError
-from covey.experiment.deployment import SILOS, Silos
+from covey.experiment.deployment import Silos
 from covey.experiment.experiment import Experiment
 from covey.learn.flat import Network
 from covey.messages import encode, message

@@ -23,6 +23,7 @@ from covey import roles
 from covey.algorithms.admission import admit, admit_advice
 from covey.algorithms.contract import BadAnswer, Server, carried_on, declaration, wanted
 from covey.compression.replies import unpack
+from covey.data.names import SILOS
 from covey.deploy import doubts
 from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
 from covey.deploy.doubts import Doubts
@@ -33,7 +34,6 @@ from covey.deploy.transcript import Transcript
 from covey.engines.evaluation import reported_accuracies, reported_metrics
 from covey.engines.prepare import device_of
 from covey.errors import CoveyError, printable
-from covey.experiment.deployment import SILOS
 from covey.messages import size, to_device
 from covey.metrics.metric import chosen
 from covey.results.folder import RunFolder

@@ -9,14 +9,13 @@ from typing import Any
 from covey.data.checks import check
 from covey.data.federation import Dataset, Federation
 from covey.data.fingerprint import federation_parts, fingerprint, parts
-from covey.data.names import GIVEN, is_given, is_path
+from covey.data.names import GIVEN, SILOS, is_given, is_path
 from covey.data.own.read import read_path
 from covey.data.own.rules import Rules
 from covey.data.partitions import PARTITIONS
 from covey.data.partitions.natural import Natural
 from covey.data.sources.load import load
 from covey.errors import CoveyError
-from covey.experiment.deployment import SILOS
 from covey.experiment.experiment import Experiment
 
 

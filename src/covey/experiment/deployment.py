@@ -8,7 +8,6 @@ from covey.config import later
 from covey.data.own.encoding import Feature, width
 from covey.errors import CoveyError, nearest
 
-SILOS = "silos"  # the dataset of experiments whose samples lie with the silos
 KINDS = ("image", "binary", "real", "tokens")
 TASKS = ("classes", "labels", "numbers")
 MISSING = ("go_on", "wait")

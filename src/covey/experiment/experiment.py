@@ -14,12 +14,13 @@ from covey.attacks import ATTACKS
 from covey.compression import COMPRESSIONS
 from covey.compression.replies import check
 from covey.data import names as datasets
+from covey.data.names import SILOS
 from covey.data.own.rules import Rules
 from covey.data.partitions import PARTITIONS
 from covey.defences import DEFENCES
 from covey.errors import CoveyError, nearest
 from covey.experiment import encryptions
-from covey.experiment.deployment import SILOS, Deployment, Silos
+from covey.experiment.deployment import Deployment, Silos
 from covey.experiment.exposure import Exposure
 from covey.experiment.participation import Participation
 from covey.learn.flat import check_buffers
@@ -215,7 +216,7 @@ class Experiment:
             if key in values and not (key in ("defence", "compression") and values[key] is None):
                 values[key] = _chosen(registry, values[key], key)
         dataset = str(values.get("dataset", ""))
-        if "partition" not in values and dataset != SILOS and datasets.has_clients(dataset):
+        if "partition" not in values and datasets.has_clients(dataset):
             values["partition"] = _as_the_data_say()
         evaluation = values.get("evaluation")
         if isinstance(evaluation, Mapping) and isinstance(evaluation.get("metrics"), list | tuple):

@@ -9,7 +9,6 @@ from typing import Any
 from covey import config
 from covey.data.names import has_clients
 from covey.errors import CoveyError, nearest
-from covey.experiment.deployment import SILOS
 
 _MNIST_SETS: dict[str, Any] = {
     "clients": 120,
@@ -162,7 +161,7 @@ def table_of(source: str, assignments: list[str]) -> dict[str, Any]:
     if "dataset" in set_keys and not any(key.partition(".")[0] == "partition" for key in set_keys):
         # A preset cuts its dataset; in another that says whose its rows are, that would pass over the real clients.
         another = str(table["dataset"])
-        if another != SILOS and has_clients(another):
+        if has_clients(another):
             table = {k: v for k, v in table.items() if k != "partition"}
     return table
 
