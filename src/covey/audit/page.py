@@ -73,8 +73,7 @@ def lede(audit: Audit) -> list[str]:
     things = list(dict.fromkeys(c.row for c in leaking))
     measured = sum(bool(c.tried) and not c.carried for c in audit.cells)
     attacks = len({finding.attack for c in audit.cells for finding in c.tried})
-    listed = " and the ".join(filter(None, [", the ".join(things[:-1]), *things[-1:]]))
-    said = f"Somebody learns the {listed}." if things else "None of these attacks learned anything."
+    said = f"What did not hold: {', '.join(things)}." if things else "None of these attacks learned anything."
     return [
         *filter(None, [shown.refuted(audit.ledger)]),
         said,

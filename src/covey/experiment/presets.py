@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from covey import config
-from covey.data.names import has_clients
+from covey.data.names import has_clients, is_path
 from covey.errors import CoveyError, nearest
 
 _MNIST_SETS: dict[str, Any] = {
@@ -125,7 +125,7 @@ ABOUT = {
     "mingledpie-fashion": "the same on Fashion-MNIST",
     "fedcaprivacy-digits": "two servers cluster blinded models under BFV, and one of them links rows over rounds",
     "ifca-digits": "clustered learning on the embedded digits, a few seconds",
-    "heart": "four real hospitals, 920 patients, not cut by us: IFCA finds two groups of two; a few seconds",
+    "heart": "four real hospitals, 920 patients, not cut by us; IFCA with two models, which mostly end as one; a few seconds",
     "afc-cfl-mnist": "IFCA with AFC's noise on 10 clients of MNIST, watched by category inference (needs COVEY_DATA)",
     "property-utkface": "one client looks for another's property batches in the updates (needs COVEY_DATA)",
     "ifca-mnist": "120 clients in 5 label sets of MNIST (needs COVEY_DATA)",
@@ -139,35 +139,29 @@ OWN_DATA: dict[str, Any] = {"algorithm": "ifca", "model": "mlp", "clusters": 2, 
 def table_of(source: str, assignments: list[str]) -> dict[str, Any]:
     """The table that a preset's name, a TOML file or data of one's own stand for (none: the default's), with `key=value`
     assignments on top.
+
+    A preset on other data that say whose their rows are takes the clients of the data: its partition would pass over them.
     """
-    if not source:
-        table = PRESETS[DEFAULT]
-    elif source in PRESETS:
-        table = PRESETS[source]
-    elif _holds_data(source):
-        table = {
-            "dataset": source if os.sep in source else f"./{source}",
-            **OWN_DATA,
-        }  # a folder may be called like a dataset
-    elif source.endswith(".toml") or os.sep in source or Path(source).is_file():
-        table = config.read_toml(Path(source))
-    else:
-        raise CoveyError(f"there is no preset or file '{source}'{nearest(source, list(PRESETS))}")
-    set_keys = {assignment.partition("=")[0].strip() for assignment in assignments}
-    if source not in PRESETS and source:
-        set_keys.add("partition")  # a file's own is the user's choice
+    table = _table(source)
     for assignment in assignments:
         table = config.assign(table, assignment)
-    if "dataset" in set_keys and not any(key.partition(".")[0] == "partition" for key in set_keys):
-        # A preset cuts its dataset; in another that says whose its rows are, that would pass over the real clients.
-        another = str(table["dataset"])
-        if has_clients(another):
-            table = {k: v for k, v in table.items() if k != "partition"}
+    chosen = {assignment.partition("=")[0].strip().partition(".")[0] for assignment in assignments}
+    of_preset = not source or source in PRESETS
+    if of_preset and "dataset" in chosen and "partition" not in chosen and has_clients(str(table["dataset"])):
+        return {key: value for key, value in table.items() if key != "partition"}
     return table
+
+
+def _table(source: str) -> dict[str, Any]:
+    if not source or source in PRESETS:
+        return PRESETS[source or DEFAULT]
+    if _holds_data(source):  # with its separator: a folder may be called like a dataset
+        return {"dataset": source if os.sep in source else f"./{source}", **OWN_DATA}
+    if source.endswith(".toml") or os.sep in source or Path(source).is_file():
+        return config.read_toml(Path(source))
+    raise CoveyError(f"there is no preset or file '{source}'{nearest(source, list(PRESETS))}")
 
 
 def _holds_data(source: str) -> bool:
     """Whether a path is data rather than an experiment: a table or arrays, or a folder."""
-    from covey.data.names import is_path  # with numpy, which a list of presets does not need
-
     return not source.endswith(".toml") and (Path(source).is_dir() or Path(source).suffix != "") and is_path(source)
