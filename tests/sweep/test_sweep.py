@@ -17,10 +17,10 @@ import pytest
 from covey.cli.main import main
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
+from covey.report.progress_of_runs import Row, RunsProgress
+from covey.rounds import side_by_side
 from covey.rounds.loop import run
-from covey.sweep import runs as sweep_runs
 from covey.sweep.grid import axis, points, sweep
-from covey.sweep.progress import Row, SweepProgress
 from covey.sweep.text import lines
 from support.patience import PATIENCE, until
 
@@ -102,13 +102,13 @@ def test_a_sweep_is_the_runs_one_would_have_made(tmp_path: Path, monkeypatch: py
 
     # Nothing is run again; more values and more seeds add to what is there.
     started: list[str] = []
-    really_start = sweep_runs.Processes.start
+    really_start = side_by_side.Processes.start
 
-    def start(self: sweep_runs.Processes, job: sweep_runs.Job) -> None:
+    def start(self: side_by_side.Processes, job: side_by_side.Job) -> None:
         started.append(job.title)
         really_start(self, job)
 
-    monkeypatch.setattr(sweep_runs.Processes, "start", start)
+    monkeypatch.setattr(side_by_side.Processes, "start", start)
     assert sweep(SMALL, ["training.lr=0.1,0.02"], 2, tmp_path, quiet=True).settings == made.settings
     assert started == []
     more = sweep(SMALL, ["training.lr=0.02,0.3"], 1, tmp_path, quiet=True)
@@ -141,16 +141,16 @@ def test_a_killed_run_is_told_and_goes_on_when_the_sweep_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = Experiment.of(SMALL, training={"rounds": 60}, engine={"checkpoint_every": 2}).table()
-    really_look = sweep_runs.Processes.ended
+    really_look = side_by_side.Processes.ended
 
-    def look(self: sweep_runs.Processes) -> Any:
+    def look(self: side_by_side.Processes) -> Any:
         for job, process, _ in self._running:
             if "lr=0.1" in job.title and job.folder.begun and process.is_alive() and not job.folder.finished:
                 os.kill(process.pid, signal.SIGKILL)
         return really_look(self)
 
     with monkeypatch.context() as patched:
-        patched.setattr(sweep_runs.Processes, "ended", look)
+        patched.setattr(side_by_side.Processes, "ended", look)
         made = sweep(long, ["training.lr=0.1,0.02"], 1, tmp_path, quiet=True)
     assert made.failed == {"lr=0.1 seed 0": "its process was killed by signal 9"}
     assert [s.name for s in made.settings] == ["lr=0.02"]
@@ -201,7 +201,7 @@ class Terminal(io.StringIO):
 def test_the_board_shows_all_runs_and_each_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [Row("lr=0.1 seed 0", 2, 8, 0.9), Row("lr=0.1 seed 1", 4, 8)]
     log, now = io.StringIO(), [100.0]
-    with SweepProgress(12, "sweep", stream=log, clock=lambda: now[0]) as progress:
+    with RunsProgress(12, "sweep", stream=log, clock=lambda: now[0]) as progress:
         progress.update(1, 0, rows, 30.0)
         progress.update(1, 0, rows, 29.9)  # no news
         now[0] += 60
@@ -213,7 +213,7 @@ def test_the_board_shows_all_runs_and_each_that_runs(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "120")
     screen = Terminal()
-    with SweepProgress(12, "sweep", stream=screen, clock=lambda: now[0]) as progress:
+    with RunsProgress(12, "sweep", stream=screen, clock=lambda: now[0]) as progress:
         progress.update(1, 0, rows, 30.0)
         now[0] += 10
         progress.update(1, 0, [Row("lr=0.1 seed 0", 4, 8, 0.95)], 20.0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from covey.results.folder import RunFolder
 from covey.rounds.completion import complete
 from covey.rounds.loop import Callback
 from covey.rounds.result import versions
+from covey.rounds.side_by_side import InTurn, Job, alone, completing, spread_over
 
 _NO_SETTINGS = ("attacks", "engine", "out", "seeds", "silos", "deployment")  # say nothing about what leaks here
 
@@ -39,13 +41,18 @@ def audit(
     quiet: bool = False,
     watch: Callback | None = None,
     ledger: bool = False,
+    processes: bool = False,
 ) -> Audit:
     """Runs what is needed (`experiment.seeds` seeds, under `out/runs`) and fills the matrix; the caller writes it where it wants.
 
     `federation` is data of your own, in place of the experiment's dataset and partition. `watch` is called after every round, for a
-    progress of the caller's own. `ledger`: what is claimed there is tested, too.
+    progress of the caller's own. `ledger`: what is claimed there is tested, too. `processes`: runs are made side by side, each in a
+    process of its own, except on data that were handed over.
     """
     check_places(experiment)
+    if processes and federation is None:
+        for _ in made_ahead([experiment], out, True, quiet):
+            pass
     matrix = matrix_of(experiment, out, quiet, watch, federation)
     return _with_ledger(matrix, experiment, federation) if ledger else matrix
 
@@ -62,6 +69,53 @@ def check_places(experiment: Experiment) -> None:
     for attack in experiment.attacks:
         if not usual_place(attack):
             check_vantage(attack.vantage, experiment.algorithm)
+
+
+def jobs_of(experiment: Experiment, out: str | Path) -> list[Job]:
+    """The runs that an audit's cells are read from, as long as no attack fails; their settings are written down."""
+    experiment = settled(experiment)
+    jobs = []
+    for seed in range(experiment.seed, experiment.seed + experiment.seeds):
+        questions = Questions(replace(experiment, seed=seed))
+        for n, batch in enumerate(questions.batches(), start=1):
+            watched = questions.watched(batch)
+            folder = RunFolder.named_by_hash(Path(out), watched)
+            if not folder.config.is_file():
+                folder.write_config(replace(watched, engine=alone(watched.engine)))
+            jobs.append(Job(f"{spoken(experiment)}, seed {seed}, run {n}", watched, folder))
+    return jobs
+
+
+def spoken(experiment: Experiment) -> str:
+    shield = experiment.defence.name if experiment.defence else "no defence"
+    sealed = "" if experiment.encryption == "none" else f" and {experiment.encryption}"
+    return f"{experiment.algorithm.name}, {shield}{sealed}"
+
+
+def made_ahead(experiments: Sequence[Experiment], out: str | Path, processes: bool, quiet: bool) -> Iterator[int]:
+    """Makes the runs of several audits, as many side by side as there is room for: which audit can be read, each in its turn.
+
+    What fails is left as it is: whoever reads the audit runs it again, attack by attack, and says what is wrong.
+    """
+    jobs = [_jobs_or_none(experiment, out) for experiment in experiments]
+    waiting = [{job.folder.path for job in own if not job.folder.finished} for own in jobs]
+    by_folder = {job.folder.path: job for own in jobs for job in own}  # two audits may share runs
+    places = partial(spread_over, experiments[0]) if processes else InTurn
+    ready = 0
+    for job, _ in completing(list(by_folder.values()), places, "audit", quiet):
+        for left in waiting:
+            left.discard(job.folder.path)
+        while ready < len(waiting) and not waiting[ready]:
+            yield ready
+            ready += 1
+    yield from range(ready, len(experiments))
+
+
+def _jobs_or_none(experiment: Experiment, out: str | Path) -> list[Job]:
+    try:
+        return jobs_of(experiment, out)
+    except CoveyError:  # which the audit itself will say
+        return []
 
 
 def matrix_of(

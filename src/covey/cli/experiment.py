@@ -163,8 +163,8 @@ def audit(
     words += [f"--seeds={seeds}"] * bool(seeds)
     command, silent = typed("covey audit", words), quiet or as_json
     chosen = comma_separated(algorithms), comma_separated(defences)
-    one_alone = (audit_one(e, folder, quiet=silent, ledger=True) for e in [experiment])
-    pending = survey(experiment, folder, *chosen, quiet=silent) if matrix else one_alone
+    one_alone = (audit_one(e, folder, quiet=silent, ledger=True, processes=True) for e in [experiment])
+    pending = survey(experiment, folder, *chosen, quiet=silent, processes=True) if matrix else one_alone
     audits = []
     with kept(SAME_COMMAND):
         for one in pending:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import itertools
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,11 @@ from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.metrics.metric import resolve
 from covey.results.folder import RunFolder, hash_of
-from covey.results.follow import Tail
 from covey.rounds.result import numbers, read_result, summarise_seeds, versions
-from covey.sweep.progress import Row, SweepProgress
-from covey.sweep.runs import Job, alone, spread_over
+from covey.rounds.side_by_side import Job, alone, completing, spread_over
 from covey.sweep.text import lines
 
 MANY = 500  # runs: beyond, it may be a slip of the keyboard
-POLL = 0.2  # seconds
 _CHOSEN = ("algorithm", "partition", "defence", "compression")  # keys whose bare name stands for a table with it
 
 
@@ -171,7 +168,10 @@ def sweep(
         )
     folder = out or (Path(base.out) if base.out else _usual_folder(base))
     jobs = {point.name: _jobs(point, RunFolder(folder / point.name), count) for point in settings}
-    failed = _run(base, [job for of_point in jobs.values() for job in of_point], quiet)
+    title = f"sweep of {base.algorithm.name} on {base.data_name}"
+    every = [job for of_point in jobs.values() for job in of_point]
+    ended = completing(every, partial(spread_over, base), title, quiet)
+    failed = {job.title: problem for job, problem in ended if problem}
     summaries = []
     for point in settings:
         done = [job for job in jobs[point.name] if job.folder.finished]
@@ -202,56 +202,6 @@ def _jobs(point: Point, folder: RunFolder, count: int) -> list[Job]:
         jobs.append(job)
     folder.write_config(replace(point.experiment, seeds=count))
     return jobs
-
-
-def _run(base: Experiment, jobs: Sequence[Job], quiet: bool) -> dict[str, str]:
-    """Runs the jobs that are not finished; why some failed, by title."""
-    waiting = [job for job in jobs if not job.folder.finished]
-    if not waiting:
-        return {}
-    finished, failed, done_before = len(jobs) - len(waiting), dict[str, str](), _rounds(waiting)
-    runs, begin = spread_over(base), time.monotonic()
-    running: dict[str, tuple[Job, Tail]] = {}
-    todo = list(waiting)
-    with SweepProgress(len(jobs), f"sweep of {base.algorithm.name} on {base.data_name}", quiet) as progress:
-        try:
-            while todo or running:
-                while todo and len(running) < runs.room:
-                    job = todo.pop(0)
-                    runs.start(job)
-                    running[job.title] = (job, Tail(job.folder.metrics))
-                for job, problem in runs.ended():
-                    del running[job.title]
-                    if problem or not job.folder.finished:
-                        failed[job.title] = problem or "it left no result.json"
-                    else:
-                        finished += 1
-                for _, tail in running.values():
-                    tail.update()
-                rows = [
-                    Row(title, tail.rounds, job.experiment.training.rounds, tail.curve[-1] if tail.curve else None)
-                    for title, (job, tail) in running.items()
-                ]
-                still = sum(job.experiment.training.rounds for job in todo) + sum(r.rounds - r.done for r in rows)
-                did = sum(j.experiment.training.rounds for j in waiting) - still - done_before
-                left = (time.monotonic() - begin) / did * still if did > 0 else None
-                progress.update(finished, len(failed), rows, left)
-                if running:
-                    time.sleep(POLL)
-        finally:
-            runs.stop()
-    return failed
-
-
-def _rounds(jobs: Sequence[Job]) -> int:
-    """Rounds that interrupted runs have behind them: progress, but not of this session's making."""
-    total = 0
-    for job in jobs:
-        if job.folder.begun:
-            tail = Tail(job.folder.metrics)
-            tail.update()
-            total += tail.rounds
-    return total
 
 
 def _summary(point: Point, folder: RunFolder, done: Sequence[Job], command: str) -> Summary:

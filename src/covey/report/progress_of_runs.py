@@ -23,8 +23,8 @@ class Row:
     accuracy: float | None = None
 
 
-class SweepProgress:
-    """`with SweepProgress(30, "sweep") as progress: progress.update(finished, failed, rows, left)`, as often as one likes."""
+class RunsProgress:
+    """`with RunsProgress(30, "sweep") as progress: progress.update(finished, failed, rows, left)`, as often as one likes."""
 
     def __init__(
         self,

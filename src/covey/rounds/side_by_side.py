@@ -1,5 +1,7 @@
 """Whole runs side by side: each a process of this machine, or a task on Ray. Both work in the run's folder, where anyone can
 watch its rounds; an interrupted run goes on from its checkpoint.
+
+Processes are started afresh, so a script of your own that asks for them guards its main part by `if __name__ == "__main__":`.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,12 +23,16 @@ from covey.engines.orphans import die_with_parent
 from covey.engines.simulate import cores
 from covey.errors import CoveyError
 from covey.experiment.experiment import EngineConfig, Experiment
+from covey.report.progress_of_runs import Row, RunsProgress
 from covey.results.folder import RunFolder
+from covey.results.follow import Tail
+
+POLL = 0.2  # seconds
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a sweep. Its folder holds its config.toml."""
+    """One run of many. Its folder holds its config.toml."""
 
     title: str
     experiment: Experiment
@@ -50,13 +57,87 @@ def alone(engine: EngineConfig) -> EngineConfig:
 
 
 def spread_over(experiment: Experiment) -> Runs:
-    """Where a sweep's runs go: `engine.name` says where, `engine.workers` how many side by side."""
+    """Where many runs go: `engine.name` says where, `engine.workers` how many side by side."""
     if experiment.engine.name == "ray":
         return OnRay(experiment.engine.workers)
     from covey.engines.prepare import device_of
 
     on_gpu = device_of(experiment) == "cuda"  # which one run fills
     return Processes(experiment.engine.workers or (1 if on_gpu else cores()))
+
+
+def completing(
+    jobs: Sequence[Job], places: Callable[[], Runs], title: str, quiet: bool = False
+) -> Iterator[tuple[Job, str]]:
+    """Runs the jobs that are not finished: (job, what went wrong or "") as each of them ends, under one progress over all jobs.
+
+    `places` is called only where there is something to run. Who stops asking stops what runs; finished rounds are kept.
+    """
+    todo = [job for job in jobs if not job.folder.finished]
+    if not todo:
+        return
+    runs = places()
+    finished, failed, waiting = len(jobs) - len(todo), 0, list(todo)
+    done_before, begin = _rounds(todo), time.monotonic()
+    running: dict[str, tuple[Job, Tail]] = {}
+    with RunsProgress(len(jobs), title, quiet) as progress:
+        try:
+            while todo or running:
+                while todo and len(running) < runs.room:
+                    job = todo.pop(0)
+                    runs.start(job)
+                    running[job.title] = (job, Tail(job.folder.metrics))
+                for _, tail in running.values():
+                    tail.update()
+                rows = [
+                    Row(title, tail.rounds, job.experiment.training.rounds, tail.curve[-1] if tail.curve else None)
+                    for title, (job, tail) in running.items()
+                ]
+                still = sum(job.experiment.training.rounds for job in todo) + sum(r.rounds - r.done for r in rows)
+                did = sum(j.experiment.training.rounds for j in waiting) - still - done_before
+                left = (time.monotonic() - begin) / did * still if did > 0 else None
+                progress.update(finished, failed, rows, left)
+                for job, problem in runs.ended():
+                    del running[job.title]
+                    problem = problem if problem or job.folder.finished else "it left no result.json"
+                    finished, failed = finished + (not problem), failed + bool(problem)
+                    yield job, problem
+                if running:
+                    time.sleep(POLL)
+            progress.update(finished, failed, [], None)
+        finally:
+            runs.stop()
+
+
+def _rounds(jobs: Sequence[Job]) -> int:
+    """Rounds that interrupted runs have behind them: progress, but not of this session's making."""
+    total = 0
+    for job in jobs:
+        if job.folder.begun:
+            tail = Tail(job.folder.metrics)
+            tail.update()
+            total += tail.rounds
+    return total
+
+
+class InTurn:
+    """One run after the other, in this process: for who calls from a script, and for data that no other process has."""
+
+    room = 1
+
+    def __init__(self) -> None:
+        self._waiting: list[Job] = []
+
+    def start(self, job: Job) -> None:
+        self._waiting.append(job)
+
+    def ended(self) -> Iterator[tuple[Job, str]]:
+        while self._waiting:
+            job = self._waiting.pop(0)
+            yield job, _run_in(job.folder.path)
+
+    def stop(self) -> None:
+        pass
 
 
 class Processes:
@@ -66,8 +147,8 @@ class Processes:
         self.room = room
         self._context: Any = mp.get_context("forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn")
         with suppress(AttributeError):
-            self._context.set_forkserver_preload(["covey.rounds.loop", "covey.sweep.runs"])
-        self._said = Path(tempfile.mkdtemp(prefix="covey-sweep-"))
+            self._context.set_forkserver_preload(["covey.rounds.loop", "covey.rounds.side_by_side"])
+        self._said = Path(tempfile.mkdtemp(prefix="covey-runs-"))
         self._running: list[tuple[Job, Any, Path]] = []
         self._started = 0
 
@@ -98,11 +179,11 @@ class Processes:
 
 
 def _run_here(folder: str, said: str) -> None:
-    """A run of a sweep in a process of its own; what it has to say goes to a file."""
+    """A run in a process of its own; what it has to say goes to a file."""
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C reaches it through `stop`, once
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    die_with_parent(signal.SIGINT)  # killed with `kill -9`, the sweep can no longer stop it
+    die_with_parent(signal.SIGINT)  # killed with `kill -9`, its parent can no longer stop it
     out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(out, 1)
     os.dup2(out, 2)
@@ -162,17 +243,21 @@ class OnRay:
 
 
 def _run_there(folder: str, data: str = "") -> str:
-    """A run of a sweep, in the process that is its own; what went wrong, or ""."""
+    """A run, in the process that is its own; what went wrong, or ""."""
     import torch
-
-    from covey.rounds.completion import complete
 
     torch.set_num_threads(1)
     if data:
         os.environ.setdefault("COVEY_DATA", data)
-    own = RunFolder(Path(folder))
-    if not own.config.is_file():
+    if not RunFolder(Path(folder)).config.is_file():
         return f"{folder} is not there on a machine of the Ray cluster: use a folder that all of them share"
+    return _run_in(Path(folder))
+
+
+def _run_in(folder: Path) -> str:
+    from covey.rounds.completion import complete
+
+    own = RunFolder(folder)
     try:
         complete(own.experiment(), own, quiet=True)
     except CoveyError as e:
