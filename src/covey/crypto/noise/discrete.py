@@ -77,6 +77,11 @@ def laplaces(count: int, stream: Stream, bits: int = BITS) -> Integers:
     return _drawn(_table(False), count, stream, bits)
 
 
+def furthest(bits: int = BITS) -> int:
+    """No Gaussian is larger: where the table was cut."""
+    return len(_table(True).high) << (bits - STRIPS)
+
+
 def _drawn(table: Table, count: int, stream: Stream, bits: int) -> Integers:
     out = np.empty(count, np.int64)
     for begin in range(0, count, _PART):

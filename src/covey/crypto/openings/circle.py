@@ -80,6 +80,19 @@ class Circle:
     def share_type(self) -> np.dtype[Any]:
         return np.dtype("<u2" if self.field < 2**16 else "<u4")
 
+    @property
+    def capacity(self) -> int:
+        """The largest whole number that a client can seal, in steps of 2^-unit_bits: `terms` of them add up exactly."""
+        return math.floor(self.bound * 2.0**self.unit_bits)
+
+    def values(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Whole numbers as the vector that seals them: exact, since capacity and sums are below 2^53."""
+        return np.ldexp(numbers.astype(np.float64), -self.unit_bits)
+
+    def numbers(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """And back, of an opened sum."""
+        return np.rint(np.ldexp(values, self.unit_bits)).astype(np.int64)
+
     def blocks(self, length: int) -> int:
         return -(-length // self.degree)
 

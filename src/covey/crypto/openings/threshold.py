@@ -7,6 +7,8 @@
     fuse    Y = Σ_j λ_j y_j                    the server, from any t answers; uniform to it, because of the pads
     open    s_S = Y − Σ_j λ_j pad_j, then m_S from C_S − a s_S                                   every client
 
+Where noise is in the sums everybody may see them: then no pads are put on, and the server opens.
+
 What a client answers depends on the sets S and on what clients boxed for it, never on a ciphertext from the server: there is
 no way to present one client's ciphertext as a sum. Nothing in an answer is noise that a second answer could average
 away. Whoever opens sums learns the sums of the secrets and errors too; that this tells no more than the sums of the vectors is
@@ -132,20 +134,26 @@ class Member:
         about = circle.about("share", occasion)
         return sealed, [self._box(j, circle.write_shares(share), about) for j, share in enumerate(shares)]
 
-    def advise(self, question: OpeningQuestion, occasion: str) -> OpeningAdvice:
-        """This client's shares of the groups' keys. Which groups may be opened is for the caller to judge, before."""
+    def advise(self, question: OpeningQuestion, occasion: str, padded: bool = True) -> OpeningAdvice:
+        """This client's shares of the groups' keys. Which groups may be opened is for the caller to judge, before.
+
+        Without pads the server, too, opens the sums: where they may be seen by everybody, noise being in them.
+        """
         circle = self.circle
         about = circle.about("share", occasion)
         senders = sorted({i for group in question.groups for i in group})
         shares = {i: self._unbox(i, question.boxes, about) for i in senders}
         pad_key = Stream().words(KEY_BYTES // 8).tobytes()
-        pads = _pads(circle, pad_key, len(question.groups))
+        drawn = _pads(circle, pad_key, len(question.groups))
+        pads = drawn if padded else [np.zeros_like(pad) for pad in drawn]
         answers = []
         for group, pad in zip(question.groups, pads):
             total = pad.copy()
             for i in group:
                 total += shares[i]
             answers.append(circle.write_shares(total % circle.field))
+        if not padded:
+            return OpeningAdvice(answers, b"")
         about = circle.about("pad", occasion)
         boxes = (self._box(j, pad_key, about) or bytes(PAD_BOX) for j in range(len(circle.roster)))
         return OpeningAdvice(answers, b"".join(boxes))
@@ -239,11 +247,21 @@ def check_boxes(public: bytes, boxes: Sequence[bytes]) -> None:
         raise CoveyError(f"expected a share for each of the {circle.holders} clients that hold keys")
 
 
-def check_advice(public: bytes, advice: OpeningAdvice, groups: int) -> None:
+def open_unpadded(public: bytes, sums: Sequence[bytes], opening: Opening) -> list[NDArray[np.float64]]:
+    """The sums' vectors, exactly, by whoever has the answers of clients that put no pads on them: no key is needed."""
+    circle = read_circle(public)
+    secrets = [*(shamir.centred(circle.read_shares(key), circle.field) for key in opening.fused), None]
+    return [
+        _opened(circle, one, secrets[group], opening.occasion, vector)
+        for one, group, vector in zip(sums, opening.group, opening.vector)
+    ]
+
+
+def check_advice(public: bytes, advice: OpeningAdvice, groups: int, padded: bool = True) -> None:
     """Refuses what an honest client cannot have answered, as far as it shows."""
     circle = read_circle(public)
-    if len(advice.shares) != groups or len(advice.pads) != PAD_BOX * len(circle.roster):
-        raise CoveyError(f"expected {groups} shares, and pads for {len(circle.roster)} clients")
+    if len(advice.shares) != groups or len(advice.pads) != (PAD_BOX * len(circle.roster) if padded else 0):
+        raise CoveyError(f"expected {groups} shares, and pads for {len(circle.roster) if padded else 0} clients")
     for share in advice.shares:
         circle.read_shares(share)
 
