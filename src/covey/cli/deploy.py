@@ -68,6 +68,10 @@ def join(
     share_accuracy: Annotated[
         bool, typer.Option("--share-accuracy", help="Tell the coordinator the accuracy on this silo's test samples.")
     ] = False,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="ε that this silo spends at most, over all runs with these keys; remembered beside them."),
+    ] = None,
     insecure: Insecure = False,
     quiet: Quiet = False,
 ) -> None:
@@ -91,6 +95,7 @@ def join(
             share_accuracy=share_accuracy,
             insecure=insecure,
             quiet=quiet,
+            budget=budget,
         )
 
 

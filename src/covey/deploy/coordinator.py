@@ -28,7 +28,7 @@ from covey.deploy import doubts
 from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
 from covey.deploy.doubts import Doubts
 from covey.deploy.keys import Party, quorum_held
-from covey.deploy.letters import Mailbox, Refused, RoundReply, largest_message
+from covey.deploy.letters import Mailbox, Refused, RoundReply, Spent, largest_message
 from covey.deploy.session import Mail, PendingLetter, Session
 from covey.deploy.transcript import Transcript
 from covey.engines.evaluation import reported_accuracies, reported_metrics
@@ -321,6 +321,8 @@ class Coordinator:
             if isinstance(answer, Refused):
                 tally.refusing.add(client)
                 raise CoveyError("it could not work with what it was sent; its own log says why")
+            if isinstance(answer, Spent):
+                raise CoveyError("its privacy budget is spent: it answers no further round")
             if not isinstance(answer, RoundReply):
                 raise CoveyError(f"found a {type(answer).__name__}, expected the reply to a round")
             sent_to = self.algorithm.broadcast(state, client)

@@ -73,6 +73,12 @@ class Refused:
     """A silo's answer where it could not work with what it was sent: one word, which does not say why."""
 
 
+@message
+@dataclass(frozen=True)
+class Spent:
+    """A silo's answer where its privacy budget does not cover the round: it takes part no more."""
+
+
 @dataclass(frozen=True)
 class VerifiedLetter:
     """A letter whose signature, receiver and freshness were checked."""

@@ -106,6 +106,7 @@ def join(
     share_accuracy: bool = False,
     insecure: bool = False,
     quiet: bool = False,
+    budget: float | None = None,
 ) -> None:
     """A silo, until the coordinator says that the run is over."""
     flower.have_flower()
@@ -115,7 +116,9 @@ def join(
     say = _say(quiet)
     _name_own_code(agreed)
     samples = samples_at(data, agreed)
-    silo = Silo(party, agreed, samples, state, device=device, share_accuracy=share_accuracy, say=say, keys=folder)
+    silo = Silo(
+        party, agreed, samples, state, device=device, share_accuracy=share_accuracy, say=say, keys=folder, budget=budget
+    )
     if silo.stopped:
         raise CoveyError(silo.stopped)
     say(f"{party.name}: {len(samples[1])} samples to train on, {len(samples[3])} to test with; joining {superlink}")

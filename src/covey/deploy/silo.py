@@ -33,12 +33,14 @@ from covey.algorithms.contract import Declaration, declaration
 from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Dataset, Federation
 from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
+from covey.deploy.budget import Budget, BudgetSpent
 from covey.deploy.keys import Party
 from covey.deploy.letters import (
     Hello,
     Mailbox,
     Refused,
     RoundReply,
+    Spent,
     VerifiedLetter,
     describe_failure,
     largest_message,
@@ -103,6 +105,7 @@ class Silo:
         share_accuracy: bool = False,
         say: Callable[[str], None] = print,
         keys: Path | None = None,
+        budget: float | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder, self.say, self.share_accuracy = folder, say, share_accuracy
@@ -120,6 +123,7 @@ class Silo:
         self._holds_secrets = holds_secrets(declared, party.keys, party.role)
         self.mailbox = Mailbox(party.role, party.signing, party.known, deployment.round_seconds + 300, limit)
         self.usage = Usage(None if deployment.rehearsal else keys)
+        self.budget = Budget(None if deployment.rehearsal else keys, budget)
         self.state = self._load()
         self.usage.check_state(self.state.run, self.state.round, self.state.outcome == ANSWERED)
         self.host = self._host(party.keys, samples)
@@ -186,7 +190,7 @@ class Silo:
         refused = self.state.round == first and self.state.outcome == REFUSED
         return [first, first + 1] if refused or self.state.round > first else [first]
 
-    def _answer_once(self, verified: VerifiedLetter) -> RoundReply | Refused:
+    def _answer_once(self, verified: VerifiedLetter) -> RoundReply | Refused | Spent:
         """The answer to a round's first words; see the module's docstring."""
         round, asked = verified.round, hashlib.sha256(encode(verified.letter.body)).hexdigest()
         if round < self.state.round or (round == self.state.round and asked != self.state.asked):
@@ -207,6 +211,11 @@ class Silo:
             self.usage.begin(run, round, again)
         try:
             turn = (self._train if verified.letter.kind == "round" else self._go_home)(round, verified.letter.body)
+            self.budget.book(run, round, turn.events)
+        except BudgetSpent as e:  # by what was booked, which everybody can count: no key and no sample shows in it
+            self._save(replace(self.state, outcome=REFUSED))
+            self.say(str(e))
+            return Spent()
         except Exception as e:  # also a mistake of ours: what it depended on, nobody knows
             self._refuse(round, e)
             if not self.experiment.deployment.rehearsal:
@@ -342,6 +351,7 @@ class Silo:
             "accuracy": accuracy,
             "metrics": metrics or {},
             "privacy": price(spends) if spends else {},
+            "budget": self.budget.in_words,
         }
         files.write_json(self.folder / "summary.json", summary)
 

@@ -25,7 +25,9 @@ KEY = bytes(range(32))
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.floats(-(2.0**99), 2.0**99, width=32), min_size=1, max_size=40), st.integers(LEAST_BITS, discrete.BITS))
+@given(
+    st.lists(st.floats(-(2.0**99), 2.0**99, width=32), min_size=1, max_size=40), st.integers(LEAST_BITS, discrete.BITS)
+)
 def test_no_vector_is_longer_than_agreed(values: list[float], bits: int) -> None:
     """In whole numbers, exactly: Python's integers, no floating point."""
     shares = Shares(AGREED, bits)
@@ -160,7 +162,8 @@ def test_the_largest_numbers_open_exactly() -> None:
     for (vector,), _ in sealed:
         mixer.add(vector, [0])
     question = {
-        j: threshold.OpeningQuestion([[0, 1, 2]], {i: boxes[j] for i, (_, boxes) in enumerate(sealed)}) for j in range(2)
+        j: threshold.OpeningQuestion([[0, 1, 2]], {i: boxes[j] for i, (_, boxes) in enumerate(sealed)})
+        for j in range(2)
     }
     answers = {j: members[j].advise(question[j], "run:1", padded=False) for j in range(2)}
     opening = threshold.fuse(public, answers, "run:1", [0], [0])

@@ -8,21 +8,23 @@ shares are in every sum, and each client adds a discrete Gaussian of z C / √h:
 
 **Sensitivity.** [·] rounds towards zero, so no coordinate grows and ‖[…]‖ ≤ C / step holds for every vector and always: what
 rounding to the nearest adds (√d / 2 steps), and the conditional rounding by which Kairouz, Liu and Steinke (ICML 2021, their
-proposition 22) keep it small, is not needed. The price is a bias of less than a step, 2^-bits of a single share's noise. It can be
-so small because a sealed number has some 20 to 40 bits; they had 8 to 16, and so needed unbiased rounding and a rotation, too.
+proposition 22) keep it small, is not needed. The price is a bias of less than a step, 2^-bits of a single share's noise. It can
+be so small because a sealed number has some 20 to 40 bits; they had 8 to 16, and so needed unbiased rounding and a rotation,
+too.
 
-**Sum.** Discrete Gaussians do not add up to one exactly: h of them with variance σ² are within τ = 10 Σ_{j<h} exp(−2 π² σ² j / (j + 1))
-of N_Z(0, h σ²), in the logarithm of every probability (their theorem 1). Shares have σ = 2^bits ≥ 2^LEAST_BITS, so
-d τ < 2^-10^5 for any d and h that fit in a memory: it is nothing. Skellam numbers (Agarwal, Kairouz, Liu, NeurIPS 2021) add up exactly
-and pay a term in 1/σ for it, and would want a second exact sampler; at this σ neither difference shows in ε.
+**Sum.** Discrete Gaussians do not add up to one exactly: h of them with variance σ² are within τ = 10 Σ_{j<h} exp(−2 π² σ² j /
+(j + 1)) of N_Z(0, h σ²), in the logarithm of every probability (their theorem 1). Shares have σ = 2^bits ≥ 2^LEAST_BITS, so d τ
+< 2^-10^5 for any d and h that fit in a memory: it is nothing. Skellam numbers (Agarwal, Kairouz, Liu, NeurIPS 2021) add up
+exactly and pay a term in 1/σ for it, and would want a second exact sampler; at this σ neither difference shows in ε.
 
-**Grid.** A whole number plus a rounded Gaussian is a rounded sum, for which exact statements hold; N_Z(0, σ²) differs from it by
-(n²/σ² + 1) / 12 σ² at most in the logarithm of a probability. E exp(n²/4σ²) = √2, so Σ n²/σ² > 1.4 d + 178 has a probability below 2^-64
-(Chernoff), and else the logarithms of d numbers differ by less than (3 d + 200) / 12 σ². Twice that, σ² = h 4^bits, is `grid`: what a
-release adds to ε. To δ it adds 2^-63 (1 + e^ε), and a factor e^grid.
+**Grid.** A whole number plus a rounded Gaussian is a rounded sum, for which exact statements hold; N_Z(0, σ²) differs from it
+by (n²/σ² + 1) / 12 σ² at most in the logarithm of a probability. E exp(n²/4σ²) = √2, so Σ n²/σ² > 1.4 d + 178 has a probability
+below 2^-64 (Chernoff), and else the logarithms of d numbers differ by less than (3 d + 200) / 12 σ². Twice that, σ² = h 4^bits,
+is `grid`: what a release adds to ε. To δ it adds 2^-63 (1 + e^ε), and a factor e^grid.
 
-**No wrap-around.** A share is never beyond `discrete.furthest` (the tail that is cut has less than 2^-128), so a client's numbers are
-within `largest` for certain, and as many vectors as were agreed add up within what the scheme carries: `fitting` chooses bits so.
+**No wrap-around.** A share is never beyond `discrete.furthest` (the tail that is cut has less than 2^-128), so a client's
+numbers are within `largest` for certain, and as many vectors as were agreed add up within what the scheme carries: `fitting`
+chooses bits so.
 
 Limits: `discrete`'s (its time depends on what it draws).
 """
