@@ -82,6 +82,17 @@ class Model(Role):
         return bounds.weights
 
 
+class SharedLayers(Role):
+    """The weights of a model without its personal layers, [s] of the d: which ones is agreed (`Setting.personal`)."""
+
+    words = "the shared layers of a model"
+
+    def check(self, value: Any, bounds: Bounds) -> None:
+        if not isinstance(value, Tensor) or value.ndim != 1 or not 0 < len(value) <= bounds.weights:
+            raise CoveyError(f"is no vector of 1 to {bounds.weights} weights")
+        _floats(value, tuple(value.shape))
+
+
 class Models(Role):
     """The models of all clusters, [k, d]."""
 

@@ -16,6 +16,7 @@ from covey.experiment.participation import Participation
 from covey.rounds.loop import run
 from covey.rounds.result import Result
 
+PERSONAL = ["fedavg_ft", "ditto", "fedper", "fedrep", "apfl", "perfedavg"]
 BASELINES = ["local", "fedavg", "fedprox", "scaffold", "feddyn", "fedem", "ifca", "sattler", "fedsoft"]
 SPLITTING = {"name": "sattler", "eps1": 0.6, "eps2": 0.6, "gamma": 0.0}  # thresholds that split in the first rounds
 COMING_AND_GOING = {"share": 0.6, "dropout": 0.2, "initial": 6, "join": 2, "join_every": 2}
@@ -91,7 +92,7 @@ class Interrupted(KeyboardInterrupt):
     pass
 
 
-@pytest.mark.parametrize("algorithm", [*BASELINES, SPLITTING], ids=str)
+@pytest.mark.parametrize("algorithm", [*BASELINES, *PERSONAL[1:5], SPLITTING], ids=str)
 def test_a_resumed_run_ends_as_an_uninterrupted_one(algorithm: Any, tmp_path: Path) -> None:
     """With clients sampled, lost and joining: state on the server and in the clients' memories survives."""
     experiment = digits(algorithm, training={"rounds": 6}, participation=COMING_AND_GOING)
@@ -159,7 +160,7 @@ def test_scaffold_and_feddyn_learn_more_than_fedavg_where_clients_drift() -> Non
 def test_every_baseline_has_a_title_and_schemes() -> None:
     from covey.algorithms import ALGORITHMS
 
-    for name in BASELINES:
+    for name in (*BASELINES, *PERSONAL):
         algorithm = ALGORITHMS[name]
         assert algorithm.name == name and algorithm.title and "\n" not in algorithm.title
         assert encryptions.able(algorithm)[0] == "none"

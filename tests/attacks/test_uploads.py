@@ -8,8 +8,11 @@ from covey.algorithms.averaging import GlobalModel, LocalModel
 from covey.algorithms.fedem import Components, TrainedComponents
 from covey.algorithms.fedsoft import Centres, SoftUpdate
 from covey.algorithms.ifca import ClusterModels, ClusterUpdate
+from covey.algorithms.personal.fedper import FedPer
+from covey.algorithms.personal.layers import SharedModel, TrainedLayers
 from covey.algorithms.sattler import ModelChange, NodeModel
 from covey.attacks.uploads import upload
+from support.quadratic_clients import Bench, Quadratic, steps
 
 NEAR, FAR = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([9.0, 9.0, 9.0])
 
@@ -29,6 +32,13 @@ def test_a_change_is_added_to_the_model_and_components_stay_several() -> None:
     both = torch.stack([NEAR, FAR])
     mixed = upload(Components(both), TrainedComponents(both + 1, 5), 3)
     assert mixed is not None and mixed.end.shape == (2, 3) and torch.equal(mixed.change, torch.full((3,), 2.0))
+
+
+def test_shared_layers_are_read_with_the_personal_ones_of_the_start() -> None:
+    bench = Bench(FedPer(), [Quadratic(torch.zeros(1, 3))], [[5.0, 6.0, 7.0]], steps(1), personal=[False, False, True])
+    seen = upload(SharedModel(NEAR[:2]), TrainedLayers(NEAR[:2] + 1, 5), 3, bench.setting)
+    assert seen is not None and seen.start.tolist() == [[1.0, 2.0, 7.0]] and seen.change.tolist() == [1.0, 1.0, 0.0]
+    assert upload(SharedModel(NEAR[:2]), TrainedLayers(NEAR[:2], 5), 3) is None
 
 
 def test_what_is_not_there_in_the_clear_is_no_upload() -> None:

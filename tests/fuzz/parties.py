@@ -210,6 +210,7 @@ PROTOCOLS: dict[str, Any] = {
     "scaffold": "scaffold",
     "sattler": "sattler",
     "feddyn": "feddyn",
+    "fedper": "fedper",
     "pqfed": {"name": "pqfed", "components": 4, "k": 3, "strategy": "all"},
     "mingledpie": "mingledpie",
     "routing": "routing",

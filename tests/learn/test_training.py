@@ -86,6 +86,7 @@ def jobs_of(
             weights=2 * randomness.uniforms([client], size)[0] if "weights" in extras else None,
             on=on,
             head=Head(randomness.bits([client], size)[0] % 2, 2, 0.7) if "head" in extras else None,
+            moves=torch.arange(net.d) % 3 != client % 2 if "moves" in extras else None,
             purpose="test",
         )
         jobs.append(Job(torch.arange(low, low + size), randomness.key(1, client), work))
@@ -156,6 +157,11 @@ def textbook(net: Network, x: Tensor, y: Tensor, job: Job) -> Tensor:
         for p, part in zip(parameters, gradient.split([p.numel() for p in parameters])):
             p.grad = part.view(p.shape)
         optimiser.step()
+        if work.moves is not None:
+            moves = torch.cat([work.moves, torch.ones(len(work.start) - net.d, dtype=torch.bool)])
+            there = torch.where(moves, torch.cat([p.detach().reshape(-1) for p in parameters]), work.start)
+            for p, part in zip(parameters, there.split([p.numel() for p in parameters])):
+                p.data.copy_(part.view(p.shape))
     return torch.cat([p.detach().reshape(-1) for p in parameters])
 
 
@@ -198,8 +204,9 @@ EXTRAS = [
     ("weights",),
     ("head",),
     ("on",),
+    ("moves",),
     ("anchor", "correction", "weights"),
-    ("anchor", "correction", "weights", "head", "on"),
+    ("anchor", "correction", "weights", "head", "on", "moves"),
 ]
 
 

@@ -31,13 +31,15 @@ class Quadratic:
     def train(self, work: Train) -> Tensor:
         model = work.start
         anchor = work.start if work.anchor is None else work.anchor
-        weights = torch.ones(len(self.points)) if work.weights is None else work.weights
-        for _ in range(work.plan.steps_for(len(self.points))):
-            gradient = (weights[:, None] * self.curvature * (model - self.points)).mean(0)
+        points = self.points if work.on is None else self.points[work.on]
+        weights = torch.ones(len(points)) if work.weights is None else work.weights
+        for _ in range(work.plan.steps_for(len(points))):
+            gradient = (weights[:, None] * self.curvature * (model - points)).mean(0)
             gradient = gradient + work.plan.proximal * (model - anchor)
             if work.correction is not None:
                 gradient = gradient + work.correction
-            model = model - work.plan.lr * gradient
+            moved = model - work.plan.lr * gradient
+            model = moved if work.moves is None else torch.where(work.moves, moved, model)
         return model
 
 

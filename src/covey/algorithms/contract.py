@@ -212,6 +212,9 @@ class Declaration:
     rounds_sent: int = 1  # rounds whose sums one broadcast may hold: messages grow with it
     measures: Mapping[str, Measure] = field(default_factory=dict)  # what it notes about itself, and how to show it
     min_group: int = 1  # fewest clients of an average that it hands out
+    personal_layers: int = (
+        0  # how many of the last layers are personal where the experiment does not say (`layers.personal`)
+    )
 
 
 def declaration(algorithm: Any) -> Declaration:
@@ -274,6 +277,10 @@ _EXPECTED: dict[
         "a whole number of at least 1",
     ),
     "min_group": (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
+    "personal_layers": (
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+        "a whole number that is not negative",
+    ),
     "measures": (_table_of(lambda one: isinstance(one, Measure)), "a table of measures.Measure, by the names of notes"),
 }
 

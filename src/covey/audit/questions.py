@@ -132,7 +132,7 @@ class Questions:
         """Who gets a single client's model, by what replies carry."""
         opened = self.experiment.encryption == "none"
         clear = any(
-            roles.carries(kind, roles.Model, roles.Models, roles.Change, sealed=opened)
+            roles.carries(kind, roles.Model, roles.Models, roles.Change, roles.SharedLayers, sealed=opened)
             for kind in self.protocol.replies
         )
         return "every reply is one client's own model, in the clear" if clear and column in WIRE else ""

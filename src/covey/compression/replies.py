@@ -28,7 +28,7 @@ from covey.messages import check_fields, message
 
 Packed = dict[str, Any]  # of tensors and numbers
 MEMORY = "compression"  # where a client keeps what it did not send
-VECTORS = (roles.Model, roles.Models, roles.Change)
+VECTORS = (roles.Model, roles.Models, roles.Change, roles.SharedLayers)
 
 
 class Compression(Protocol):
@@ -127,7 +127,8 @@ def _references(role: roles.Role, received: Any) -> list[Tensor]:
         return []
     if isinstance(role, roles.Models):
         return [value for _, value in roles.carried(received, roles.Models)]
-    every = [value for _, value in roles.carried(received, roles.Model, roles.Models)]
+    alike = (roles.SharedLayers,) if isinstance(role, roles.SharedLayers) else (roles.Model, roles.Models)
+    every = [value for _, value in roles.carried(received, *alike)]
     return [row for value in every for row in (value if value.dim() == 2 else value[None])]
 
 

@@ -53,7 +53,7 @@ def network_of(experiment: Experiment, dataset: Dataset) -> Network:
 def agree(experiment: Experiment, federation: Federation, network: Network) -> Setting:
     """What everyone knows before the first round; of the federation only its public samples and its size count."""
     _check_statistics(experiment, network)
-    layers = experiment.layers.personal
+    layers = experiment.layers.personal or declaration(experiment.algorithm).personal_layers
     personal = personal_mask(network, layers) if layers else torch.ones(network.d, dtype=torch.bool)
     start = _start(experiment, federation, network)
     return setting_of(experiment, len(federation.clients), start, personal, public_samples(network, federation))

@@ -138,6 +138,8 @@ class Machine:
         for name, vector in given.items():
             if vector is not None:
                 self._check_vector(f"the {name}", len(vector), head)
+        if work.moves is not None:
+            _check_size("the mask of trained parameters", len(work.moves), network.d)
         for name, per_sample in {"weights": work.weights, "head's labels": labels}.items():
             if per_sample is not None:
                 _check_size(f"the {name}", len(per_sample), samples, "entries, one for each of the client's samples")
@@ -182,7 +184,16 @@ def _kind(job: Job) -> tuple[object, ...]:
     work = job.work
     if isinstance(work, Train):
         head = None if work.head is None else (work.head.classes, work.head.share)
-        return (Train, work.plan, work.anchor is None, work.correction is None, work.weights is None, head, job.secret)
+        return (
+            Train,
+            work.plan,
+            work.anchor is None,
+            work.correction is None,
+            work.weights is None,
+            work.moves is None,
+            head,
+            job.secret,
+        )
     if isinstance(work, Losses | SampleLosses | Logits):
         return (type(work), work.models.data_ptr(), work.models.shape, work.models.stride())
     return (type(work),)

@@ -29,6 +29,7 @@ class Wave:
     steps: tuple[int, ...]  # [n] falling
     start: Tensor  # [n, D]: D = d, or d + head; where all clients share a row, a view of it: never to be written to
     constant: Tensor | None  # [n, D] likewise; the part of the gradient that never changes: correction − μ · anchor
+    moves: Tensor | None  # [n, D] bool likewise: the parameters that steps change; None: all
     rows: Tensor  # [T, n, B] rows of the dataset; slots beyond `counts` repeat some row
     factor: Tensor  # [T, n, B] weight / batch size of the sample; 0: no sample, or the client is done
     counts: Tensor  # [T, n] samples in the batch, 0 when the client is done
@@ -43,7 +44,17 @@ class Wave:
 
     def _tensors(self) -> dict[str, Tensor]:
         """Those that are there, without start."""
-        names = ("constant", "rows", "factor", "counts", "divisors", "noise_keys", "dropout_keys", "head_labels")
+        names = (
+            "constant",
+            "moves",
+            "rows",
+            "factor",
+            "counts",
+            "divisors",
+            "noise_keys",
+            "dropout_keys",
+            "head_labels",
+        )
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     def copy(self) -> Wave:
@@ -64,7 +75,7 @@ class Wave:
             return self
 
         def more(name: str, tensor: Tensor) -> Tensor:
-            dim = 0 if name in ("start", "constant") else 1
+            dim = 0 if name in ("start", "constant", "moves") else 1
             zeros = torch.zeros_like(tensor.narrow(dim, 0, 1))
             return torch.cat([tensor, zeros.expand(*(extra if i == dim else -1 for i in range(tensor.dim())))], dim)
 
@@ -84,6 +95,7 @@ class Wave:
             steps=steps,
             start=self.start[start:stop],
             constant=None if self.constant is None else self.constant[start:stop],
+            moves=None if self.moves is None else self.moves[start:stop],
             rows=self.rows[:longest, start:stop],
             factor=self.factor[:longest, start:stop],
             counts=self.counts[:longest, start:stop],
@@ -123,12 +135,14 @@ def lay_out(jobs: Sequence[Job], device: torch.device, drawing: bool = False) ->
     head = works[0].head
     start = _stacked([work.start for work in works], device)
     constant = _constant(plan, works, start)
+    moves = _moves(works, start)
     longest = max(steps)
     return Wave(
         plan=plan,
         steps=tuple(steps),
         start=start.expand(len(jobs), -1),
         constant=None if constant is None else constant.expand(len(jobs), -1),
+        moves=None if moves is None else moves.expand(len(jobs), -1),
         rows=samples([job.rows for job in jobs]),
         factor=factor,
         counts=counts,
@@ -226,6 +240,15 @@ def _constant(plan: Plan, works: Sequence[Train], start: Tensor) -> Tensor | Non
         own = constant if len(constant) > 1 else None  # one row may be the client's tensor, a stack is ours
         constant = torch.sub(constant, anchor, alpha=plan.proximal, out=own)
     return constant
+
+
+def _moves(works: Sequence[Train], start: Tensor) -> Tensor | None:
+    """[n, D] or [1, D] bool, or nothing. What stands behind a model, a head or its buffers, always moves."""
+    if works[0].moves is None:
+        return None
+    given = _stacked([_given(work.moves) for work in works], start.device)
+    behind = torch.ones(len(given), start.shape[1] - given.shape[1], dtype=torch.bool, device=start.device)
+    return torch.cat([given, behind], dim=1)
 
 
 def _stacked(vectors: list[Tensor], device: torch.device) -> Tensor:

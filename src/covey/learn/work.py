@@ -72,6 +72,7 @@ class Train:
     weights: Tensor | None = None  # [n] weight of each sample's loss; None: all 1
     on: Tensor | None = None
     head: Head | None = None
+    moves: Tensor | None = None  # [d] bool: the parameters that are trained, the others stay as they are; None: all
     purpose: str = "train"  # part of the randomness key: two trainings in one round need two names
 
 

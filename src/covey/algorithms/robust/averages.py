@@ -6,11 +6,12 @@ The mean takes flat memory (`averaging`); the other rules hold what came until t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from covey.algorithms.averaging import Averages, GlobalModel, LocalModel, weight_of
+from covey.algorithms.averaging import Averages, GlobalModel, LocalModel, check_weighting, weight_of
 from covey.algorithms.robust.rules import Rule, aggregate
 from covey.errors import CoveyError
 
@@ -47,14 +48,28 @@ def averages(aggregation: str, sent: Tensor, least: int = 1) -> Averages | Robus
     return Averages(len(sent), sent, least) if rule.name == "mean" else RobustAverages(rule, sent, least)
 
 
+def check_average(weighting: str, aggregation: str, min_group: int) -> None:
+    """The three fields of every method that averages what clients trained."""
+    check_weighting(weighting)
+    check_aggregation(aggregation, weighting)
+    check_group(min_group, aggregation)
+
+
 def mean_model(
     state: GlobalModel, replies: Iterator[tuple[int, LocalModel]], weighting: str, aggregation: str, least: int
 ) -> GlobalModel:
     """The replies' average, or what was sent where too few answered."""
-    average = averages(aggregation, state.model[None], least)
+    return GlobalModel(mean_vector(state.model, replies, weighting, aggregation, least))
+
+
+def mean_vector(
+    sent: Tensor, replies: Iterator[tuple[int, Any]], weighting: str, aggregation: str, least: int
+) -> Tensor:
+    """The same of the vectors alone: whole models, or the layers of them that clients share."""
+    average = averages(aggregation, sent[None], least)
     for _, reply in replies:
         average.add(0, reply.model, weight_of(reply, weighting))
-    return GlobalModel(average.means(state.model[None])[0])
+    return average.means(sent[None])[0]
 
 
 class RobustAverages:

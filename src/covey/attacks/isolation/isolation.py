@@ -40,7 +40,7 @@ class Isolation:
     title: ClassVar[str] = "whose exact model averages of small groups give away"
     row: ClassVar[Leak] = ISOLATION
     seen_from: ClassVar[tuple[str, ...]] = (CLIENT,)
-    reads: ClassVar[tuple[Reads, ...]] = (Reads((roles.Model, roles.Models), GOT, sealed=True),)
+    reads: ClassVar[tuple[Reads, ...]] = (Reads((roles.Model, roles.Models, roles.SharedLayers), GOT, sealed=True),)
     means: ClassVar[str] = "share of rounds in which another client's model is known exactly: 0 tells nothing"
     controls: ClassVar[tuple[str, ...]] = ("its own model alone",)
     own_rows: ClassVar[bool] = False
@@ -54,7 +54,7 @@ class Isolation:
 
     def observe(self, view: View) -> None:
         if view.sender.startswith("client:") and view.sender != f"client:{self.own}":
-            if any(roles.carried(view.message, roles.Model, roles.Models, roles.Change)):
+            if any(roles.carried(view.message, roles.Model, roles.Models, roles.Change, roles.SharedLayers)):
                 self.memory.setdefault("shown", {}).setdefault(view.round, []).append(view.sender)
         elif view.receiver == f"client:{self.own}":
             digests = self.memory.setdefault("got", {})

@@ -14,9 +14,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from covey.attacks.declaration import Reads
 from covey.attacks.reconstruction.images import Floats, pixels
 from covey.attacks.reconstruction.inversion import Inversion
-from covey.attacks.uploads import Upload
+from covey.attacks.uploads import LAYERS, Upload
 
 SILENT = 1e-7  # of the largest change of a bias: below it a ratio is rounding
 
@@ -28,6 +29,7 @@ class FirstLayer(Inversion):
     name: ClassVar[str] = "first_layer"
     label: ClassVar[str] = "First-layer inversion"
     title: ClassVar[str] = "samples as ratios of changes of a first linear layer (Phong et al. 2018)"
+    reads: ClassVar[tuple[Reads, ...]] = LAYERS
 
     def unfit(self) -> str:
         shapes = list(self.known.network.shapes.values())

@@ -60,7 +60,7 @@ class Inversion:
         kept, client = self.memory["uploads"], view.sender.removeprefix("client:")
         if client in kept or len(kept) >= self.clients or self.unfit():
             return
-        seen = upload(self.got.get(view.sender), view.message, self.known.network.d)
+        seen = upload(self.got.get(view.sender), view.message, self.known.network.d, self.known.setting)
         if seen is not None:
             most = int((seen.end - seen.start).norm(dim=1).argmax())  # of a mixture, the component that moved most
             kept[client] = [

@@ -134,7 +134,8 @@ def advance(
         plan.clip,
         keys,
     )
-    before = model.clone() if hold else None
+    moves = None if wave.moves is None else wave.moves[: len(model)]
+    before = model.clone() if hold or moves is not None else model
     target = model if velocity is None else velocity
     if wave.secret is not None:
         # A gradient whose bound is promised stands alone until its noise is on: summed up in a model that somebody else chose
@@ -153,5 +154,7 @@ def advance(
         scale = (step.divisors > 0) * (plan.noise * plan.clip) / step.divisors.clamp(min=1)
         target.addcmul_(noise, scale.to(noise.dtype)[:, None], value=rule.alpha)
     rule.finish(model, velocity, constant)
-    if before is not None:
+    if hold:
         torch.where((step.divisors > 0)[:, None], model, before, out=model)
+    if moves is not None:
+        torch.where(moves, model, before, out=model)

@@ -83,7 +83,9 @@ class Replays:
         hold = Rule.of(wave.plan).moves_alone(wave.constant) and min(wave.steps) < max(wave.steps)
         shape = (*wave.rows.shape[1:], wave.start.shape[1])
         plan = replace(wave.plan, epochs=1, steps=0, batch_size=0)  # how often the step is taken is not in the step
-        given = tuple(t is None for t in (wave.constant, wave.noise_keys, wave.dropout_keys, wave.head_labels))
+        given = tuple(
+            t is None for t in (wave.constant, wave.moves, wave.noise_keys, wave.dropout_keys, wave.head_labels)
+        )
         signature = (plan, shape, given, wave.head_classes, wave.head_share, hold, wave.secret)
         kept = self._kept.pop(signature, None)
         if kept is None or kept[2] < len(wave.rows):

@@ -131,7 +131,13 @@ class SideBySide:
     def _bytes(self, wave: Wave) -> float:
         """What one client needs while it trains."""
         plan, slots, d = wave.plan, wave.rows.shape[2], wave.start.shape[1]
-        copies = self._copies + (plan.momentum > 0) + (wave.constant is not None) + 3 * (plan.noise > 0)
+        copies = (
+            self._copies
+            + (plan.momentum > 0)
+            + (wave.constant is not None)
+            + 2 * (wave.moves is not None)
+            + 3 * (plan.noise > 0)
+        )
         per_sample = 3 * slots * d if plan.clip and self.name != "linear" else 0
         if self._device.type == "cpu":  # what is reused soon should stay in the cache: not the temporaries
             return 4.0 * (d + slots * self._activations)

@@ -56,6 +56,7 @@ class Loop:
         target = model if velocity is None else velocity
         target_views = trainee.trained_views(target)
         constant = None if wave.constant is None else wave.constant[0]
+        moves = None if wave.moves is None else wave.moves[0]
         # An empty Poisson batch is one slot without weight.
         sizes = zip(wave.counts[:steps, 0].clamp(min=1).tolist(), wave.divisors[:steps, 0].tolist())
         for step, (count, divisor) in enumerate(sizes):
@@ -75,6 +76,8 @@ class Loop:
                     target.mul_(rule.beta)
                 torch._foreach_add_(target_views, gradients, alpha=rule.alpha)
             rule.finish(model, velocity, constant)
+            if moves is not None:
+                torch.where(moves, model, wave.start[0], out=model)
         trainee.end()
         return model
 
