@@ -29,7 +29,7 @@ def batches(me: Client, steps: int, purpose: str) -> list[Tensor]:
     random = me.random(purpose)
     taken: list[Tensor] = []
     while len(taken) < steps:
-        taken += torch.from_numpy(random.permutation(me.samples)).split(size)
+        taken += torch.split(torch.from_numpy(random.permutation(me.samples)), size)
     return taken[:steps]
 
 
