@@ -14,7 +14,7 @@ from covey.algorithms.mingledpie.mingledpie import MingledPie
 from covey.algorithms.routing import Routing
 from covey.algorithms.sums import openings
 from covey.attacks.contract import Finding, Knowledge, Truth, View
-from covey.crypto.openings.threshold import OpeningAdvice, OpeningQuestion, fuse
+from covey.crypto.openings.threshold import OpeningAdvice, OpeningQuestion, fuse, open_unpadded
 from covey.crypto.sealing import sealing
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
@@ -253,3 +253,29 @@ def test_attacks_that_read_broadcasts_and_replies_pass_over_the_exchange() -> No
     attacks = [{"name": "loss_membership", "vantage": "client:0"}, "a1_intersection", "a2"]
     found = run(small(training={"rounds": 2, "epochs": 1}, attacks=attacks), quiet=True).attacks
     assert found["loss_membership"]["verdict"] and found["a1_intersection"]["value"] > 0.2
+
+
+def test_a_sum_that_everybody_may_see_is_opened_without_pads_and_alone() -> None:
+    """Noise protects one sum: of two sums that hold the same noise a difference could be taken."""
+    public = KEYS["clients"]["sealing"]
+    sealed = {i: openings.Seals.of(client(i)).seal([np.full(4, i + 0.5)]) for i in range(6)}
+    everyone = OpeningQuestion([[0, 1, 2, 3, 4, 5]], {})
+
+    def answer(j: int, question: OpeningQuestion) -> Any:
+        boxes = {i: kept[j] for i, (_, kept) in sealed.items()}  # type: ignore[index]
+        turn = openings.help_open(client(j), dataclasses.replace(question, boxes=boxes), 6, for_all=True)
+        work = next(turn)
+        with pytest.raises(StopIteration) as stop:
+            turn.send(work.function(*work.arguments))  # type: ignore
+        return stop.value.value
+
+    answers = {j: answer(j, everyone) for j in range(4)}
+    mixer = sealing.mixer(public, 1, 4)
+    for i in range(6):
+        mixer.add(sealed[i][0][0], [0])
+    opening = fuse(public, answers, openings.occasion("", 1), [0], [0])
+    assert np.allclose(open_unpadded(public, mixer.sums(), opening)[0], 18.0)
+    with pytest.raises(CoveyError, match="sums of 2 groups of clients are asked for"):
+        answer(0, OpeningQuestion([[0, 1, 2], [3, 4, 5]], {}))
+    with pytest.raises(CoveyError, match="the sum of 5 clients is asked for: sums of at least 6 are opened"):
+        answer(0, OpeningQuestion([[0, 1, 2, 3, 4]], {}))

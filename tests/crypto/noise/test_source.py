@@ -109,3 +109,13 @@ def test_values_far_beyond_the_noise_are_cut_not_wrapped() -> None:
     assert answer[0] == pytest.approx(2.0**30 * 1e-3, rel=1e-3) and answer[1] == pytest.approx(
         -(2.0**30) * 1e-3, rel=1e-3
     )
+
+
+def test_streams_of_shares_are_keyed_in_a_simulation_and_secret_in_a_silo() -> None:
+    keyed = KeyedNoise((1, 2, 3))
+    first = keyed.stream("shares").words(4).tolist()
+    assert first == KeyedNoise((1, 2, 3)).stream("shares").words(4).tolist()
+    for other in (KeyedNoise((1, 3, 3)), KeyedNoise((1, 2, 4)), KeyedNoise((2, 2, 3))):
+        assert other.stream("shares").words(4).tolist() != first
+    assert keyed.stream("another").words(4).tolist() != first
+    assert SecretNoise().stream("shares").words(4).tolist() != SecretNoise().stream("shares").words(4).tolist()

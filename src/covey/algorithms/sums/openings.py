@@ -73,8 +73,8 @@ class Seals:
             raise CoveyError("sums came that clients open together, without what opens them: the server left it out")
         return np.stack(self._member().open(sums, opening))
 
-    def advise(self, question: OpeningQuestion) -> OpeningAdvice:
-        advice: OpeningAdvice = self._member().advise(question, self.occasion)
+    def advise(self, question: OpeningQuestion, padded: bool = True) -> OpeningAdvice:
+        advice: OpeningAdvice = self._member().advise(question, self.occasion, padded)
         return advice
 
     def check(self) -> None:
@@ -193,6 +193,7 @@ def open_together(
     groups: Groups,
     boxes: Mapping[int, Sequence[bytes]],
     vectors: Sequence[int],
+    padded: bool = True,
 ) -> Opening | None:
     """The round's opening, with the help of those who have replied; None: too few of them help.
 
@@ -200,6 +201,7 @@ def open_together(
         groups: [g, n] which of the n clients, in the order of `boxes`, is in which sum.
         boxes: of each client, for each client.
         vectors: which of the clients' vectors each sum adds.
+        padded: clients put pads on their answers, so that they open the sums and the server does not.
     """
     public, clients = server.keys["sealing"], list(boxes)
     sets = [[clients[i] for i in np.flatnonzero(row)] for row in groups]
@@ -208,7 +210,7 @@ def open_together(
     questions = {j: OpeningQuestion(distinct, {i: boxes[i][j] for i in senders}) for j in clients}
     quorum = read_circle(public).quorum
     answers = server.consult(questions, quorum) if len(questions) >= quorum else {}
-    usable = {j: advice for j, advice in answers.items() if _is_usable(public, advice, len(distinct))}
+    usable = {j: advice for j, advice in answers.items() if _is_usable(public, advice, len(distinct), padded)}
     server.note("unopened", float(len(usable) < quorum))
     if len(usable) < quorum:
         return None
@@ -216,12 +218,18 @@ def open_together(
     return fuse(public, usable, occasion(server.run, server.round), of_sums, vectors)
 
 
-def help_open(me: Client, question: Any, least: int) -> Coroutine:
-    """A client's answer to the server's question; see the module's docstring for what it refuses."""
+def help_open(me: Client, question: Any, least: int, for_all: bool = False) -> Coroutine:
+    """A client's answer to the server's question; see the module's docstring for what it refuses.
+
+    `for_all`: the sum may be seen by everybody, noise being in it, so there are no pads; and there is one sum, since the noises
+    of two sums are not independent.
+    """
     if not isinstance(question, OpeningQuestion):
         raise CoveyError(f"a {type(question).__name__} was sent, expected the groups of sums to open")
     roles.check(question, replace(roles.NOTHING_AGREED, clients=me.setting.clients))
     groups = tuple(tuple(group) for group in question.groups)
+    if for_all and len(groups) > 1:
+        raise CoveyError(f"sums of {len(groups)} groups of clients are asked for: noise protects one sum in a round")
     check_groups(groups, me.setting.clients, least)
     now, asked = occasion(me.run, me.round), hashlib.sha256(repr(sorted(groups)).encode()).hexdigest()
     before = me.memory.get(_ASKED)
@@ -230,7 +238,7 @@ def help_open(me: Client, question: Any, least: int) -> Coroutine:
             f"sums of other groups were opened in round {me.round}: a second set of them could tell single clients apart"
         )
     me.memory[_ASKED] = [now, asked]
-    advice = yield Compute("open", Seals.of(me).advise, (question,))
+    advice = yield Compute("open", Seals.of(me).advise, (question, not for_all))
     return advice
 
 
@@ -261,11 +269,11 @@ def keep_boxes(server: Server, boxes: dict[int, Sequence[bytes]], client: int, s
     return True
 
 
-def _is_usable(public: bytes, advice: Any, groups: int) -> bool:
+def _is_usable(public: bytes, advice: Any, groups: int, padded: bool) -> bool:
     if not isinstance(advice, OpeningAdvice):
         return False
     try:
-        check_advice(public, advice, groups)
+        check_advice(public, advice, groups, padded)
     except CoveyError:
         return False
     return True

@@ -16,9 +16,10 @@ Values beyond 2^30 scales are cut there; a float32 that large has no bits left f
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -26,6 +27,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covey.randomness import generator, key, laplace_noised_by, normals
+
+if TYPE_CHECKING:
+    from covey.crypto.noise.stream import Stream
 
 Floats = NDArray[np.float64]
 GRID = 2.0**-32  # steps of the grid, in units of the scale: 2^-`discrete.BITS`
@@ -53,6 +57,10 @@ class Noise(Protocol):
         """What the grid, and a width that is a float32 difference, add to the ε of a coordinate."""
         ...
 
+    def stream(self, purpose: str) -> Stream:
+        """Words for noise in whole numbers: `crypto/noise/shares.py`."""
+        ...
+
 
 @dataclass(frozen=True)
 class KeyedNoise:
@@ -73,6 +81,11 @@ class KeyedNoise:
 
     def laplace_rounding(self, epsilon: float) -> float:
         return 0.0
+
+    def stream(self, purpose: str) -> Stream:
+        from covey.crypto.noise.stream import Stream
+
+        return Stream(hashlib.sha256(repr((*self.parts, purpose)).encode()).digest())
 
 
 @dataclass(frozen=True)
@@ -103,6 +116,11 @@ class SecretNoise:
 
     def laplace_rounding(self, epsilon: float) -> float:
         return GRID + epsilon * 2.0**-23
+
+    def stream(self, purpose: str) -> Stream:
+        from covey.crypto.noise.stream import Stream
+
+        return Stream()
 
     def bits(self, rows: int, count: int) -> Tensor:
         """63 secret bits at every place, int64 [rows, count]: for what must not be foreseen beside noise."""
