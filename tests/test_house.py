@@ -51,6 +51,9 @@ WORDS = {
     ("attacks/observe.py", "property"): "the attacker's rows that have it",
     ("experiment/exposure.py", "property"): "whether a round shows it",
     ("crypto/paillier/vectors.py", "paillier"): "the label of a sealed vector",
+    ("ledger/events.py", "client_dp"): "the mechanism of an event, as stored results have it",
+    ("ledger/events.py", "randomised_response"): "the mechanism of an event, as stored results have it",
+    ("defences/client_dp/client_dp.py", "local"): "who adds noise: each client all of it",
     ("ledger/events.py", "dp_sgd"): "the mechanism of an event, as stored results have it",
 }
 METHODS = {("algorithms/contract.py", "models")}  # an algorithm's own count of them: no message has it

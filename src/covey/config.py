@@ -166,6 +166,7 @@ def to_table(value: Any, chosen: bool = True, naming: bool = False) -> Any:
     `chosen`: by a name, which then comes first. Of fields it is what is annotated with Any; other tables have no choice.
     `naming`: without `later` fields at their defaults, for what names a run.
     """
+    value = getattr(value, "stands_for", value)  # what wraps another thing is written as that thing
     if hasattr(value, "as_table") and not isinstance(value, type):  # it knows best how it is written
         return value.as_table()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

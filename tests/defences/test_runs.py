@@ -58,7 +58,11 @@ def test_every_defence_runs_under_every_algorithm(algorithm):
     if not runs_here(algorithm):
         pytest.skip(f"{algorithm} does not run in the plain setting of this test")
     for name in DEFENCES:
-        here = experiment({"name": name}, algorithm=algorithm, encryption=encryption_of(algorithm))
+        try:
+            here = experiment({"name": name}, algorithm=algorithm, encryption=encryption_of(algorithm))
+        except CoveyError:
+            assert hasattr(DEFENCES[name], "around")  # one of whole clients says under which algorithms it can
+            continue
         result = run(here, quiet=True)
         assert all(bool(torch.isfinite(model).all()) for model in models(result))
         assert list(result.privacy) == ([] if name in ("dropout", "l2") else [name])

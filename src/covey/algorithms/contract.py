@@ -41,6 +41,7 @@ from covey.crypto.noise.source import KeyedNoise, Noise, SecretNoise
 from covey.errors import CoveyError
 from covey.leaks import Given
 from covey.learn.work import Plan, Work
+from covey.ledger.events import EVERYONE
 from covey.measures import Measure
 from covey.messages import copied, message
 from covey.randomness import generator
@@ -91,6 +92,11 @@ class Client:
     events: list[Any] = field(default_factory=list)
     secret: SecretNoise | None = None  # in a silo; None: noise is keyed, as simulations are
     run: str = ""  # which of several runs with the same keys this is: in a silo
+    chooser: Callable[[Client, Tensor], int] | None = None  # of a defence that hides which cluster is chosen
+
+    def choose(self, losses: Tensor) -> int:
+        """The cluster to take part in, by the losses [k] of their models: the best, unless a defence answers for the client."""
+        return int(losses.argmin()) if self.chooser is None else self.chooser(self, losses)
 
     def random(self, purpose: str) -> np.random.Generator:
         """For what may be foreseen by others at no loss; noise that protects comes from `noise`."""
@@ -127,6 +133,16 @@ class Server:
     # consult(questions by client, enough) -> the answers that came, by client: one more exchange of the round
     consult: Callable[[Mapping[int, Any], int], Mapping[int, Any]] = field(default=_nobody_answers)
     run: str = ""  # as clients know it
+    secret: SecretNoise | None = None  # where it adds noise that must not be foreseen: deployed
+    events: list[tuple[int, Any]] = field(default_factory=list)  # (client, or EVERYONE; what was spent)
+
+    @property
+    def noise(self) -> Noise:
+        return self.secret or KeyedNoise((self.seed, self.round, "server"))
+
+    def spend(self, event: Any, client: int = EVERYONE) -> None:
+        """A privacy event for the ledger, of one client or of all, whether they took part or not."""
+        self.events.append((client, event))
 
     def random(self, purpose: str) -> np.random.Generator:
         return servers_draw(self.seed, self.round, purpose)

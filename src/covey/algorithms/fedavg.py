@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from covey.algorithms.averaging import GlobalModel, LocalModel, check_weighting, use_model
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
 from covey.algorithms.robust.averages import check_aggregation, check_group, mean_model
+from covey.algorithms.sums.contributions import Contribution
 from covey.config import later
 from covey.learn.work import Train
 
@@ -25,6 +28,7 @@ class FedAvg:
     sends: ClassVar[Messages] = (GlobalModel,)
     replies: ClassVar[Messages] = (LocalModel,)
     trains: ClassVar[str] = "one"
+    counted: ClassVar[bool] = False
 
     weighting: str = "samples"  # or "clients"
     aggregation: str = later("mean")  # or a rule that bears liars: see `robust.rules`
@@ -47,6 +51,15 @@ class FedAvg:
 
     def aggregate(self, server: Server, state: GlobalModel, replies: Iterator[tuple[int, Any]]) -> GlobalModel:
         return mean_model(state, replies, self.weighting, self.aggregation, self.min_group)
+
+    def blocks(self, setting: Setting) -> int:
+        return 1
+
+    def contribution(self, me: Client, message: GlobalModel, reply: LocalModel) -> Contribution:
+        return Contribution({0: reply.model - message.model})
+
+    def moved(self, setting: Setting, state: GlobalModel, means: Tensor, share: float) -> GlobalModel:
+        return GlobalModel(state.model + means[0])
 
     def use(self, me: Client, message: GlobalModel) -> Coroutine:
         return use_model(me, message)

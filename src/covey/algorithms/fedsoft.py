@@ -28,6 +28,7 @@ from covey.algorithms.averaging import Averages
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.algorithms.refusals import refuse_equal_starts, refuse_shared_layers
 from covey.algorithms.robust.averages import check_group
+from covey.algorithms.sums.contributions import Contribution
 from covey.config import later
 from covey.errors import CoveyError
 from covey.leaks import EAVESDROPPER, IDENTITY, SERVER, Given
@@ -55,6 +56,8 @@ class FedSoft:
     label: ClassVar[str] = "FedSoft"
     title: ClassVar[str] = "soft clusters: each client pulled to all centres by importance (Ruan and Joe-Wong 2022)"
     surveyed: ClassVar[bool] = True
+    one_part: ClassVar[bool] = False
+    counted: ClassVar[bool] = True
     sends: ClassVar[Messages] = (Centres,)
     replies: ClassVar[Messages] = (SoftUpdate,)
     REFUSED: ClassVar[Mapping[str, str]] = {
@@ -136,6 +139,18 @@ class FedSoft:
         enough = [len(set(own[own >= 0].tolist())) >= self.min_group for own in drawn]
         means = [torch.stack(models).double().mean(0).float() for models in chosen]
         return torch.stack([mean if full else centre for mean, full, centre in zip(means, enough, centres)])
+
+    def blocks(self, setting: Setting) -> int:
+        return setting.clusters
+
+    def contribution(self, me: Client, message: Centres, reply: SoftUpdate) -> Contribution:
+        weights = reply.importance.tolist()
+        return Contribution(
+            {s: u * (reply.model - message.models[s]) for s, u in enumerate(weights)}, dict(enumerate(weights))
+        )
+
+    def moved(self, setting: Setting, state: Centres, means: Tensor, share: float) -> Centres:
+        return Centres(state.models + means)
 
     def use(self, me: Client, message: Centres) -> Coroutine:
         model = me.memory.get("model")

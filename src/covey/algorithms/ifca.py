@@ -18,6 +18,7 @@ from covey import roles
 from covey.algorithms.averaging import check_weighting, weight_of
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.algorithms.robust.averages import averages, check_aggregation, check_group
+from covey.algorithms.sums.contributions import Contribution
 from covey.config import later
 from covey.learn.work import Losses, Train
 from covey.messages import message
@@ -43,6 +44,8 @@ class IFCA:
     label: ClassVar[str] = "IFCA"
     title: ClassVar[str] = "each client joins the cluster whose model fits it best (Ghosh et al. 2020)"
     surveyed: ClassVar[bool] = True
+    counted: ClassVar[bool] = True
+    chooses: ClassVar[bool] = True  # clients ask `me.choose` which cluster to take part in
     sends: ClassVar[Messages] = (ClusterModels,)
     replies: ClassVar[Messages] = (ClusterUpdate,)
 
@@ -65,8 +68,8 @@ class IFCA:
 
     def client(self, me: Client, message: ClusterModels) -> Coroutine:
         losses = yield Losses(message.models)  # [k]
-        choice = int(losses.argmin())
-        me.note("cluster", choice)
+        choice = me.choose(losses)
+        me.note("cluster", int(losses.argmin()))
         model = yield Train(message.models[choice], me.plan)
         return ClusterUpdate(model, choice, me.samples)
 
@@ -78,6 +81,16 @@ class IFCA:
         models = average.means(state.models)
         shared = average.overall(state.models[0])
         return ClusterModels(torch.where(personal, models, shared))
+
+    def blocks(self, setting: Setting) -> int:
+        return setting.clusters
+
+    def contribution(self, me: Client, message: ClusterModels, reply: ClusterUpdate) -> Contribution:
+        return Contribution({reply.cluster: reply.model - message.models[reply.cluster]}, {reply.cluster: 1.0})
+
+    def moved(self, setting: Setting, state: ClusterModels, means: Tensor, share: float) -> ClusterModels:
+        personal = setting.personal.to(state.models.device)
+        return ClusterModels(state.models + torch.where(personal, means, means.mean(0)))
 
     def use(self, me: Client, message: ClusterModels) -> Coroutine:
         losses = yield Losses(message.models)

@@ -23,6 +23,7 @@ from covey import roles
 from covey.algorithms.averaging import use_model
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
 from covey.algorithms.robust.averages import averages, check_aggregation, check_group
+from covey.algorithms.sums.contributions import Contribution
 from covey.config import later
 from covey.errors import CoveyError
 from covey.learn.work import Train
@@ -51,6 +52,8 @@ class Scaffold:
     sends: ClassVar[Messages] = (ControlledModel,)
     replies: ClassVar[Messages] = (ControlledChange,)
     trains: ClassVar[str] = "one"
+    one_part: ClassVar[bool] = False
+    counted: ClassVar[bool] = False
 
     global_lr: float = 1.0  # η_g
     aggregation: str = later("mean")  # or a rule that bears liars, of Δy and of Δc: see `robust.rules`
@@ -99,5 +102,21 @@ class Scaffold:
         share = average.weights[0] / server.setting.clients  # |S| / N
         return ControlledModel(state.model + self.global_lr * x_change, state.variate + share * c_change)
 
+    def blocks(self, setting: Setting) -> int:
+        return 2
+
+    def contribution(self, me: Client, message: ControlledModel, reply: ControlledChange) -> Contribution:
+        """Δy, and Δc in units of a model's move, so that one bound fits both."""
+        return Contribution({0: reply.model, 1: reply.variate * _reach(me.setting)})
+
+    def moved(self, setting: Setting, state: ControlledModel, means: Tensor, share: float) -> ControlledModel:
+        variate = state.variate + share / _reach(setting) * means[1]
+        return ControlledModel(state.model + self.global_lr * means[0], variate)
+
     def use(self, me: Client, message: ControlledModel) -> Coroutine:
         return use_model(me, message)
+
+
+def _reach(setting: Setting) -> float:
+    """How far about so many steps take a model, known to everybody: of a client's own number of steps nothing shows."""
+    return setting.plan.lr * max(1, setting.plan.steps or setting.plan.epochs)

@@ -44,14 +44,16 @@ def upload(got: Any, returned: Any, d: int, setting: Setting | None = None) -> U
     """
     start, end = _models(got, d, setting), _models(returned, d, setting)
     change = roles.first(returned, roles.Change)
+    own = roles.first(returned, roles.Identity)
+    named = start is not None and isinstance(own, int) and 0 <= own < len(start)
+    if start is not None and end is None and named:  # a change of the model that it names
+        start = start[own : own + 1]
     if start is None or (end is None and (change is None or len(start) > 1 or change.shape[-1] != d)):
         return None
     if end is None:
         end = start + change.reshape(1, d).to(start.device)
     end = end.to(start.device)
     if len(end) == 1 < len(start):
-        own = roles.first(returned, roles.Identity)
-        named = isinstance(own, int) and 0 <= own < len(start)
         place = own if named else int((start - end).norm(dim=1).argmin())
         start = start[place : place + 1]
     return Upload(start, end) if len(start) == len(end) else None

@@ -189,11 +189,12 @@ class Coordinator:
         """
 
         def attempt(senders: Sequence[int]) -> Any:
-            desk = replace(server, notes={})
+            desk = replace(server, notes={}, events=[])
             after = self.algorithm.aggregate(desk, state, iter([(i, tally.replies[i].reply) for i in senders]))
             if _is_finite(state) and not _is_finite(after):  # numbers that were finite, and whose sum is not
                 raise OverflowError
             server.notes.update(desk.notes)
+            server.events[:] = desk.events
             return after
 
         senders = sorted(tally.replies)

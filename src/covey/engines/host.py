@@ -251,6 +251,7 @@ class Host:
             data=lambda: self._data(rows),
             secret=self.secret,
             run=self.run_id,
+            chooser=getattr(self.defence, "choose", None),
         )
         return self._apart(me, rows) if i in self.replaced else me
 

@@ -18,6 +18,7 @@ from covey.data.names import SILOS
 from covey.data.own.rules import Rules
 from covey.data.partitions import PARTITIONS
 from covey.defences import DEFENCES
+from covey.defences.contract import Terms, protected
 from covey.errors import CoveyError, nearest
 from covey.experiment import encryptions
 from covey.experiment.deployment import Deployment, Silos
@@ -157,6 +158,7 @@ class Experiment:
     dataset: str = "digits"  # a name, a path of your own, or package.module:thing
     partition: Any = field(default_factory=lambda: config.choose(PARTITIONS, "label_sets", "partition"))
     model: Any = "fcnn"  # a name, package.module:Net, a table with a name and options, or a torch.nn.Module
+    # What runs: a defence of whole clients is around it already; it is written down without
     algorithm: Any = field(default_factory=lambda: config.choose(ALGORITHMS, "ifca", "algorithm"))
     training: Training = field(default_factory=Training)
     clients: int = 20
@@ -189,6 +191,7 @@ class Experiment:
             raise CoveyError("seed must not be negative and seeds must be at least 1")
         object.__setattr__(self, "model", model_of(self.model))
         spec(self.model)  # refuses what is none
+        object.__setattr__(self, "algorithm", protected(self.defence, self.algorithm, self._terms))
         declaration(self.algorithm)  # refuses what is none
         encryptions.check(self.algorithm, self.encryption)
         if self.compression is not None:
@@ -235,6 +238,18 @@ class Experiment:
         for assignment in assignments:
             table = config.assign(table, assignment)
         return cls.of(table)
+
+    @property
+    def _terms(self) -> Terms:
+        return Terms(
+            self.clients,
+            self.clusters,
+            self.training.rounds,
+            self.participation.share,
+            self.participation.sampling,
+            self.encryption,
+            self.training.target > 0,
+        )
 
     @property
     def data_name(self) -> str:

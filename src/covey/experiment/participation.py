@@ -8,8 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.config import later
-from covey.errors import CoveyError
+from covey.errors import CoveyError, nearest
 from covey.randomness import generator
+
+FIXED, POISSON, TURNS = "fixed", "poisson", "turns"
+SAMPLINGS = (FIXED, POISSON, TURNS)
 
 
 @dataclass(frozen=True)
@@ -23,11 +26,20 @@ class Participation:
     initial: int = 0  # clients present from the first round; 0: all
     join: int = 0  # this many more …
     join_every: int = 0  # … every so many rounds
+    # "fixed": as many in each round; "poisson": each by a coin of its own; "turns": client i in every 1/share-th round, from the
+    # (i mod 1/share)-th on
+    sampling: str = later("fixed")
     slowest: float = 1.0  # device heterogeneity: E_i = d_i · E with d_i ~ U[slowest, 1]
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             raise CoveyError(f"participation.share is {self.share}: it must be above 0 and at most 1")
+        if self.sampling not in SAMPLINGS:
+            raise CoveyError(
+                f"participation.sampling is {self.sampling!r}: choose {', '.join(SAMPLINGS)}{nearest(self.sampling, SAMPLINGS)}"
+            )
+        if self.sampling == TURNS and abs(1 / self.share - round(1 / self.share)) > 1e-6:
+            raise CoveyError(f"participation.share is {self.share}: clients take turns in 1 of 2, 3, 4 … rounds")
         if not 0 <= self.dropout < 1:
             raise CoveyError(f"participation.dropout is {self.dropout}: it must be at least 0 and below 1")
         if not 0 <= self.vanish < 1:
@@ -52,7 +64,12 @@ class Participation:
         """(those whose replies arrive, those who were drawn but dropped out), both in order."""
         present = self.joined(round, clients)
         drawn = np.arange(present)
-        if self.share < 1:
+        if self.sampling == TURNS:
+            turns = int(1 / self.share + 0.5)
+            drawn = drawn[drawn % turns == (round - 1) % turns]
+        elif self.sampling == POISSON:
+            drawn = np.flatnonzero(generator(seed, round, "participants").random(present) < self.share)
+        elif self.share < 1:
             count = max(1, round_half_up(self.share * present))
             drawn = np.sort(generator(seed, round, "participants").permutation(present)[:count])
         lost = generator(seed, round, "dropout").random(clients)[drawn] < self.dropout

@@ -4,10 +4,11 @@ An ε is never copied from a configuration: it is computed from the noise that w
 and stands beside what the paper claims for one step. Where the formal guarantee is weaker than the printed figure, the entry
 says so. An event that nobody can price raises.
 
-    {mechanism: {epsilon, delta, per_step {…}, total {…}, composition, clients, rounds, sensitivity {…}, adjacency, noise,
-                 caveat}}
+    {mechanism: {unit, epsilon, delta, units {record, client}, per_step {…}, total {…}, composition, clients, rounds,
+                 sensitivity {…}, adjacency, noise, caveat}}
 
-`epsilon` is the worst client's over the whole run; None where nothing is guaranteed.
+`epsilon` is the worst client's over the whole run; None where nothing is guaranteed. `unit` is what it hides: one record of a
+client, or a client with all that it holds; `units` has the ε of either, side by side.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ from covey.messages import message
 
 PUBLIC = "public bound"
 PRIVATE = "private data"
+EVERYONE = -1  # in place of a client: spent for all of them, whether they took part or not
+RECORD, CLIENT = (
+    "record",
+    "client",
+)  # what neighbours differ in: one sample of one client, or a client with all its samples
 
 
 @message
@@ -88,7 +94,40 @@ class LaplaceRelease:
         return self.epsilon + self.rounding
 
 
-Event = SubsampledGaussian | GaussianRelease | LaplaceRelease
+@message
+@dataclass(frozen=True)
+class ClientRelease:
+    """One noised sum over clients, all that is released of it together: models, sizes of clusters, how many were clipped."""
+
+    noise: float  # standard deviation, in units of how far one client more or less moves the sum in the L2 norm
+    delta: float
+    sampling: float = (
+        1.0  # each client was in it with this probability, by a coin that nobody else saw; 1: no amplification
+    )
+    against: str = ""  # who may see it, and not more
+    clients: int = 0
+    mechanism: str = "client_dp"
+    rounding: float = 0.0  # what grids and floats add to 1 / noise
+    secret: bool = False
+
+    @property
+    def worth(self) -> float:
+        return _worth(self.noise, 1.0, self.rounding)
+
+
+@message
+@dataclass(frozen=True)
+class RandomisedAnswer:
+    """A client's cluster, told truly with the probability e^ε / (e^ε + k − 1), else one of the others by lot."""
+
+    epsilon: float
+    clusters: int
+    delta: float = 1e-5  # of the ledger's second statement; an answer has none
+    mechanism: str = "randomised_response"
+    secret: bool = False
+
+
+Event = SubsampledGaussian | GaussianRelease | LaplaceRelease | ClientRelease | RandomisedAnswer
 
 
 def _worth(sigma: float, growth: float, rounding: float) -> float:
@@ -99,7 +138,7 @@ def _worth(sigma: float, growth: float, rounding: float) -> float:
 
 def price(spends: Sequence[tuple[int, int, Any]], delta: float | None = None) -> dict[str, dict[str, Any]]:
     """What a run spent, (round, client, event) each, by mechanism. `delta` overrides the δ that the events carry."""
-    from covey.ledger import statements
+    from covey.ledger import clients, statements
 
     by_mechanism: dict[str, list[tuple[int, int, Event]]] = defaultdict(list)
     for round, client, event in spends:
@@ -107,7 +146,8 @@ def price(spends: Sequence[tuple[int, int, Any]], delta: float | None = None) ->
             known = ", ".join(kind.__name__ for kind in statements.STATEMENTS)
             raise CoveyError(f"the ledger cannot price a {type(event).__name__}: it knows {known}")
         by_mechanism[event.mechanism].append((round, client, event))
-    return {name: _entry(name, entries, delta, statements.STATEMENTS) for name, entries in by_mechanism.items()}
+    priced = {name: _entry(name, entries, delta, statements.STATEMENTS) for name, entries in by_mechanism.items()}
+    return priced | clients.together(by_mechanism, delta)
 
 
 def _entry(name: str, spends: list[tuple[int, int, Event]], delta: float | None, known: Any) -> dict[str, Any]:
@@ -123,4 +163,5 @@ def _entry(name: str, spends: list[tuple[int, int, Event]], delta: float | None,
     for _, client, event in spends:
         histories[client].append(event)
     entry: dict[str, Any] = known[kinds.pop()](histories, chosen)
-    return entry | {"clients": len(histories), "rounds": len({round for round, _, _ in spends})}
+    everyone = max((getattr(event, "clients", 0) for event in histories.get(EVERYONE, ())), default=0)
+    return entry | {"clients": everyone or len(histories), "rounds": len({round for round, _, _ in spends})}

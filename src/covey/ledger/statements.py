@@ -7,16 +7,19 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from covey.ledger import accountants
+from covey.ledger import accountants, clients
 from covey.ledger.calibration import analytic_epsilon, analytic_sigma, classic_epsilon
-from covey.ledger.events import PRIVATE, Event, GaussianRelease, LaplaceRelease, SubsampledGaussian
+from covey.ledger.entries import EXACT, Entry, entry_of, foreseen, number_of, origin, say
+from covey.ledger.events import (
+    PRIVATE,
+    ClientRelease,
+    GaussianRelease,
+    LaplaceRelease,
+    RandomisedAnswer,
+    SubsampledGaussian,
+)
 
-Entry = dict[str, Any]
 BESIDE = "what is sent beside the protected vector (a cluster choice, a sample count) is not covered"
-EXACT = "exact for Gaussian noise"
-KEYED = "keyed: reproducible, not secret"
-SECRET = "secret: from the operating system, by an exact discrete sampler"
-FORESEEN = "the noise is keyed by a seed, so it can be repeated, and taken off by whoever finds the key: a deployment's is secret"
 FEW = 16  # clients with different sampling rates that are priced one by one
 
 
@@ -53,20 +56,20 @@ def subsampled_gaussian(histories: Mapping[int, list[SubsampledGaussian]], delta
     if by_sampling and not poisson:
         caveat.append(
             "batches are cut from shuffled epochs, for which no amplification by sampling is proved; with Poisson-sampled ones "
-            f"(defence.sampling = 'poisson') it would be ε = {_say(max(amplified.values()))}"
+            f"(defence.sampling = 'poisson') it would be ε = {say(max(amplified.values()))}"
         )
-    return _entry(
+    return entry_of(
         proved,
         delta,
         per_step={
-            "epsilon": _number(accountants.subsampled_gaussian_epsilon({(q, sigma): 1}, delta)),
-            "moments_accountant": _number(accountants.moments_epsilon(q, sigma, 1, delta)),
+            "epsilon": number_of(accountants.subsampled_gaussian_epsilon({(q, sigma): 1}, delta)),
+            "moments_accountant": number_of(accountants.moments_epsilon(q, sigma, 1, delta)),
             "sampling": q,
             "noise": sigma,
         },
         total={
-            "without_amplification": _number(unamplified),
-            "with_poisson_sampling": _number(max(amplified.values())),
+            "without_amplification": number_of(unamplified),
+            "with_poisson_sampling": number_of(max(amplified.values())),
             "steps": max(map(_steps, counts.values())),
         },
         composition="RDP" if by_sampling and poisson else EXACT,
@@ -76,8 +79,8 @@ def subsampled_gaussian(histories: Mapping[int, list[SubsampledGaussian]], delta
             "is": "clipping bound C of a sample's gradient",
             "from": "public bound",
         },
-        noise=_origin(every),
-        caveat=[*caveat, *_foreseen(every), BESIDE],
+        noise=origin(every),
+        caveat=[*caveat, *foreseen(every), BESIDE],
     )
 
 
@@ -100,7 +103,7 @@ def gaussian(histories: Mapping[int, list[GaussianRelease]], delta: float) -> En
         caveat.append("no noise was added, so nothing is guaranteed")
     elif worst > claimed * (1 + 1e-6):
         caveat.append(
-            f"the claimed ε = {_say(claimed)} is not the worst case: the coordinate or round with the least noise has {_say(worst)}"
+            f"the claimed ε = {say(claimed)} is not the worst case: the coordinate or round with the least noise has {say(worst)}"
         )
     if private:
         caveat.append(
@@ -109,18 +112,18 @@ def gaussian(histories: Mapping[int, list[GaussianRelease]], delta: float) -> En
         )
     if growth > 1:
         caveat.append(
-            f"the noise fits one step, but over all steps of a round a sample can move the model {_say(growth)} times as far"
+            f"the noise fits one step, but over all steps of a round a sample can move the model {say(growth)} times as far"
         )
     if worst > 1 and weakest > 0:
         caveat.append("the classic calibration is not proved above ε = 1, so the totals rest on the analytic one")
-    return _entry(
+    return entry_of(
         truly,
         delta,
         per_step={
-            "claimed": _number(claimed),
-            "classic": _number(worst),
+            "claimed": number_of(claimed),
+            "classic": number_of(worst),
             "classic_is_proved": worst <= 1,
-            "analytic": _number(exact),
+            "analytic": number_of(exact),
             "sigma": least,
             "sigma_analytic": 0.0 if math.isinf(claimed) else analytic_sigma(claimed, delta),
         },
@@ -129,8 +132,8 @@ def gaussian(histories: Mapping[int, list[GaussianRelease]], delta: float) -> En
         adjacency="one sample of one client replaced",
         sensitivity=_range(e.sensitivity for e in every)
         | {"is": "2 η C/|b|", "from": PRIVATE if private else "public bound"},
-        noise=_origin(every),
-        caveat=[*caveat, *_foreseen(every), BESIDE],
+        noise=origin(every),
+        caveat=[*caveat, *foreseen(every), BESIDE],
     )
 
 
@@ -143,30 +146,30 @@ def laplace(histories: Mapping[int, list[LaplaceRelease]], delta: float) -> Entr
     record = one.epsilon * one.coordinates
     private = any(e.sensitivity_from == PRIVATE for e in every)
     caveat = [
-        f"the claimed ε = {_say(one.epsilon)} is per coordinate: a record has {one.coordinates}, so it spends {_say(record)}"
+        f"the claimed ε = {say(one.epsilon)} is per coordinate: a record has {one.coordinates}, so it spends {say(record)}"
     ]
     if private:
         caveat.append(
             "the sensitivity is read from private data, so it leaks itself and the guarantee is conditional on it"
         )
-    return _entry(
+    return entry_of(
         pure,
         0.0,
         per_step={
-            "per_coordinate": _number(one.epsilon),
-            "per_record": _number(record),
+            "per_coordinate": number_of(one.epsilon),
+            "per_record": number_of(record),
             "coordinates": one.coordinates,
         },
         total={
-            "per_record_by_rdp": {"epsilon": _number(renyi), "delta": delta},
+            "per_record_by_rdp": {"epsilon": number_of(renyi), "delta": delta},
             "releases": max(map(len, histories.values())),
         },
         composition="basic",
         adjacency="one record of one client replaced by another within the bounds",
         sensitivity=_range(e.sensitivity for e in every)
         | {"is": "range of a coordinate", "from": PRIVATE if private else "public bound"},
-        noise=_origin(every),
-        caveat=[*caveat, *_foreseen(every)],
+        noise=origin(every),
+        caveat=[*caveat, *foreseen(every)],
     )
 
 
@@ -174,20 +177,9 @@ STATEMENTS: dict[type, Callable[[Any, float], Entry]] = {
     SubsampledGaussian: subsampled_gaussian,
     GaussianRelease: gaussian,
     LaplaceRelease: laplace,
+    ClientRelease: clients.client_release,
+    RandomisedAnswer: clients.randomised_answer,
 }
-
-
-def _entry(clients: Mapping[int, float], delta: float, *, caveat: list[str], total: Entry, **said: Any) -> Entry:
-    """The fields that every mechanism has; the worst client's ε leads."""
-    worst = max(clients, key=lambda client: clients[client])
-    mean = sum(clients.values()) / len(clients)
-    summary = {"epsilon": _number(clients[worst]), "client": worst, "mean": _number(mean)} | total
-    sentence = "; ".join(caveat)
-    return (
-        {"epsilon": _number(clients[worst]), "delta": delta, "total": summary}
-        | said
-        | {"caveat": sentence[0].upper() + sentence[1:] + "."}
-    )
 
 
 def _coordinates(events: Iterable[LaplaceRelease]) -> Counter[float]:
@@ -198,21 +190,13 @@ def _coordinates(events: Iterable[LaplaceRelease]) -> Counter[float]:
     return counts
 
 
-def _origin(events: Iterable[Event]) -> str:
-    return SECRET if all(event.secret for event in events) else KEYED
-
-
-def _foreseen(events: Iterable[Event]) -> list[str]:
-    return [] if all(event.secret for event in events) else [FORESEEN]
-
-
 def _steps(count: Counter[SubsampledGaussian]) -> int:
     return sum(event.steps * times for event, times in count.items())
 
 
 def _range(values: Iterable[float]) -> Entry:
     known = list(values)
-    return {"smallest": _number(min(known)), "largest": _number(max(known))}
+    return {"smallest": number_of(min(known)), "largest": number_of(max(known))}
 
 
 def _inverse_square(sigma: float) -> float:
@@ -223,12 +207,3 @@ def _round_up(rate: float) -> float:
     """To two significant digits, at most 1."""
     unit = 10.0 ** (math.floor(math.log10(rate)) - 1)
     return min(1.0, math.ceil(rate / unit - 1e-9) * unit)
-
-
-def _number(value: float) -> float | None:
-    """None for what is infinite: JSON has no word for it."""
-    return float(value) if math.isfinite(value) else None
-
-
-def _say(value: float) -> str:
-    return f"{value:.4g}" if math.isfinite(value) else "∞"

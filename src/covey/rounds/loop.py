@@ -273,6 +273,7 @@ class _Loop:
             state = algorithm.aggregate(server, state, replies)
             for _ in replies:  # an algorithm that looks at some replies only still gets all of them computed
                 pass
+        self.spends.extend((round, client, event) for client, event in server.events)
         seconds["aggregate"] -= seconds.pop("waited", 0.0) + sum(s for p, s in seconds.items() if p != "aggregate")
         self.observers.end_round(round)
         evaluation = self._evaluate(state, round) if self._evaluates(round) else {"accuracy": None}

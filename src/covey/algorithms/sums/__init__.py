@@ -1,1 +1,1 @@
-"""What algorithms share whose server adds up what it cannot read: sealing vectors, and opening sums alone or together."""
+"""What algorithms share whose round is a sum: what a client adds, sealing vectors, and opening sums alone or together."""

@@ -43,7 +43,7 @@ def pack(experiment: Experiment, setting: Setting, replaced: Mapping[int, Any]) 
         {
             "experiment": plain,
             "folder": os.getcwd(),
-            "algorithm": _described(experiment.algorithm),
+            "algorithm": _described(getattr(experiment.algorithm, "stands_for", experiment.algorithm)),
             "defence": None if experiment.defence is None else _described(experiment.defence),
             "attackers": [_described(_fresh(attack)) for attack in attackers],
             "setting": values | {"plan": dataclasses.asdict(setting.plan)},
@@ -76,7 +76,7 @@ def unpack(parcel: Any, keys: bytes, federation: Federation) -> Host:
         network,
         federation,
         {"clients": clients},
-        algorithm=algorithm,
+        algorithm=experiment.algorithm,
         defence=defence,
     )
     return make_host(experiment, network, federation, setting, clients, observers.replaced)
