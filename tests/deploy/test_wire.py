@@ -20,7 +20,8 @@ from covey.engines.settle import settle
 from covey.messages import decode, encode
 from support.deployment import rehearsal
 
-FIELD: list[Any] = ["fedavg_ft", "ditto", "fedper", "fedrep", "apfl", "perfedavg"]
+FIELD: list[Any] = ["fedavg_ft", "ditto", "fedper", "fedrep", "apfl", "perfedavg", "fesem", "fedgroup"]
+FIELD += [{"name": "flhc", "warm_up": 1}]
 
 
 def apart(experiment: Experiment) -> tuple[Any, list[Any]]:
