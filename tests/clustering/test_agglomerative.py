@@ -15,13 +15,13 @@ RNG = generator(0, "test")
 
 def test_distances_by_hand() -> None:
     rows = torch.tensor([[3.0, 4.0], [6.0, 8.0], [-4.0, 3.0], [0.0, 0.0]])
-    assert apart(rows, "l2", RNG)[0].tolist() == pytest.approx([0, 5, 50**0.5, 5])
-    assert apart(rows, "l1", RNG)[0].tolist() == pytest.approx([0, 7, 8, 7])
+    assert apart(rows, "euclidean", RNG)[0].tolist() == pytest.approx([0, 5, 50**0.5, 5])
+    assert apart(rows, "manhattan", RNG)[0].tolist() == pytest.approx([0, 7, 8, 7])
     assert apart(rows, "cosine", RNG)[0].tolist() == pytest.approx([0, 0, 1, 1], abs=1e-6)
 
 
 def test_clusters_merge_within_the_threshold_or_down_to_a_number() -> None:
-    far = apart(torch.tensor([[0.0], [1.0], [5.0], [6.5], [20.0]]), "l2", RNG)
+    far = apart(torch.tensor([[0.0], [1.0], [5.0], [6.5], [20.0]]), "euclidean", RNG)
     assert agglomerated(far, "single", 2.0, 0).tolist() == [0, 0, 1, 1, 2]
     assert agglomerated(far, "single", 4.0, 0).tolist() == [0, 0, 0, 0, 1]
     assert agglomerated(far, "complete", 0.0, 3).tolist() == [0, 0, 1, 1, 2]

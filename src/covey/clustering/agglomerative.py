@@ -17,7 +17,7 @@ from covey.errors import CoveyError, nearest
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
-METRICS = ("cosine", "l2", "l1")
+METRICS = ("cosine", "euclidean", "manhattan")
 LINKAGES = ("average", "complete", "single", "ward")
 EXACT = 1e12  # n² d, from which on updates are sketched
 SKETCH = 2_048
@@ -52,13 +52,13 @@ def sketched(rows: Tensor, random: np.random.Generator) -> Tensor:
 
 def apart(rows: Tensor, metric: str, random: np.random.Generator) -> Floats:
     """Distances [n, n] of rows [n, d]; cosine: 1 − the cosine, 1 from a row of zeros."""
-    if metric == "l1":
+    if metric == "manhattan":
         from scipy.spatial.distance import cdist
 
-        points = rows.cpu().double().numpy()
-        return np.asarray(cdist(points, points, "cityblock"), np.float64)
+        all_rows = rows.cpu().double().numpy()
+        return np.asarray(cdist(all_rows, all_rows, "cityblock"), np.float64)
     points = sketched(rows, random)
-    if metric == "l2":
+    if metric == "euclidean":
         return distances(points.cpu().numpy())
     units = points / points.norm(dim=1, keepdim=True).clamp(min=1e-30)
     far = np.asarray((1 - (units @ units.T).clamp(-1, 1)).cpu().double().numpy(), np.float64)

@@ -117,4 +117,5 @@ def decomposed_cosines(
 def mixed(models: Tensor, rate: float) -> Tensor:
     """w_g + η_G Σ_{l≠g} w_l / ‖w_l‖"""
     units = models / models.norm(dim=1, keepdim=True).clamp(min=1e-30)
-    return models + rate * (units.sum(0) - units)
+    moved: Tensor = models + rate * (units.sum(0) - units)
+    return moved

@@ -48,8 +48,8 @@ class FLHC:
     measures: ClassVar[Mapping[str, Measure]] = MEASURES
 
     warm_up: int = 2  # n: rounds of FedAvg before
-    metric: str = "l2"  # or "l1", "cosine"
-    linkage: str = "ward"  # or "average", "complete", "single"; ward needs l2
+    metric: str = "euclidean"  # or "manhattan", "cosine"
+    linkage: str = "ward"  # or "average", "complete", "single"; ward needs it euclidean
     threshold: float = 0.0  # clusters further apart than this stay apart; 0: as many as the experiment's clusters
     weighting: str = "samples"  # or "clients"
     aggregation: str = "mean"  # or a rule that bears liars, per cluster: see `robust.rules`
@@ -59,9 +59,9 @@ class FLHC:
         check_average(self.weighting, self.aggregation, self.min_group)
         check_metric(self.metric)
         check_linkage(self.linkage)
-        if self.linkage == "ward" and self.metric != "l2":
+        if self.linkage == "ward" and self.metric != "euclidean":
             raise CoveyError(
-                f"algorithm.linkage is 'ward' and algorithm.metric {self.metric!r}: ward is about variance, set metric = 'l2'"
+                f"algorithm.linkage is 'ward' and algorithm.metric {self.metric!r}: set metric = 'euclidean'"
             )
         if self.warm_up < 0 or not 0 <= self.threshold < float("inf"):
             raise CoveyError(
@@ -95,7 +95,7 @@ class FLHC:
     def _nearest(self, update: Tensor, directions: Tensor) -> int:
         if self.metric == "cosine":
             return nearest_by_cosine(update, directions)
-        return int((directions - update).norm(p=1 if self.metric == "l1" else 2, dim=1).argmin())
+        return int((directions - update).norm(p=1 if self.metric == "manhattan" else 2, dim=1).argmin())
 
     def use(self, me: Client, message: GroupModel) -> Coroutine:
         return use_group(me, message)
