@@ -149,7 +149,7 @@ class Coordinator:
         drawn, _ = self.experiment.participation.participants(self.setting.seed, round, self.setting.clients)
         present = [int(i) for i in drawn if f"client:{i}" in self.session.at]
         asked = doubts.asked(self.doubts, wanted(self.algorithm, state, present), self._least)
-        begin = time.perf_counter()
+        begin, resent = time.perf_counter(), self.session.resent
         tally = self._ask_silos(state, round, asked)
         seconds["silos"] = time.perf_counter() - begin
         server = self._desk(round, tally, seconds)
@@ -170,7 +170,7 @@ class Coordinator:
             "dropped": len(asked) - len(tally.replies),
             "seconds": dict(seconds),
             "bytes": {"up": tally.up / n, "down": tally.down / max(len(asked), 1)},
-            "wire": tally.wire,
+            "wire": tally.wire + self.session.resent - resent,
             **self._reported(tally.replies),
             "clustering": None,
             "clusters": None,
@@ -344,9 +344,12 @@ class Coordinator:
         self.transcript.add(round, self.role, party, question)
         for _ in range(TRIES):
             letters: dict[str, PendingLetter] = {}
+            until = time.monotonic() + self.deployment.round_seconds
+            while party not in self.session.at and time.monotonic() < until:
+                self.session.look_around()
+                self.session.mail.wait(POLL_SECONDS)
             if party in self.session.at:
                 tally.wire += self.session.send(letters, party, "ask", round, question)
-            until = time.monotonic() + self.deployment.round_seconds
             while letters and time.monotonic() < until:
                 for id, data in self.session.mail.receive(list(letters)):
                     try:

@@ -17,7 +17,7 @@ import struct
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,10 @@ class Mailbox:
         self.role, self.max_bytes = role, max_bytes
         self._signer = Signer(role, signing)
         self._verifier = Verifier(dict(known), max_age=max_age, max_ahead=120.0)
+
+    def follow(self, clock: Callable[[], float]) -> None:
+        """From now on letters are dated and judged by this clock: the coordinator's, where this machine's is another."""
+        self._signer, self._verifier.clock = replace(self._signer, clock=clock), clock
 
     def learn(self, known: Mapping[str, bytes]) -> None:
         """SecondServer senders whose letters are taken."""

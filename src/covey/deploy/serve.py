@@ -155,7 +155,9 @@ def _live(
     if insecure:
         say("--insecure: no TLS, no node authentication; letters are still signed")
 
-    flower.answer_calls(state / "flower", superlink, tls, party.handle, lambda: party.finished, say)
+    clock = flower.Clock(say)
+    party.mailbox.follow(clock.now)
+    flower.answer_calls(state / "flower", superlink, tls, party.handle, lambda: party.finished, say, clock)
 
 
 def _name_own_code(agreed: Agreed) -> None:

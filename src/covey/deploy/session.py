@@ -49,7 +49,9 @@ class PendingLetter:
     kind: str
     round: int
     node: int
-    missed: float = 0.0  # since when its node is not listed
+    body: Any = None
+    missed: float = 0.0  # since when its node is not listed, or has lost it
+    lost: bool = False  # its party has begun anew since it was sent
 
 
 class Session:
@@ -74,6 +76,7 @@ class Session:
         self._greeted: dict[int, float] = {}  # node -> when
         self._hellos: dict[str, PendingLetter] = {}
         self._said: set[tuple[str, str]] = set()
+        self.resent = 0  # bytes of letters that had to be written twice
 
     def look_around(self) -> None:
         """Lets added silos in, greets new nodes, reads their answers, forgets those who left."""
@@ -143,7 +146,7 @@ class Session:
         node = self.at[role]
         # Flower keeps it longer than we wait: lateness is ours to judge, and an expired message looks like an error.
         letters[self.mail.send(node, data, 2 * self.round_seconds + 60)] = PendingLetter(
-            role, number, kind, round, node
+            role, number, kind, round, node, body
         )
         return len(data)
 
@@ -174,17 +177,22 @@ class Session:
             self.say(f"round {round}: refused {name}: {why}")
 
     def drop_the_gone(self, letters: dict[str, PendingLetter], round: int) -> None:
-        """Takes letters out whose parties have not been there for a while, or were started again and have lost them. Who comes
-        in the meantime is greeted, to be there in the next round.
+        """Takes letters out whose parties have not been there for a while. One that has begun anew (it was started again, or its
+        connection was lost) gets its letter once more when it has been greeted: asked the same, a silo answers the same. A
+        question to another server is not repeated, since each counts. Who comes in the meantime is greeted.
         """
         restarted = self._forget(self.mail.begun())
-        for id in [id for id, sent in letters.items() if sent.role in restarted]:
-            del letters[id]
         present = self.mail.present()
+        self._meet(present)
         for id, sent in list(letters.items()):
-            sent.missed = 0.0 if sent.node in present else sent.missed or time.monotonic()
+            sent.lost = sent.lost or sent.role in restarted or self.at.get(sent.role, sent.node) != sent.node
+            if sent.lost and (sent.role in self.at or sent.kind == "ask"):
+                del letters[id]
+                if sent.kind != "ask":
+                    self.resent += self.send(letters, sent.role, sent.kind, sent.round, sent.body)
+                continue
+            sent.missed = 0.0 if sent.node in present and not sent.lost else sent.missed or time.monotonic()
             if sent.missed and time.monotonic() - sent.missed > GONE_SECONDS:
                 self.say(f"round {round}: {self.name(sent.role)} is gone")
                 self.at.pop(sent.role, None)
                 del letters[id]
-        self._meet(present)

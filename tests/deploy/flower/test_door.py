@@ -223,18 +223,19 @@ def test_a_node_that_begins_again(door: StandingDoor) -> None:
     until(lambda: not door.is_connected())
     door.inner.calls.clear()
     assert door.status(door.silo.request(activate, b"begin")) == 200
-    assert [path for path, _, _ in door.inner.calls] == [activate] and len(door.heard) == 1
+    assert [path for path, _, _ in door.inner.calls] == [activate]  # the coordinator hears of it where Flower takes it
+    until(lambda: [words for words in door.heard if "begins" in words] == 2 * door.heard[:1], lambda: door.heard)
 
 
 def test_a_silent_node_may_begin_again_and_a_living_one_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A living SuperNode's heart beats every 23 s or more often; asking to begin is no heartbeat."""
+    """A living node's heart beats every 4 s; asking to begin is no heartbeat."""
     now = 1000.0
     monkeypatch.setattr("covey.deploy.flower.door.time.monotonic", lambda: now)
     guests, key, tasks = Guests(), b"a key", cast(Any, ["the connection that asks", "an older one"])
     guests.nodes, guests.here = {key: 7}, {key: tasks[:1]}
     assert guests.former_life(key) == 7  # never heard of
     guests.hear(key, "/v1/fleet/send-node-heartbeat")
-    now += 24
+    now += 14
     guests.hear(key, "/v1/fleet/activate-node")
     assert guests.former_life(key) is None
     now += 1

@@ -1,4 +1,4 @@
-"""The coordinator's end of the line, with a real SuperLink, SuperNodes whose owner is this test, and silos that misbehave."""
+"""The coordinator's end of the line, with a real SuperLink, nodes whose owner is this test, and silos that misbehave."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from covey.deploy import certificates
 from covey.deploy.flower.link import Link
-from covey.deploy.flower.node import Ear, answer_calls
+from covey.deploy.flower.node import answer_calls
 from covey.deploy.flower.process import Tls, free_port
 from support.patience import until
 
@@ -68,18 +68,6 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
     yield line
     line.ended = True
     line.link.close()
-
-
-def test_a_supernode_that_failed_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may go on standing there, and even answer that there is no work."""
-    ear, now = Ear(), 1000.0
-    monkeypatch.setattr("covey.deploy.flower.node.time.monotonic", lambda: now)
-    ear.hear(b"INFO: Received successfully\n")
-    assert ear.heard.is_set() and not ear.stands_still
-    ear.hear(b"Traceback (most recent call last):\n")
-    assert not ear.stands_still  # it may still end by itself
-    now += 6
-    assert ear.stands_still
 
 
 def test_a_node_that_was_struck_off_comes_back(line: Line) -> None:

@@ -9,11 +9,11 @@ for a signature. So it listens on loopback, and this program stands before it. I
 
 Everything else is answered with a status and a closed connection before any byte of it reaches Flower. Bodies are streamed.
 
-Two of Flower's habits cost rounds their time, and end here. Told that there are no letters, a SuperNode sleeps for 3 s: so its
-question is held until the coordinator has posted one for it (or for `HOLD_SECONDS`), and asked again then. And Flower refuses a
-node that was killed and started again until it has not heard of the first for a minute: where a key has said goodbye, or was
-silent for longer than a living node can be, its former life is ended, in its own name and by its own signature, before the new
-one is begun. A second node under the key of one that lives is refused by Flower as ever.
+Two of Flower's habits cost rounds their time, and end here. Nobody polls for letters: a node's question is held until the
+coordinator has posted one for it (or for `HOLD_SECONDS`), and asked again then. And Flower refuses a node that was killed and
+started again until it has not heard of the first for a while: where a key has said goodbye, or was silent for longer than a
+living node can be, its former life is ended, in its own name and by its own signature, before the new one is begun. A second
+node under the key of one that lives is refused by Flower as ever.
 
 Memory is bounded: so many connections that have shown no key yet (the oldest of the busiest address makes room for the next),
 so many per key, so many bytes of each, and a time for every step. What a stranger can still do is to keep this process busy:
@@ -21,8 +21,8 @@ a flood of handshakes from many addresses delays silos; it does not end the run.
 
 A program of its own, of the standard library and `cryptography`, so that no flood takes time from the coordinator's process or
 from Flower's. It is told over stdin, in lines of JSON, where the SuperLink is, who is admitted and for whom there is a letter,
-and ends with its stdin. It says on stdout, in such lines, whose node begins and who asks for letters (and so has sent all of its
-answer); what nobody reads there is dropped. Its log is stderr.
+and ends with its stdin. It says on stdout, in such lines, whose node has begun (so that letters to its former life are lost) and
+who asks for letters (and so has sent all of its answer); what nobody reads there is dropped. Its log is stderr.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from email.utils import formatdate
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
@@ -71,15 +72,16 @@ HEAD_BYTES = 16 << 10
 CHUNK_BYTES = 128 << 10
 QUESTION_BYTES = 4 << 10  # of a question for letters, which is kept while it is held: a node's number
 NAMELESS = 128  # connections that have shown no key; each costs up to 3/4 of a megabyte
-PER_KEY = 8  # connections; a SuperNode needs three
+PER_KEY = 8  # connections; a node needs three
 PER_SECOND, BURST = 100.0, 400.0  # requests of one key
 HEAD_SECONDS = 10.0  # for TLS and the first request's head
 IDLE_SECONDS = 75.0  # between requests of one silo
 STALL_SECONDS = 60.0  # without a byte
-AWAY_SECONDS = 25.0  # for Flower to be started again; a SuperNode waits 30 s for an answer
+AWAY_SECONDS = 10.0  # for Flower to be started again; a node waits 15 s for an answer
 ANSWER_SECONDS = 120.0  # for Flower to begin its answer
-SILENT_SECONDS = 25.0  # a living SuperNode's heart beats every 23 s or more often
-HOLD_SECONDS = 20.0  # for a letter; the SuperNode waits 30 s, and Flower takes a signature for 300 s
+SILENT_SECONDS = 15.0  # a living node's heart beats every 4 s
+HOLD_SECONDS = 10.0  # for a letter; a node waits 15 s, and Flower takes a signature for 300 s
+WHY, UNKNOWN_KEY = "covey-refused", "unknown-key"  # a header that tells a party from a passing trouble
 
 REASONS = {
     400: "Bad Request",
@@ -99,9 +101,9 @@ LENGTH = re.compile(rb"[0-9]{1,10}")
 class Refusal(Exception):
     """A request that does not pass; its status says why."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int, why: str = "") -> None:
         super().__init__(status)
-        self.status = status
+        self.status, self.why = status, why
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,8 @@ class Guests:
             public = base64.b64decode(request.headers[b"flwr-public-key"], validate=True)
             if self.keys is not None:
                 signature = base64.b64decode(request.headers[b"flwr-signature"], validate=True)
+                if public not in self.keys:
+                    raise Refusal(401, UNKNOWN_KEY)
                 self.keys[public].verify(signature, request.headers[b"flwr-timestamp"], ec.ECDSA(hashes.SHA256()))
         except (KeyError, ValueError, InvalidSignature):
             raise Refusal(401) from None
@@ -262,9 +266,13 @@ class Answer:
         return cls(lines, lengths[0] if lengths else None, reader)
 
     @property
+    def is_well(self) -> bool:
+        return self.lines[0].split(b" ")[1:2] == [b"200"]
+
+    @property
     def is_empty(self) -> bool:
         """A protobuf of no bytes: nothing but defaults, so no letters."""
-        return self.length == 0 and self.lines[0].split(b" ")[1:2] == [b"200"]
+        return self.length == 0 and self.is_well
 
     async def give(self, writer: asyncio.StreamWriter) -> bool:
         """To the silo; whether its connection can take another request."""
@@ -339,7 +347,7 @@ class Door:
                     request = await _request(line.reader, IDLE_SECONDS)
             except Refusal as e:
                 self.say(f"refused {address}: {e.status} {REASONS[e.status]}")
-                await _answer(line.writer, e.status)
+                await _answer(line.writer, e)
         except (Exception, asyncio.CancelledError) as e:
             if key is not None:
                 self.say(f"lost a silo's connection from {address}: {type(e).__name__}")
@@ -358,8 +366,10 @@ class Door:
         if request.path == PULL and request.length <= QUESTION_BYTES:
             return await self._hold(key, request, line)
         if request.path == ACTIVATE:
-            await self._begin(key, request)
+            await self._end_former_life(key, request)
         async with self._asked(request, line.reader) as answer:
+            if request.path == ACTIVATE and answer.is_well:
+                self.tell({"begins": key.decode()})
             return await answer.give(line.writer)
 
     async def _hold(self, key: bytes, request: Request, line: Line) -> bool:
@@ -378,12 +388,11 @@ class Door:
                 return False
             self.guests.authenticated(request)  # its key may have been taken back
 
-    async def _begin(self, key: bytes, request: Request) -> None:
-        """Ends the former life of a node that begins, if there can be one."""
+    async def _end_former_life(self, key: bytes, request: Request) -> None:
+        """Of a node that begins, if there can be one."""
         number = self.guests.former_life(key)
         if number is None:
             return
-        self.tell({"begins": key.decode()})
         body = b"\x08" + _varint(number)  # a DeactivateNodeRequest
         headers = {**request.headers, b"content-length": b"%d" % len(body)}
         async with self._asked(replace(request, path=DEACTIVATE, headers=headers, length=len(body)), _reader_of(body)):
@@ -489,9 +498,10 @@ async def _first(events: list[asyncio.Event], seconds: float) -> None:
             wait.cancel()
 
 
-async def _answer(writer: asyncio.StreamWriter, status: int) -> None:
-    head = f"HTTP/1.1 {status} {REASONS[status]}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-    writer.write(head.encode())
+async def _answer(writer: asyncio.StreamWriter, refusal: Refusal) -> None:
+    lines = [f"HTTP/1.1 {refusal.status} {REASONS[refusal.status]}", "content-length: 0", "connection: close"]
+    lines += [f"date: {formatdate(usegmt=True)}", *([f"{WHY}: {refusal.why}"] if refusal.why else [])]
+    writer.write("\r\n".join([*lines, "", ""]).encode())
     async with asyncio.timeout(HEAD_SECONDS):
         await writer.drain()
     with contextlib.suppress(OSError, NotImplementedError):  # what is still being sent to us must not eat the answer

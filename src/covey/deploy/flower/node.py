@@ -1,49 +1,55 @@
-"""A silo's or a further server's end of the line."""
+"""A silo's or a further server's end of the line: it finds the coordinator, again and again, and answers its letters.
+
+A life at the coordinator begins with `Fleet.begin` and ends with the first call that fails, since nobody can tell whether a
+letter was lost with it: the next life begins as soon as the coordinator can be reached, the coordinator hears of it from its
+door, and writes anew what was on its way. So there is one way back from everything: a cut, a pause, a restart of either side,
+another address behind the same name.
+"""
 
 from __future__ import annotations
 
+import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from covey.deploy.flower.payload import content, record
-from covey.deploy.flower.process import RETRY_SECONDS, FlowerEnded, Process, Tls, free_port, last_words, quiet
+from covey import files
+from covey.deploy.flower.clock import Clock, duration
+from covey.deploy.flower.fleet import BEAT_SECONDS, Away, Fleet, Foreign, Forgotten, Unknown
+from covey.deploy.flower.process import Tls, quiet
 from covey.errors import CoveyError
 
-ASK_SECONDS = 1.0  # between questions to our SuperNode where it says nothing
-GRACE_SECONDS = 5.0  # for a SuperNode that has failed to end by itself
-LINGER_SECONDS = 6.0  # for the last answer to leave, where it does not say that it has
+RETRY_SECONDS = (
+    2.0  # between attempts to reach the coordinator, at most; a random part of it, so that not all come at once
+)
+STRUCK_SECONDS = 60.0  # after which a key that was admitted before and is not any more is taken for struck off
+REMIND_SECONDS = 600.0  # between two words on the same trouble
 
 
-class Ear:
-    """What a SuperNode says, in its log, about letters and answers: so nobody has to ask it all the time. Where Flower's words
-    change, things take up to `ASK_SECONDS` and `LINGER_SECONDS` longer.
+class Troubles:
+    """What is said while the coordinator cannot be reached: once for each reason, again after a while, and when it is over."""
 
-    A SuperNode can also lose its main thread, or that of its heartbeat, and stand there without working: struck off by the
-    coordinator's SuperLink it sends itself a signal, and two of them at the same time break its own way out.
-    """
+    def __init__(self, superlink: str, say: Callable[[str], None]) -> None:
+        self.superlink, self.say = superlink, say
+        self._since: float | None = None
+        self._said: dict[str, float] = {}
 
-    def __init__(self) -> None:
-        self.heard, self.sent = threading.Event(), 0
-        self._failed: float | None = None  # when
+    def meet(self, error: CoveyError, hint: str = "") -> float:
+        """Seconds since it began."""
+        now = time.monotonic()
+        self._since = self._since if self._since is not None else now
+        kind = type(error).__name__
+        if now - self._said.get(kind, float("-inf")) >= REMIND_SECONDS:
+            self._said[kind] = now
+            self.say(f"no connection to {self.superlink}, trying again: {error}{hint}")
+        return now - self._since
 
-    def hear(self, line: bytes) -> None:
-        if b"Received successfully" in line:
-            self.heard.set()
-        elif b"Sent successfully" in line:
-            self.sent += 1
-            self.heard.set()
-        elif line.startswith(b"Traceback") and self._failed is None:
-            self._failed = time.monotonic()
-
-    @property
-    def stands_still(self) -> bool:
-        return self._failed is not None and time.monotonic() - self._failed > GRACE_SECONDS
-
-    def wait(self) -> None:
-        self.heard.wait(ASK_SECONDS)
-        self.heard.clear()
+    def end(self) -> None:
+        if self._said and self._since is not None:
+            self.say(f"connected to {self.superlink} after {duration(max(1.0, time.monotonic() - self._since))}")
+        self._since, self._said = None, {}
 
 
 def answer_calls(
@@ -53,80 +59,108 @@ def answer_calls(
     handle: Callable[[bytes], bytes],
     ended: Callable[[], bool],
     say: Callable[[str], None] = print,
+    clock: Clock | None = None,
 ) -> None:
-    """A node's life: a SuperNode of its own, whose messages `handle` answers, until `ended` says so and the last answer has left.
+    """A node's life: `handle` answers its letters until `ended` says so and the last answer has left.
 
-    A SuperNode that ends is started again: the coordinator may be away, or may not have noticed yet that this node was
-    (Flower refuses a second connection under one key until the first is forgotten, which takes up to a minute).
+    Raises a CoveyError where waiting helps nobody: before the first connection, if who answers is not the coordinator that
+    these keys are for; later on only if a key that was admitted is so no more. A network that somebody else answers in for a
+    while must not end a silo that runs.
     """
     quiet()
-    announced = False
-    while not ended():
-        try:
-            _answer_calls(home, superlink, tls, handle, ended, say)
-        except FlowerEnded as e:
-            if not announced:
-                say(f"no connection to {superlink} yet, trying again: {e}")
-            announced = True
-            time.sleep(5 * RETRY_SECONDS)
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    held = files.lock(home / "node.lock")
+    if held is None:
+        owner = files.owner(home / "node.lock")
+        raise CoveyError(
+            f"another covey process{owner} answers from {home.parent}: wait for it, or choose another --state"
+        )
+    fleet, troubles = Fleet(superlink, tls, clock or Clock(say)), Troubles(superlink, say)
+    former, met = _Former(home / "node"), False
+    try:
+        while not ended():
+            try:
+                with _life(fleet, former):
+                    met = True
+                    troubles.end()
+                    _answer(fleet, handle, ended)
+            except Forgotten as e:
+                troubles.meet(e)
+            except Away as e:
+                troubles.meet(e)
+            except Foreign as e:
+                if not met:
+                    raise
+                troubles.meet(e)
+            except Unknown as e:
+                silent = troubles.meet(e, ": it was struck off, or not added yet (server/nodes)")
+                if met and silent > STRUCK_SECONDS:
+                    raise CoveyError(
+                        "the coordinator has struck off this party: it admitted its node key before and does so no more; "
+                        "ask its owner, and join with new keys if you are to go on"
+                    ) from e
+            if not ended():
+                time.sleep(random.uniform(0.1, RETRY_SECONDS))
+    finally:
+        fleet.close()
+        held.close()
 
 
-def _answer_calls(
-    home: Path,
-    superlink: str,
-    tls: Tls | None,
-    handle: Callable[[bytes], bytes],
-    ended: Callable[[], bool],
-    say: Callable[[str], None],
-) -> None:
-    port = free_port()
-    command = ["flower-supernode", "--superlink", superlink, "--host", "127.0.0.1", "--port", str(port)]
-    if tls is None:
-        command += ["--insecure"]
+@contextmanager
+def _life(fleet: Fleet, former: _Former) -> Iterator[None]:
+    number = fleet.begin(former.number)
+    former.keep(number)
+    over = threading.Event()
+    threading.Thread(target=_beat, args=(fleet, over), daemon=True).start()
+    try:
+        yield
+    except (Away, Forgotten, Foreign, Unknown):
+        raise  # nobody would hear a goodbye; the next life says it
+    except BaseException:
+        _say_goodbye(fleet, former)
+        raise
     else:
-        command += ["--root-certificates", str(tls.ca), "--auth-supernode-private-key", str(tls.node_key)]
-    ear, answers, last = Ear(), 0, 0.0
-    process = Process.start(command, home, port, ear.hear)
-    try:
-        for token in process.tasks("flwr-clientapp"):
-            if token is not None:
-                try:
-                    _answer(process, token, handle)
-                    answers, last = answers + 1, time.monotonic()
-                except Exception as e:  # Flower's, not `handle`'s: whoever asked will ask again
-                    say(f"an answer was lost on its way: {type(e).__name__}")
-            elif ended() and (ear.sent >= answers or time.monotonic() - last > LINGER_SECONDS):
-                return
-            elif ear.stands_still:
-                raise FlowerEnded(f"its SuperNode failed and does not end: {last_words(process.log)}")
-            else:
-                ear.wait()
+        _say_goodbye(fleet, former)
     finally:
-        process.stop()
+        over.set()
 
 
-def _answer(process: Process, token: str, handle: Callable[[bytes], bytes]) -> None:
-    from flwr.app import Message
-    from flwr.app.error import Error
-    from flwr.common.constant import ErrorCode, SubStatus
-    from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
-    from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor
-    from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
+def _say_goodbye(fleet: Fleet, former: _Former) -> None:
+    with suppress(CoveyError):
+        fleet.end(former.number)
+        former.keep(0)
 
-    client = process.client([RuntimeTokenHttpInterceptor(token)])
-    heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(client))
-    heartbeat.start()
-    try:
-        message, context, _, _ = pull_task_input(client)
-        data = content(message)
+
+def _beat(fleet: Fleet, over: threading.Event) -> None:
+    while not over.wait(BEAT_SECONDS):
+        with suppress(CoveyError):  # whoever waits for letters finds out, too
+            fleet.beat()
+
+
+def _answer(fleet: Fleet, handle: Callable[[bytes], bytes], ended: Callable[[], bool]) -> None:
+    while not ended():
+        question = fleet.next_question()
+        if question is None:
+            continue
+        answer: bytes | None = None
+        with suppress(CoveyError):  # said to the user by `handle`; the other side learns only that there is no answer
+            answer = None if question.data is None else handle(question.data)
+        fleet.answer(question, answer)
+
+
+class _Former:
+    """The number of this node's last life, on disk: one that was killed could not say goodbye, and the next does it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def number(self) -> int:
         try:
-            if data is None:
-                raise CoveyError("a message without bytes")
-            reply = Message(record(handle(data)), reply_to=message)
-        except CoveyError:  # said to the user by `handle`; the other side learns only that there is no answer
-            reply = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "refused"), reply_to=message)
-        push_message(client, reply, context)
-        push_task_output(client, context, SubStatus.COMPLETED, "")
-    finally:
-        heartbeat.stop()
-        client.close()
+            return int(self.path.read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def keep(self, number: int) -> None:
+        with suppress(OSError):
+            self.path.write_text(str(number))

@@ -41,8 +41,7 @@ class Tls:
 def have_flower() -> None:
     """Refuses with the fix where flwr is missing."""
     try:
-        import flwr.superlink.grid
-        import flwr.supernode.runtime.run_clientapp  # noqa: F401
+        import flwr.supernode.fleet_http_client  # noqa: F401
     except ImportError as e:
         raise CoveyError(f"deployment needs Flower: pip install 'covey[deploy]' ({e})") from e
 
@@ -249,7 +248,8 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, place = min(places, key=lambda found: found[0] != socket.AF_INET)
-        return socket.create_server(place, family=family, backlog=512)
+        both = host == "::" and socket.has_dualstack_ipv6()  # all addresses of this machine
+        return socket.create_server(place, family=family, backlog=512, dualstack_ipv6=both)
     except OSError as e:
         raise CoveyError(
             f"{host}:{port} cannot be used ({e.strerror}): stop what listens there or choose another --address"
