@@ -207,7 +207,7 @@ def _flat(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _needs(extra: str, module: str) -> Any:
     try:
         return importlib.import_module(module)
-    except ImportError as e:
+    except ModuleNotFoundError as e:
         raise CoveyError(f"{extra} is not installed: `pip install 'covey[{extra}]'` adds it") from e
 
 

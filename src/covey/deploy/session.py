@@ -21,6 +21,7 @@ from covey.version import __version__
 
 HELLO_SECONDS = 30.0  # for the answer to a greeting
 GREET_SECONDS = 10.0  # between greetings of one node
+RESENT = 20  # times that one letter is written anew in a round, before its party counts as gone
 GONE_SECONDS = 10.0  # a party whose node Flower has not listed for so long is gone
 STRANGER = "a node"
 WORDS = 400  # letters of a reason
@@ -38,6 +39,7 @@ class Mail(Protocol):
     def wait(self, seconds: float) -> None: ...
     def send(self, node: int, data: bytes, seconds: float) -> str: ...
     def receive(self, ids: list[str]) -> Iterator[tuple[str, bytes | None]]: ...
+    def undelivered(self) -> set[str]: ...
 
 
 @dataclass
@@ -51,7 +53,8 @@ class PendingLetter:
     node: int
     body: Any = None
     missed: float = 0.0  # since when its node is not listed, or has lost it
-    lost: bool = False  # its party has begun anew since it was sent
+    lost: bool = False  # its party has begun anew since it was sent, or it was given up on its way
+    resent: int = 0
 
 
 class Session:
@@ -114,7 +117,8 @@ class Session:
 
     def _greet(self, nodes: set[int]) -> None:
         """Once, and again where the greeting was lost or refused: its party may have been started anew since."""
-        self._hellos = {id: sent for id, sent in self._hellos.items() if sent.node in nodes}
+        lost = self.mail.undelivered()
+        self._hellos = {id: sent for id, sent in self._hellos.items() if sent.node in nodes and id not in lost}
         self._greeted = {node: when for node, when in self._greeted.items() if node in nodes}
         waiting = {sent.node for sent in self._hellos.values()}
         for node in nodes - waiting:
@@ -140,13 +144,15 @@ class Session:
             self.say(f"{self.name(sender)} is there{version}")
         self.at[sender] = sent.node
 
-    def send(self, letters: dict[str, PendingLetter], role: str, kind: str, round: int, body: Any) -> int:
+    def send(
+        self, letters: dict[str, PendingLetter], role: str, kind: str, round: int, body: Any, resent: int = 0
+    ) -> int:
         """Posts a letter and adds it to `letters`, by the id under which its answer comes; its length in bytes."""
         data, number = self.mailbox.write(self.run, kind, role, round, body)
         node = self.at[role]
         # Flower keeps it longer than we wait: lateness is ours to judge, and an expired message looks like an error.
         letters[self.mail.send(node, data, 2 * self.round_seconds + 60)] = PendingLetter(
-            role, number, kind, round, node, body
+            role, number, kind, round, node, body, resent=resent
         )
         return len(data)
 
@@ -182,17 +188,19 @@ class Session:
         question to another server is not repeated, since each counts. Who comes in the meantime is greeted.
         """
         restarted = self._forget(self.mail.begun())
-        present = self.mail.present()
+        present, undelivered = self.mail.present(), self.mail.undelivered()
         self._meet(present)
         for id, sent in list(letters.items()):
-            sent.lost = sent.lost or sent.role in restarted or self.at.get(sent.role, sent.node) != sent.node
-            if sent.lost and (sent.role in self.at or sent.kind == "ask"):
+            node = self.at.get(sent.role, sent.node)
+            sent.lost = sent.lost or sent.role in restarted or node != sent.node or id in undelivered
+            if sent.lost and sent.kind == "ask":
                 del letters[id]
-                if sent.kind != "ask":
-                    self.resent += self.send(letters, sent.role, sent.kind, sent.round, sent.body)
-                continue
-            sent.missed = 0.0 if sent.node in present and not sent.lost else sent.missed or time.monotonic()
-            if sent.missed and time.monotonic() - sent.missed > GONE_SECONDS:
-                self.say(f"round {round}: {self.name(sent.role)} is gone")
-                self.at.pop(sent.role, None)
+            elif sent.lost and sent.role in self.at and node in present and sent.resent < RESENT:
                 del letters[id]
+                self.resent += self.send(letters, sent.role, sent.kind, sent.round, sent.body, sent.resent + 1)
+            else:
+                sent.missed = 0.0 if sent.node in present and not sent.lost else sent.missed or time.monotonic()
+                if sent.missed and time.monotonic() - sent.missed > GONE_SECONDS:
+                    self.say(f"round {round}: {self.name(sent.role)} is gone")
+                    self.at.pop(sent.role, None)
+                    del letters[id]

@@ -147,7 +147,7 @@ def _changed(folder: str) -> float:
 def _from_folder(folder: str, classes: int, changed: float) -> tuple[Outputs, frozenset[str]]:
     try:
         transformers: Any = import_module("transformers")
-    except ImportError as e:
+    except ModuleNotFoundError as e:
         raise CoveyError(
             "model.base is a folder of transformers, which is not installed: pip install 'covey[lora]'"
         ) from e

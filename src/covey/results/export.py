@@ -133,7 +133,7 @@ def _quiet(name: str) -> Iterator[None]:
 def _needs(module: str) -> Any:
     try:
         return importlib.import_module(module)
-    except ImportError as e:
+    except ModuleNotFoundError as e:
         package = module.partition(".")[0]
         raise CoveyError(f"{package} is not installed: `pip install 'covey[export]'` adds it") from e
 

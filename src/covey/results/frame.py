@@ -26,7 +26,7 @@ def frame(records: Sequence[Mapping[str, Any]], classes: Sequence[str] = ()) -> 
     """As a pandas frame."""
     try:
         import pandas
-    except ImportError as e:
+    except ModuleNotFoundError as e:
         raise CoveyError("a frame needs pandas: `pip install 'covey[data]'` adds it") from e
     return pandas.DataFrame(lines(records, classes), columns=list(COLUMNS))
 

@@ -108,7 +108,7 @@ def forest(evidence: Evidence, positive: int, trees: int, seed: int, size: int =
     """
     try:
         from sklearn.ensemble import RandomForestClassifier
-    except ImportError as absent:
+    except ModuleNotFoundError as absent:
         raise CoveyError(
             "scoring a property attack needs scikit-learn, which is not installed here: install it, or save the evidence "
             "and score it elsewhere"

@@ -38,7 +38,7 @@ def read_table(path: Path) -> Sheet:
     """All columns of a file."""
     try:
         import pyarrow  # noqa: F401
-    except ImportError as absent:
+    except ModuleNotFoundError as absent:
         raise CoveyError(
             f"{path} needs pyarrow to be read: pip install 'covey[data]', or give the samples as .npz"
         ) from absent

@@ -14,7 +14,7 @@ def digits() -> Dataset:
     """1,797 real 8 × 8 digits that ship inside scikit-learn, with their 17 grey levels spread over a byte."""
     try:
         from sklearn.datasets import load_digits
-    except ImportError as absent:
+    except ModuleNotFoundError as absent:
         raise CoveyError(
             "digits ships inside scikit-learn, which is not installed here; install it or take another dataset."
         ) from absent

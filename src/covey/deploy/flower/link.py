@@ -21,6 +21,7 @@ from covey.errors import CoveyError
 T = TypeVar("T")
 LOOK_SECONDS = 5.0  # between looks into Flower's books
 FAILURES = 5  # calls in succession that a SuperLink may fail
+POSTED = 10_000  # messages whose answers may still come
 STARTS = 5  # of a SuperLink in succession, before we give up
 
 
@@ -44,7 +45,7 @@ class Link:
         self.home, self.say, self.authenticated = home, say, tls is not None
         self.nodes: dict[str, int] = {}  # name -> Flower's node id
         self._keys = dict(nodes) if self.authenticated else {}
-        self._posted: set[str] = set()  # messages that this SuperLink holds
+        self._posted: dict[str, None] = {}  # messages that this SuperLink holds, the oldest first
         self._news, self._begun = (
             threading.Event(),
             set[bytes](),
@@ -95,19 +96,26 @@ class Link:
         """Posts bytes to a node; the id by which its reply is found. What could not be posted is never answered."""
         id = self._attempt(lambda superlink: superlink.push(node, data, seconds), "")
         if id:
-            self._posted.add(id)
+            self._posted[id] = None
+            if len(self._posted) > POSTED:  # nobody waits for the oldest any more
+                del self._posted[next(iter(self._posted))]
             if self._door is not None:
                 self._door.posted(next((self._keys[name] for name, n in self.nodes.items() if n == node), b""))
         return id or f"lost-{secrets.token_hex(8)}"
 
     def receive(self, ids: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
         """The replies that have come for these messages: (id of the message, bytes, or None where a node failed)."""
-        wanted = [id for id in ids if id in self._posted]
+        lost = self.undelivered()
+        wanted = [id for id in ids if id in self._posted and id not in lost]
         if wanted:
             nothing: list[tuple[str, bytes | None]] = []
             for id, data in self._attempt(lambda superlink: list(superlink.replies(wanted)), nothing):
-                self._posted.discard(id)
+                self._posted.pop(id, None)
                 yield id, data
+
+    def undelivered(self) -> set[str]:
+        """Messages that Flower has given up; not those that it lost when it was started again, since nodes have other numbers then."""
+        return set() if self._superlink is None else set(self._superlink.undelivered)
 
     def close(self) -> None:
         if self._door is not None:
@@ -157,7 +165,7 @@ class Link:
         self._open()
 
     def _begin(self) -> None:
-        self._superlink, self._posted, self._failures = None, set(), 0
+        self._superlink, self._posted, self._failures = None, {}, 0
         self._looked = time.monotonic()
         self._superlink = SuperLink(self.home)
         self.nodes = {name: self._superlink.register(name, public) for name, public in self._keys.items()}

@@ -114,21 +114,13 @@ def _life(fleet: Fleet, former: _Former) -> Iterator[None]:
     threading.Thread(target=_beat, args=(fleet, over), daemon=True).start()
     try:
         yield
-    except (Away, Forgotten, Foreign, Unknown):
-        raise  # nobody would hear a goodbye; the next life says it
-    except BaseException:
-        _say_goodbye(fleet, former)
+    except KeyboardInterrupt:
+        with suppress(CoveyError):  # else, and after a cut, the next life says goodbye for this one
+            fleet.end(number)
+            former.keep(0)
         raise
-    else:
-        _say_goodbye(fleet, former)
-    finally:
+    finally:  # Flower drops the answers of a node that has said goodbye, so who is finished just goes
         over.set()
-
-
-def _say_goodbye(fleet: Fleet, former: _Former) -> None:
-    with suppress(CoveyError):
-        fleet.end(former.number)
-        former.keep(0)
 
 
 def _beat(fleet: Fleet, over: threading.Event) -> None:

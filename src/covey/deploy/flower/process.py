@@ -42,7 +42,7 @@ def have_flower() -> None:
     """Refuses with the fix where flwr is missing."""
     try:
         import flwr.supernode.fleet_http_client  # noqa: F401
-    except ImportError as e:
+    except ModuleNotFoundError as e:
         raise CoveyError(f"deployment needs Flower: pip install 'covey[deploy]' ({e})") from e
 
 

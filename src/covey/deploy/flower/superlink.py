@@ -10,6 +10,7 @@ import hashlib
 import shutil
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from covey.errors import CoveyError
 
 START_SECONDS = 60.0
 UPLOAD_SECONDS = 120.0  # without a further piece of a reply that was announced
+GIVEN_UP = (3, 4, 5)  # Flower's own errors, in a node's name: message, reply or node unavailable
 BUNDLE = """\
 [build-system]
 requires = ["hatchling"]
@@ -62,6 +64,7 @@ class SuperLink:
         self.port = free_port()
         self.lost = threading.Event()  # Flower has forgotten our run
         self._arrivals: dict[str, Arrival] = {}  # id of the message that is answered -> the reply
+        self.undelivered: deque[str] = deque(maxlen=10_000)  # given up by Flower: their node was not there, or too late
         self._heartbeat: Any = None
         self._grid: Any = None
         self._control: Any = None
@@ -115,9 +118,11 @@ class SuperLink:
         if waiting:
             answer = self._runtime.PullMessages(PullAppMessagesRequest(message_ids=waiting))
             for reply, tree in zip(answer.messages_list, answer.message_object_trees):
-                pieces = [part.object_id for part in iterate_object_tree(tree)]
-                if reply.metadata.reply_to_message_id in waiting:
-                    self._arrivals[reply.metadata.reply_to_message_id] = Arrival(reply.metadata.message_id, pieces)
+                pieces, id = [part.object_id for part in iterate_object_tree(tree)], reply.metadata.reply_to_message_id
+                if id in waiting and reply.error.code in GIVEN_UP:
+                    self.undelivered.append(id)
+                elif id in waiting:
+                    self._arrivals[id] = Arrival(reply.metadata.message_id, pieces)
         for id in [id for id in ids if id in self._arrivals]:
             arrival = self._arrivals[id]
             if self._fetched(arrival):

@@ -38,7 +38,7 @@ def connect(cpus: int = 0) -> Any:
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     try:
         import ray
-    except ImportError as e:
+    except ModuleNotFoundError as e:
         raise CoveyError(
             "engine.name is 'ray' but Ray is not installed: `pip install 'covey[ray]'`, or use engine.name = 'simulate'"
         ) from e

@@ -209,7 +209,7 @@ def main() -> None:
     asked = parse.parse_args()
     try:
         import sklearn  # noqa: F401
-    except ImportError as absent:
+    except ModuleNotFoundError as absent:
         raise SystemExit("scikit-learn is not installed here, and the attack's forest is its own") from absent
     options = Options(out=asked.out, dataset=asked.dataset, quick=asked.quick, device=asked.device)
     names = asked.tables.split(",")
