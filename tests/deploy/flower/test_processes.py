@@ -29,6 +29,7 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install 'covey[
 alone = pytest.mark.alone  # they mostly wait: several may do so at the same time
 
 LETTER_BYTES = 20_000  # what Flower, HTTP and TLS take for a letter and its answer, the question for it included
+WAITING_BYTES = 500  # and for every second, in which hearts beat and questions wait
 
 
 @alone
@@ -38,7 +39,7 @@ def test_mingledpie_over_flower(deploy: Any, tmp_path: Path) -> None:
     parties = deploy(experiment)
     parties.serve()
     parties.until(lambda: "waiting for" in parties.log("server"))
-    meter = Meter(parties.port)
+    meter, begin = Meter(parties.port), time.monotonic()
     parties.join("north", meter.port)
     parties.join("south")
     parties.join("west", 0, "--share-accuracy")
@@ -46,6 +47,7 @@ def test_mingledpie_over_flower(deploy: Any, tmp_path: Path) -> None:
     spoken = subprocess.run(["ps", "axwwe"], capture_output=True, check=True).stdout
     for name in ("server", *parties.names):
         parties.wait(name)
+    seconds = time.monotonic() - begin
     _, uses = simulated(experiment)
     for i, name in enumerate(parties.names):
         mine = parties.model(name)
@@ -55,8 +57,8 @@ def test_mingledpie_over_flower(deploy: Any, tmp_path: Path) -> None:
     rounds = len(records)
     up = sum(r["bytes"]["up"] for r in records)
     down = sum(r["bytes"]["down"] for r in records) * (1 + 1 / (rounds - 1))  # sums of rounds 2…, and with the finish
-    more = LETTER_BYTES * (rounds + 2)  # hello, the rounds, finish
-    print(f"{up:.0f} bytes up, {down:.0f} down; beyond that {meter.up - up:.0f} up, {meter.down - down:.0f} down")
+    more = LETTER_BYTES * (rounds + 2) + WAITING_BYTES * seconds  # hello, the rounds, finish
+    print(f"{up:.0f} bytes up, {down:.0f} down; beyond that {meter.up - up:.0f} up, {meter.down - down:.0f} down in {seconds:.0f} s")
     assert up < meter.up < 1.01 * up + more and down < meter.down < 1.01 * down + more
     secrets_of(parties, spoken, tmp_path)
 

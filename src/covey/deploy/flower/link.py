@@ -114,7 +114,7 @@ class Link:
                 yield id, data
 
     def undelivered(self) -> set[str]:
-        """Messages that Flower has given up; not those that it lost when it was started again, since nodes have other numbers then."""
+        """Messages that Flower has given up; not what it lost when it was started again, since nodes have other numbers then."""
         return set() if self._superlink is None else set(self._superlink.undelivered)
 
     def close(self) -> None:
