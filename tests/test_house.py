@@ -68,7 +68,7 @@ def messages() -> set[type]:
     declared = [
         kind
         for cls in ALGORITHMS.values()
-        for way in ("sends", "replies", "asks", "answers", "consults", "advises")
+        for way in ("sends", "replies", "masked", "asks", "answers", "consults", "advises")
         for kind in _declared(cls, way)
     ]
     return {inner for kind in declared for inner in _with_parts(kind)}

@@ -306,6 +306,18 @@ class BlindedShares(Role):
             raise CoveyError("is not a list of shares")
 
 
+class MaskShares(Role):
+    """Shares of the seeds of masks that do not cancel in a sum, by the client whose masks they are."""
+
+    words = "shares of masks"
+
+    def check(self, value: Any, bounds: Bounds) -> None:
+        if not isinstance(value, dict) or not all(
+            type(i) is int and 0 <= i < bounds.clients and isinstance(one, bytes) for i, one in value.items()
+        ):
+            raise CoveyError("is not a table of shares by client")
+
+
 class Groups(Role):
     """Which clients are in which sum: who showed what, where clients show sets of clusters."""
 

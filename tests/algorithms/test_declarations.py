@@ -19,7 +19,7 @@ def test_every_field_of_every_message_on_the_wire_has_a_role(name: str) -> None:
     declared = declaration(ALGORITHMS[name]())
     assert declared.sends and declared.replies
     assert bool(declared.asks) == bool(declared.answers) == bool(declared.further)
-    for kind in (*declared.sends, *declared.replies, *declared.asks, *declared.answers):
+    for kind in (*declared.sends, *declared.replies, *declared.masked, *declared.asks, *declared.answers):
         assert set(roles.of(kind)) == {f.name for f in fields(kind)}, kind
     assert declared.trains in ("one", "clusters", "own")
     assert declared.label != declared.name

@@ -15,14 +15,25 @@ from functools import partial
 from typing import Any
 
 from covey import roles
-from covey.algorithms.contract import Algorithm, Declaration, Messages, Setting, awaited, declaration, public_sealing
+from covey.algorithms.contract import (
+    MASKS,
+    Algorithm,
+    Declaration,
+    Messages,
+    Setting,
+    awaited,
+    declaration,
+    public_sealing,
+)
 from covey.crypto.sealing import sealing
 from covey.errors import CoveyError
+
+ADDED = ("sums", MASKS)  # families of encryptions whose vectors a server adds, and so can check
 
 
 def admit(algorithm: Algorithm, state: Any, setting: Setting, keys: Mapping[str, Any], reply: Any) -> None:
     """Refuses, with a CoveyError that says why, what an honest client of this algorithm cannot have sent in this state."""
-    expected = awaited(algorithm, state)
+    expected = awaited(algorithm, state, setting.encryption)
     if expected and type(reply) not in expected:
         raise CoveyError(f"found a {type(reply).__name__}, expected {_either(expected)}")
     _check(reply, setting, _bounds(declaration(algorithm), setting, keys))
@@ -68,7 +79,7 @@ def _check_part(allowed: Messages, setting: Setting, bounds: roles.Bounds, part:
 
 def _sealed_check(declared: Declaration, keys: Mapping[str, Any]) -> Callable[[bytes, int], None]:
     """Sums are checked with the server's public parameters; of other sealed bytes it can see nothing."""
-    if declared.sealing != "sums":
+    if declared.sealing not in ADDED or (declared.sealing == MASKS and declared.sealed_with not in keys):
         return _unseen
     return partial(sealing.check_sealed, public_sealing(declared, keys))
 

@@ -5,6 +5,7 @@ Averages take the memory of k accumulators, whatever the number of clients; thos
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -40,6 +41,26 @@ def weight_of(reply: Any, weighting: str) -> float:
     return float(reply.samples) if weighting == "samples" else 1.0
 
 
+@dataclass(frozen=True)
+class Term:
+    """What goes into the average of a group."""
+
+    group: int
+    model: Tensor  # [d]: a client's, or the mean of several
+    weight: float
+    clients: int = 1
+
+
+def terms(replies: Iterator[tuple[int, Any]], weighting: str) -> Iterator[Term]:
+    """Each reply's own; its group is the cluster that it names, if it names one."""
+    for _, reply in replies:
+        yield Term(group_of(reply), reply.model, weight_of(reply, weighting))
+
+
+def group_of(reply: Any) -> int:
+    return int(roles.first(reply, roles.Identity) or 0)
+
+
 AT_ONCE = 128  # models that a GPU adds in one product: a launch per client costs more than the sum itself
 
 
@@ -53,9 +74,10 @@ class Averages:
         self._sums = torch.zeros(k, like.shape[-1], dtype=torch.float64, device=like.device)
         self._waiting: list[tuple[int, Tensor, float]] = []  # on a GPU: sum, model, weight
 
-    def add(self, j: int, model: Tensor, weight: float = 1.0) -> None:
+    def add(self, j: int, model: Tensor, weight: float = 1.0, clients: int = 1) -> None:
+        """One model, or the mean of several clients'."""
         self.weights[j] += weight
-        self.counts[j] += 1
+        self.counts[j] += clients
         if self._sums.is_cuda:
             self._waiting.append((j, model, weight))
             if len(self._waiting) == AT_ONCE:

@@ -36,6 +36,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
+from covey.crypto import openings
 from covey.crypto.key_kinds import Describe
 from covey.crypto.noise.source import KeyedNoise, Noise, SecretNoise
 from covey.errors import CoveyError
@@ -47,6 +48,7 @@ from covey.messages import copied, message
 from covey.randomness import generator
 
 Coroutine = Generator[Work | list[Work], Any, Any]
+MASKS = "masks"  # the family of encryptions that an algorithm may do without: it sends models in the clear then
 Messages = tuple[type, ...]  # message classes, whose fields say what they carry: `covey.roles`
 
 
@@ -144,6 +146,10 @@ class Server:
         """A privacy event for the ledger, of one client or of all, whether they took part or not."""
         self.events.append((client, event))
 
+    suspected: set[int] = field(default_factory=set)  # clients of whom one has spoilt the round …
+    blamed: set[int] = field(default_factory=set)  # … those who are known to have done so …
+    cleared: set[int] = field(default_factory=set)  # … and those whose replies it has found good
+
     def random(self, purpose: str) -> np.random.Generator:
         return servers_draw(self.seed, self.round, purpose)
 
@@ -215,7 +221,10 @@ class Declaration:
     server: str = "server"  # the party that clients talk to, as views and keys name it
     further: tuple[str, ...] = ()  # the other servers; each has keys of its own and keeps nothing
     trains: str = "clusters"  # a model for each cluster; "one" for all; or each client its "own", which never leaves it
-    sealing: str = ""  # family of encryptions it can run under: "sums" (crypto/sealing) or "rows" (crypto/blinded)
+    # family of encryptions it can run under: "sums" (crypto/sealing, crypto/openings), "masks" (crypto/openings) or "rows"
+    # (crypto/blinded)
+    sealing: str = ""
+    masked: Messages = ()  # what a client returns in the place of `replies` under an encryption of the family "masks"
     sealed_with: str = "sealing"  # which of its keys seals sums: clients hold the key, the server its public half
     gives: tuple[Given, ...] = ()  # what it hands out by design, beyond what its messages carry
     key_kinds: Mapping[str, Describe] = field(
@@ -239,6 +248,19 @@ def declaration(algorithm: Any) -> Declaration:
     known = {name: value for name, value in declared.items() if not isinstance(value, property)}
     _check(algorithm if isinstance(algorithm, type) else type(algorithm), known)
     return Declaration(**{**known, "label": known.get("label") or known["name"]})
+
+
+def declaration_under(algorithm: Any, encryption: str) -> Declaration:
+    """What it says about itself, with the messages that it has under this encryption."""
+    declared = declaration(algorithm)
+    asks = encryption in openings.SCHEMES
+    masked = encryption in openings.of_family(MASKS) and declared.sealing == MASKS
+    return replace(
+        declared,
+        replies=declared.masked if masked else declared.replies,
+        consults=declared.consults if asks else (),
+        advises=declared.advises if asks else (),
+    )
 
 
 def _check(kind: type, declared: Mapping[str, Any]) -> None:
@@ -275,6 +297,7 @@ _EXPECTED: dict[
     "sends": _CLASSES,
     "replies": _CLASSES,
     "parts": _CLASSES,
+    "masked": _CLASSES,
     "asks": _CLASSES,
     "answers": _CLASSES,
     "consults": _CLASSES,
@@ -338,10 +361,10 @@ def wanted(algorithm: Algorithm, state: Any, clients: Iterable[int], method: str
     return [int(i) for i in clients if asked is None or asked(state, int(i))]
 
 
-def awaited(algorithm: Algorithm, state: Any) -> Messages:
+def awaited(algorithm: Algorithm, state: Any, encryption: str) -> Messages:
     """The message classes that a client may return in the next round; none: nothing is declared."""
     asked = getattr(algorithm, "awaits", None)
-    return tuple(asked(state)) if asked else declaration(algorithm).replies
+    return tuple(asked(state)) if asked else declaration_under(algorithm, encryption).replies
 
 
 def own_keys(keys: Mapping[str, Any], client: int) -> dict[str, Any]:

@@ -3,11 +3,15 @@
 Each round every client takes the cluster model with the lowest loss on its own data, trains it and returns it with its
 choice. Averages are per client by default, as the papers that build on IFCA have it. A cluster that nobody chose keeps its
 model. With *shared layers* (`Setting.personal` false there) those parameters are averaged over all clients.
+
+With `encryption = "secagg"` the server learns the sum of every cluster's models, and who is in which; so do clients that help to
+unmask. Clusters of fewer clients than 3, or `min_group`, stay masked, and their models as they are (they are in no average of
+shared layers either).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -15,12 +19,15 @@ import torch
 from torch import Tensor
 
 from covey import roles
-from covey.algorithms.averaging import check_weighting, weight_of
-from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
+from covey.algorithms.averaging import check_weighting
+from covey.algorithms.contract import MASKS, Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.algorithms.robust.averages import averages, check_aggregation, check_group
+from covey.algorithms.sums import masking, openings
 from covey.algorithms.sums.contributions import Contribution
 from covey.config import later
+from covey.crypto.key_kinds import Describe
 from covey.learn.work import Losses, Train
+from covey.measures import Measure
 from covey.messages import message
 
 
@@ -48,17 +55,32 @@ class IFCA:
     chooses: ClassVar[bool] = True  # clients ask `me.choose` which cluster to take part in
     sends: ClassVar[Messages] = (ClusterModels,)
     replies: ClassVar[Messages] = (ClusterUpdate,)
+    sealing: ClassVar[str] = MASKS
+    masked: ClassVar[Messages] = (masking.MaskedClusterModel,)
+    consults: ClassVar[Messages] = masking.CONSULTS
+    advises: ClassVar[Messages] = masking.ADVISES
+    key_kinds: ClassVar[Mapping[str, Describe]] = masking.KEY_KINDS
+    measures: ClassVar[Mapping[str, Measure]] = masking.MEASURES
 
     weighting: str = "clients"  # or "samples"
     aggregation: str = later("mean")  # or a rule that bears liars, per cluster: see `robust.rules`
     min_group: int = later(
         1
     )  # fewest clients of a cluster whose average clients get; with fewer the model stays as it is
+    bound: float = later(16.0)  # largest weight under encryption = "secagg"
+    quorum: int = later(0)  # clients that must help to unmask a sum, with encryption = "secagg"; 0: two thirds
 
     def __post_init__(self) -> None:
         check_weighting(self.weighting)
         check_aggregation(self.aggregation, self.weighting)
         check_group(self.min_group, self.aggregation)
+        openings.check_quorum(self.quorum)
+
+    def keys(self, setting: Setting, publics: Mapping[int, bytes] | None = None) -> dict[str, dict[str, Any]]:
+        return masking.issue(setting, self.bound, self.quorum, self.weighting, self.aggregation, publics)
+
+    def check_keys(self, keys: Mapping[str, Any], client: int, encryption: str) -> None:
+        openings.check_held(keys, client, encryption, self.bound, self.quorum)
 
     def start(self, setting: Setting) -> ClusterModels:
         return ClusterModels(setting.start)
@@ -71,12 +93,14 @@ class IFCA:
         choice = me.choose(losses)
         me.note("cluster", int(losses.argmin()))
         model = yield Train(message.models[choice], me.plan)
-        return ClusterUpdate(model, choice, me.samples)
+        return (yield from masking.hidden(me, ClusterUpdate(model, choice, me.samples), self.weighting))
 
     def aggregate(self, server: Server, state: ClusterModels, replies: Iterator[tuple[int, Any]]) -> ClusterModels:
         average = averages(self.aggregation, state.models, self.min_group)
-        for _, reply in replies:
-            average.add(reply.cluster, reply.model, weight_of(reply, self.weighting))
+        for one in masking.terms(server, replies, self.weighting, self.min_group):
+            average.add(one.group, one.model, one.weight, one.clients)
+        if not any(average.counts):
+            return state
         personal = server.setting.personal.to(state.models.device)
         models = average.means(state.models)
         shared = average.overall(state.models[0])
@@ -91,6 +115,10 @@ class IFCA:
     def moved(self, setting: Setting, state: ClusterModels, means: Tensor, share: float) -> ClusterModels:
         personal = setting.personal.to(state.models.device)
         return ClusterModels(state.models + torch.where(personal, means, means.mean(0)))
+
+    def advise(self, me: Client, question: Any) -> Coroutine:
+        """Where replies are masked: this client's part in unmasking their sum."""
+        return (yield from masking.help_unmask(me, question, self.min_group))
 
     def use(self, me: Client, message: ClusterModels) -> Coroutine:
         losses = yield Losses(message.models)

@@ -41,7 +41,7 @@ class Reads:
     sealed: bool = False  # it can use what stands inside something sealed: it holds the key, or tries its luck
 
     def missing(self, algorithm: Any) -> str:
-        """Why no declared message has it, in words; "": one has."""
+        """Why no message that an algorithm (or its declaration) names has it, in words; "": one has."""
         kinds: tuple[type, ...] = getattr(algorithm, self.among, ())
         wanted = tuple(kind for kind in self.what if issubclass(kind, roles.Role))
         classes = tuple(kind for kind in self.what if not issubclass(kind, roles.Role))

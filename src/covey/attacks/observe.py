@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from covey.algorithms.contract import Declaration as Protocol
-from covey.algorithms.contract import Setting, own_keys
+from covey.algorithms.contract import Setting, declaration_under, own_keys
 from covey.algorithms.contract import declaration as protocol_of
 from covey.attacks.contract import Attack, Finding, Knowledge, Thinking, Truth, View, parties, sees
 from covey.attacks.declaration import declaration, misdeclared
@@ -69,7 +69,7 @@ class Observers:
         self.seed = setting.seed
         self.machines: dict[int, Machine] = {}
         self.replaced: dict[int, Any] = {}
-        self.replies = () if algorithm is None else _from_clients(protocol_of(algorithm))
+        self.replies = () if algorithm is None else _from_clients(declaration_under(algorithm, setting.encryption))
         for words in filter(None, map(misdeclared, self.attacks)):
             raise CoveyError(words)
         names = [a.name for a in self.attacks]

@@ -82,7 +82,7 @@ class Questions:
 
     @functools.cached_property
     def protocol(self) -> contract.Declaration:
-        return contract.declaration(self.experiment.algorithm)
+        return contract.declaration_under(self.experiment.algorithm, self.experiment.encryption)
 
     def vantage(self, column: str) -> str:
         """The parties of a column, as views name them; "" where the protocol has no such party."""
@@ -167,10 +167,9 @@ class Questions:
 
     def _overheard(self, said: Declaration) -> bool:
         """Whether a client's attack reads only what passes everybody in the clear."""
-        algorithm = self.experiment.algorithm
         opened = self.experiment.encryption == "none" and self.protocol.sealing != BLINDED
-        clear = (opened or not replace(one, sealed=False).missing(algorithm) for one in said.reads)
-        return said.overheard() and not said.unreadable(algorithm) and all(clear)
+        clear = (opened or not replace(one, sealed=False).missing(self.protocol) for one in said.reads)
+        return said.overheard() and not said.unreadable(self.protocol) and all(clear)
 
     # ---------------------------------------------------------------- what is run
 
@@ -186,7 +185,7 @@ class Questions:
 
     def unfit(self, name: str) -> str:
         """Why an attack cannot read this algorithm's messages; "": it can."""
-        return self.declared[name].unreadable(self.experiment.algorithm)
+        return self.declared[name].unreadable(self.protocol)
 
     def lacks(self, name: str) -> str:
         """What an attack needs and does not find here, in words; "": nothing. One whose own answer fails costs its cell alone."""

@@ -162,6 +162,7 @@ class Coordinator:
                     self.doubts = doubts.after_idle(self.doubts)
                 else:
                     self.doubts = doubts.after_round(self.doubts, before, tally.replies)
+                self._judge(server)
         seconds["aggregate"] -= sum(s for p, s in seconds.items() if p not in ("aggregate", "silos"))
         n = max(len(tally.replies), 1)
         return state, {
@@ -214,6 +215,16 @@ class Coordinator:
                 del tally.replies[i]
                 self.session.refuse(f"client:{i}", round, f"the algorithm breaks on its reply ({type(e).__name__})")
             return attempt(sorted(tally.replies)) if tally.replies else state
+
+    def _judge(self, server: Server) -> None:
+        """Takes over what the algorithm has seen of the round's replies, and says it."""
+        before = self.doubts
+        self.doubts = doubts.after_judgement(before, server.suspected, server.blamed, server.cleared)
+        gone = [i for i in self.doubts.left_out if i not in before.left_out]
+        if gone or server.suspected:
+            names = ", ".join(self.session.name(f"client:{i}") for i in gone or self.doubts.suspects)
+            words = f"left out from now on: {names}" if gone else f"one of {names}"
+            self.say(f"round {server.round}: the replies do not add up, the models stay as they are; {words}")
 
     def _lose(self, server: Server, state: Any, tally: Tally, why: str) -> Any:
         """A round that comes to nothing by another server's fault: the state stays. After TRIES in a row the run ends."""

@@ -11,11 +11,14 @@ portion whose sums open is cleared. One whose sums do not becomes all that is su
 So one bad silo costs two rounds and, with three refusals, at worst half of the silos; more refusals find it more closely. A
 minority that refuses without reason costs itself the round. A majority that does, or that sends bad sums by turns, can keep a
 run from going on: it could do so by staying away. Who is left out still gets the models.
+
+Where the server itself sees that a sum is spoilt (under masks), nobody refuses anything and nothing is taken back: suspects are
+halved at no cost until one is left, and who is known to have spoilt a round is left out at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,6 +59,18 @@ def after_idle(doubts: Doubts) -> Doubts:
     """The state that was sent has opened, and nothing was made of the replies: nobody who sent them is cleared by that."""
     opened = set(doubts.senders)
     return replace(doubts, suspects=[i for i in doubts.suspects if i not in opened])
+
+
+def after_judgement(
+    doubts: Doubts, suspected: Collection[int], blamed: Collection[int], cleared: Collection[int]
+) -> Doubts:
+    """What the server has found out by itself about the replies of a round."""
+    suspects = [i for i in doubts.suspects if i not in cleared and i not in blamed]
+    if suspected and not blamed:
+        suspects = [i for i in sorted(suspected) if i in doubts.suspects or not doubts.suspects]
+    known = {*blamed, *(suspects if suspected and len(suspects) == 1 else ())}
+    left = [i for i in suspects if i not in known]
+    return replace(doubts, suspects=left, left_out=sorted({*doubts.left_out, *known}))
 
 
 def after_setback(doubts: Doubts, most: int) -> Doubts:

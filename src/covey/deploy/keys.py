@@ -23,7 +23,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from covey.algorithms.contract import Declaration, declaration, make_keys, own_keys, public_sealing, server_of
+from covey.algorithms.admission import ADDED
+from covey.algorithms.contract import MASKS, Declaration, declaration, make_keys, own_keys, public_sealing, server_of
 from covey.algorithms.sums import openings
 from covey.crypto.openings.boxes import KEY_BYTES, BoxKey
 from covey.crypto.signatures import Signer
@@ -123,7 +124,9 @@ def make(
 
 def quorum_held(declared: Declaration, keys: Mapping[str, Any]) -> int:
     """How many silos must help to open a sum, by the keys that the server holds; 0: each does it alone, or nothing is sealed."""
-    return openings.quorum_of(public_sealing(declared, keys)) if declared.sealing == "sums" else 0
+    if declared.sealing == MASKS and declared.sealed_with not in keys:
+        return 0
+    return openings.quorum_of(public_sealing(declared, keys)) if declared.sealing in ADDED else 0
 
 
 def make_own(folder: Path) -> bytes:
@@ -246,7 +249,8 @@ def protected(table: Mapping[str, Any]) -> dict[str, Any]:
     Where its algorithm can, for three clients or more, and not in a rehearsal, which is to be compared with its simulation.
     """
     experiment = Experiment.of(table)
-    able = [name for name in encryptions.TOGETHER if encryptions.fits(experiment.algorithm, name)]
+    sealing = declaration(experiment.algorithm).sealing in encryptions.FAMILIES  # masks are a choice: they rule lies in
+    able = [name for name in encryptions.TOGETHER if sealing and encryptions.fits(experiment.algorithm, name)]
     if "encryption" in table or not able or experiment.clients < 3 or experiment.deployment.rehearsal:
         return dict(table)
     return {**table, "encryption": able[0]}

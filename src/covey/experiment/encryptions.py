@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from covey.algorithms.contract import MASKS
 from covey.crypto import blinded, openings, sealing
 from covey.errors import CoveyError, nearest
 
 PLAIN = "none"
 FAMILIES = {"sums": sealing.SCHEMES, "rows": blinded.SCHEMES}
-TOGETHER = openings.SCHEMES  # of sums, where clients can be asked within a round: `advise`
+TOGETHER = openings.SCHEMES  # where clients can be asked within a round: `advise`
 
 
 def known() -> tuple[str, ...]:
@@ -20,14 +21,14 @@ def known() -> tuple[str, ...]:
 def able(algorithm: Any) -> tuple[str, ...]:
     """The names of those that an algorithm (or its class) can run under; a class without `sealing` may list them itself."""
     if family := getattr(algorithm, "sealing", ""):
-        together = TOGETHER if family == "sums" and hasattr(algorithm, "advise") else ()
-        return (*_family(algorithm, family), *together)
+        together = openings.of_family(family) if hasattr(algorithm, "advise") else ()
+        return (*((PLAIN,) if family == MASKS else _family(algorithm, family)), *together)
     return tuple(getattr(algorithm, "encryptions", (PLAIN,)))
 
 
 def fits(algorithm: Any, encryption: str) -> bool:
     """Whether an algorithm (or its class) can run under a name, or under something of its family that is named by a path."""
-    return encryption in able(algorithm) or (":" in encryption and bool(getattr(algorithm, "sealing", "")))
+    return encryption in able(algorithm) or (":" in encryption and getattr(algorithm, "sealing", "") not in ("", MASKS))
 
 
 def check(algorithm: Any, encryption: str) -> None:
@@ -44,6 +45,6 @@ def check(algorithm: Any, encryption: str) -> None:
 def _family(algorithm: Any, family: str) -> Any:
     if family not in FAMILIES:
         raise CoveyError(
-            f"{algorithm.name} declares sealing = {family!r}: expected one of {', '.join(FAMILIES)}, or nothing"
+            f"{algorithm.name} declares sealing = {family!r}: expected one of {', '.join([*FAMILIES, MASKS])}, or nothing"
         )
     return FAMILIES[family]

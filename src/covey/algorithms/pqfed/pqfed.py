@@ -30,7 +30,7 @@ import numpy as np
 from torch import Tensor
 
 from covey import config, roles
-from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting, declaration
+from covey.algorithms.contract import MASKS, Client, Coroutine, Messages, Predictor, Server, Setting, declaration
 from covey.algorithms.coroutines import in_step
 from covey.algorithms.pqfed import incremental
 from covey.algorithms.pqfed.features import Features, NoisyFeatures, check_agreed, describe, public_features
@@ -346,7 +346,12 @@ def _underneath(given: Any) -> Any:
 
     algorithm = config.choose(ALGORITHMS, given, "algorithm.under") if isinstance(given, str | dict) else given
     declared = declaration(algorithm)
-    if isinstance(algorithm, PQFed) or declared.trains == "own" or declared.sealing or declared.further:
+    if (
+        isinstance(algorithm, PQFed)
+        or declared.trains == "own"
+        or declared.sealing not in ("", MASKS)
+        or declared.further
+    ):
         raise CoveyError(
             f"algorithm.under is {declared.name!r}, which has a protocol of its own, or none: choose a method that trains "
             "in the clear with one server"

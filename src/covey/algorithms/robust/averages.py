@@ -5,13 +5,20 @@ The mean takes flat memory (`averaging`); the other rules hold what came until t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from covey.algorithms.averaging import Averages, GlobalModel, LocalModel, check_weighting, weight_of
+from covey.algorithms.averaging import (
+    Averages,
+    GlobalModel,
+    LocalModel,
+    Term,
+    check_weighting,
+    terms,
+)
 from covey.algorithms.robust.rules import Rule, aggregate
 from covey.errors import CoveyError
 
@@ -66,10 +73,15 @@ def mean_vector(
     sent: Tensor, replies: Iterator[tuple[int, Any]], weighting: str, aggregation: str, least: int
 ) -> Tensor:
     """The same of the vectors alone: whole models, or the layers of them that clients share."""
+    return mean_of(sent, terms(replies, weighting), aggregation, least)
+
+
+def mean_of(sent: Tensor, came: Iterable[Term], aggregation: str, least: int) -> Tensor:
+    """The average of what came, all of it one group; what was sent itself where nothing came."""
     average = averages(aggregation, sent[None], least)
-    for _, reply in replies:
-        average.add(0, reply.model, weight_of(reply, weighting))
-    return average.means(sent[None])[0]
+    for term in came:
+        average.add(0, term.model, term.weight, term.clients)
+    return average.means(sent[None])[0] if any(average.counts) else sent
 
 
 class RobustAverages:
@@ -87,7 +99,9 @@ class RobustAverages:
     def weights(self) -> list[float]:
         return [float(count) for count in self.counts]
 
-    def add(self, j: int, model: Tensor, weight: float = 1.0) -> None:
+    def add(self, j: int, model: Tensor, weight: float = 1.0, clients: int = 1) -> None:
+        if clients != 1:
+            raise CoveyError(f"the mean of {clients} models came, but '{self.rule.name}' compares models one by one")
         if weight != 1:
             raise CoveyError(
                 f"a model came with the weight {weight:g}, but '{self.rule.name}' counts every client the same"

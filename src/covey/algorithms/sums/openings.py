@@ -25,7 +25,6 @@ from covey import roles
 from covey.algorithms.contract import Client, Coroutine, Server, Setting
 from covey.clustering.isolation import Groups, keeps_apart
 from covey.crypto import openings
-from covey.crypto.openings.circle import read_circle
 from covey.crypto.openings.threshold import Opening, OpeningAdvice, OpeningQuestion, check_advice, check_boxes, fuse
 from covey.crypto.sealing import sealing
 from covey.errors import CoveyError
@@ -123,26 +122,38 @@ def issue(
     `publics`: by client, of keys that clients have made themselves; without it all keys are made here, by who is trusted then.
     """
     if not is_together(setting.encryption):
-        if publics is not None:
-            raise CoveyError(
-                f"silos made keys of their own, but with encryption = '{setting.encryption}' they share one: "
-                f"take encryption = {' or '.join(map(repr, openings.SCHEMES))}"
-            )
-        if quorum:
-            raise CoveyError(
-                f"algorithm.quorum is {quorum}, but with encryption = '{setting.encryption}' every client opens sums alone: "
-                f"take encryption = {' or '.join(map(repr, openings.SCHEMES))}, or leave it out"
-            )
+        refuse_needless(setting.encryption, quorum, publics, "every client opens sums alone")
         shared = sealing.generate_keys(setting.encryption, bound, setting.clients)
         return {"sealing": shared}, sealing.sealer(shared).public()
+    return issue_together(setting, bound, quorum, publics)
+
+
+def issue_together(
+    setting: Setting, bound: float, quorum: int, publics: Mapping[int, bytes] | None = None, **sizes: int
+) -> tuple[dict[str, Any], bytes]:
+    """The same where sums are opened together; `sizes` are what a scheme wants to know beyond the bound."""
     scheme: Any = openings.SCHEMES[setting.encryption]
     if publics is not None:
         roster = [publics.get(i, b"") for i in range(setting.clients)]
-        public = scheme.circle_of(bound, setting.clients, roster, quorum or default_quorum(len(publics)))
+        helpers = quorum or scheme.default_quorum(len(publics))
+        public = scheme.circle_of(bound, setting.clients, roster, helpers, **sizes)
         return {"sealing": public}, public
-    helpers = quorum or default_quorum(setting.clients)
-    public, own = scheme.generate_keys(bound, setting.clients, setting.clients, helpers)
+    helpers = quorum or scheme.default_quorum(setting.clients)
+    public, own = scheme.generate_keys(bound, setting.clients, setting.clients, helpers, **sizes)
     return {"sealing": public, "own": {i: {OWN: key} for i, key in enumerate(own)}}, public
+
+
+def refuse_needless(encryption: str, quorum: int, publics: Mapping[int, bytes] | None, why: str) -> None:
+    """Refuses what only clients that open sums together have a use for."""
+    instead = f"take encryption = {' or '.join(map(repr, openings.SCHEMES))}"
+    if publics is not None:
+        raise CoveyError(
+            f"silos made keys of their own, but with encryption = '{encryption}' they share one: {instead}"
+        )
+    if quorum:
+        raise CoveyError(
+            f"algorithm.quorum is {quorum}, but with encryption = '{encryption}' {why}: {instead}, or leave it out"
+        )
 
 
 def check_held(keys: Mapping[str, Any], client: int, encryption: str, bound: float, quorum: int) -> None:
@@ -156,8 +167,9 @@ def check_held(keys: Mapping[str, Any], client: int, encryption: str, bound: flo
             f"this silo's own key is not here: put the {OWN}.key that `covey keys own` made into its folder"
         )
     Seals(keys["sealing"], client, keys[OWN]).check()
-    circle = read_circle(keys["sealing"])
-    expected = quorum or default_quorum(circle.holders)
+    scheme = _module(keys["sealing"])
+    circle = scheme.read(keys["sealing"])
+    expected = quorum or scheme.default_quorum(circle.holders)
     if circle.quorum != expected or circle.bound != bound:
         raise CoveyError(
             f"these keys open sums with {circle.quorum} silos and a bound of {circle.bound:g}, agreed are {expected} and {bound:g}"
@@ -168,12 +180,7 @@ def check_held(keys: Mapping[str, Any], client: int, encryption: str, bound: flo
 def quorum_of(public: bytes) -> int:
     """How many clients must help to open sums under these public parameters; 0: each does it alone."""
     scheme = sealing.read_description(public)["scheme"]
-    return read_circle(public).quorum if is_together(scheme) else 0
-
-
-def default_quorum(clients: int) -> int:
-    """More than half."""
-    return clients // 2 + 1
+    return int(_module(public).read(public).quorum) if is_together(scheme) else 0
 
 
 def check_quorum(quorum: int) -> None:
@@ -208,7 +215,7 @@ def open_together(
     distinct = [list(one) for one in dict.fromkeys(tuple(one) for one in sets if one)]
     senders = sorted({i for one in distinct for i in one})
     questions = {j: OpeningQuestion(distinct, {i: boxes[i][j] for i in senders}) for j in clients}
-    quorum = read_circle(public).quorum
+    quorum = quorum_of(public)
     answers = server.consult(questions, quorum) if len(questions) >= quorum else {}
     usable = {j: advice for j, advice in answers.items() if _is_usable(public, advice, len(distinct), padded)}
     server.note("unopened", float(len(usable) < quorum))
@@ -224,13 +231,24 @@ def help_open(me: Client, question: Any, least: int, for_all: bool = False) -> C
     `for_all`: the sum may be seen by everybody, noise being in it, so there are no pads; and there is one sum, since the noises
     of two sums are not independent.
     """
-    if not isinstance(question, OpeningQuestion):
-        raise CoveyError(f"a {type(question).__name__} was sent, expected the groups of sums to open")
-    roles.check(question, replace(roles.NOTHING_AGREED, clients=me.setting.clients))
+    check_question(me, question)
     groups = tuple(tuple(group) for group in question.groups)
     if for_all and len(groups) > 1:
         raise CoveyError(f"sums of {len(groups)} groups of clients are asked for: noise protects one sum in a round")
     check_groups(groups, me.setting.clients, least)
+    agree_once(me, groups)
+    advice = yield Compute("open", Seals.of(me).advise, (question, not for_all))
+    return advice
+
+
+def check_question(me: Client, question: Any) -> None:
+    if not isinstance(question, OpeningQuestion):
+        raise CoveyError(f"a {type(question).__name__} was sent, expected the groups of sums to open")
+    roles.check(question, replace(roles.NOTHING_AGREED, clients=me.setting.clients))
+
+
+def agree_once(me: Client, groups: tuple[tuple[int, ...], ...]) -> None:
+    """In a round all groups but those that were asked for first are refused."""
     now, asked = occasion(me.run, me.round), hashlib.sha256(repr(sorted(groups)).encode()).hexdigest()
     before = me.memory.get(_ASKED)
     if before is not None and before[0] == now and before[1] != asked:
@@ -238,8 +256,6 @@ def help_open(me: Client, question: Any, least: int, for_all: bool = False) -> C
             f"sums of other groups were opened in round {me.round}: a second set of them could tell single clients apart"
         )
     me.memory[_ASKED] = [now, asked]
-    advice = yield Compute("open", Seals.of(me).advise, (question, not for_all))
-    return advice
 
 
 @lru_cache(maxsize=64)

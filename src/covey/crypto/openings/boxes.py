@@ -23,6 +23,7 @@ KEY_BYTES = 32
 _NONCE = 12
 OVERHEAD = _NONCE + 16  # bytes that a box is longer than what is in it
 _DOMAIN = b"covey box 1\n"
+_PAIR = b"covey pair 1\n"
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,11 @@ class BoxKey:
                 "a box does not open: altered on the way, made by somebody else, for somebody else or for another round"
             ) from None
 
+    def agree(self, other: bytes, about: bytes) -> bytes:
+        """32 bytes that the holder of `other` gets as well and nobody else: another value for everything it is about."""
+        both = b"".join(sorted((self.public, other)))
+        return HKDF(SHA256(), KEY_BYTES, None, _PAIR + both + about).derive(_exchange(self.secret, other))
+
 
 def check_public(key: bytes) -> None:
     """Refuses a point of small order, with which everybody has the same secret, before anybody seals for it."""
@@ -67,11 +73,15 @@ def check_public(key: bytes) -> None:
 
 @lru_cache(maxsize=1 << 16)
 def _common(secret: bytes, other: bytes, direction: bytes) -> bytes:
+    return HKDF(SHA256(), KEY_BYTES, None, _DOMAIN + direction).derive(_exchange(secret, other))
+
+
+@lru_cache(maxsize=1 << 16)
+def _exchange(secret: bytes, other: bytes) -> bytes:
     try:
-        shared = X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(other))
+        return X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError as e:
         raise CoveyError("a client's public key is none: make the keys again") from e
-    return HKDF(SHA256(), KEY_BYTES, None, _DOMAIN + direction).derive(shared)
 
 
 @lru_cache(maxsize=1 << 12)

@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.crypto.openings.boxes import KEY_BYTES, check_public
+from covey.crypto.openings import roster as rosters
 from covey.crypto.openings.draws import TAIL
+from covey.crypto.openings.roster import Roster
 from covey.crypto.openings.shamir import check_field
-from covey.crypto.sealing.ring import check_capacity, check_security, prime
-from covey.crypto.sealing.sealing import Label, describe, read_description
+from covey.crypto.sealing.ring import check_security, prime
+from covey.crypto.sealing.sealing import Label, check_capacity, describe, read_description
 from covey.errors import CoveyError
 
 SCHEME = "threshold"
@@ -44,16 +45,13 @@ class Circle:
     terms: int
     field: int  # the prime of shares
     quorum: int  # t: so many clients of the circle open a sum
-    roster: tuple[str, ...]  # public X25519 keys by client, in hexadecimal; "": nobody holds this place yet
+    roster: Roster
 
     def __post_init__(self) -> None:
         check_security(self.degree, self.modulus.bit_length())
         check_capacity(self.bound, self.terms)
         check_field(self.field, len(self.roster), self.quorum)
-        if self.quorum > self.holders:
-            raise CoveyError(
-                f"{self.quorum} clients must help to open a sum and {self.holders} hold keys: lower algorithm.quorum"
-            )
+        rosters.check_quorum(self.roster, self.quorum)
         if self.unit_bits < LEAST_UNIT_BITS:
             raise CoveyError(
                 f"sealing {self.terms} terms within ±{self.bound:g} leaves {self.unit_bits} bits after the point, expected at "
@@ -65,7 +63,7 @@ class Circle:
 
     @property
     def holders(self) -> int:
-        return sum(bool(key) for key in self.roster)
+        return rosters.holders(self.roster)
 
     @cached_property
     def digest(self) -> bytes:
@@ -100,11 +98,7 @@ class Circle:
         return 8 * self.degree * self.blocks(length)
 
     def public_key(self, client: int) -> bytes:
-        if not (0 <= client < len(self.roster) and self.roster[client]):
-            raise CoveyError(
-                f"client {client} holds no key in this circle of {self.holders}: make keys that include it"
-            )
-        return bytes.fromhex(self.roster[client])
+        return rosters.public_key(self.roster, client)
 
     def about(self, what: str, occasion: str) -> bytes:
         """What a box, or a public polynomial, belongs to."""
@@ -135,10 +129,7 @@ def draw_circle(bound: float, terms: int, roster: Sequence[bytes], quorum: int) 
     gap_bits = (2 * terms * TAIL).bit_length()
     unit_bits = math.floor(math.log2(q / 2 / terms / 2.0**gap_bits / (bound * (1 + 2.0**-10))))
     field = _next_prime(max(2 * terms * TAIL, len(roster)))
-    for key in roster:
-        if len(key) not in (0, KEY_BYTES):
-            raise CoveyError(f"a client's public key has {KEY_BYTES} bytes, found {len(key)}: give raw X25519 keys")
-    return Circle(DEGREE, q, gap_bits, unit_bits, bound, terms, field, quorum, tuple(key.hex() for key in roster))
+    return Circle(DEGREE, q, gap_bits, unit_bits, bound, terms, field, quorum, rosters.roster_of(roster))
 
 
 @lru_cache(maxsize=8)
@@ -150,22 +141,13 @@ def read_circle(public: bytes) -> Circle:
     try:
         values = {name: description[name] for name in Circle.__dataclass_fields__}
         circle = Circle(**values | {"roster": tuple(values["roster"])})
-        complete = all(len(bytes.fromhex(key)) in (0, KEY_BYTES) for key in circle.roster)
+        complete = rosters.is_roster(circle.roster)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CoveyError("Public parameters of 'threshold' are incomplete: expected what covey wrote.") from error
     if not complete or circle.label.key.hex() != description.get("key"):
         raise CoveyError("Public parameters of 'threshold' were altered: their name is not that of their content.")
-    _check_roster(circle)
+    rosters.check_roster(circle.roster)
     return circle
-
-
-def _check_roster(circle: Circle) -> None:
-    """Refuses keys that no client can have made for itself."""
-    keys = [key for key in circle.roster if key]
-    if len(set(keys)) < len(keys):  # one client's share could stand for another's then, and its vector twice in a sum
-        raise CoveyError("two clients have the same public key: each makes one of its own (`covey keys own`)")
-    for key in keys:
-        check_public(bytes.fromhex(key))
 
 
 def _next_prime(least: int) -> int:

@@ -42,6 +42,7 @@ from covey.messages import message
 name = "threshold"
 label = "Threshold"
 title = "exact sums that t of n clients open together, 8 bytes per float; no common key"
+family = "sums"
 PAD_BOX = KEY_BYTES + OVERHEAD  # bytes of a box with a pad's key
 
 
@@ -83,6 +84,14 @@ def generate_keys(bound: float, terms: int, clients: int, quorum: int) -> tuple[
 def circle_of(bound: float, terms: int, roster: Sequence[bytes], quorum: int) -> bytes:
     """Public parameters for clients who made their keys themselves, from their public ones: nobody knows another's."""
     return draw_circle(bound, terms, roster, quorum).to_bytes()
+
+
+read = read_circle
+
+
+def default_quorum(clients: int) -> int:
+    """More than half."""
+    return clients // 2 + 1
 
 
 def mixer(public: bytes, clusters: int, length: int) -> ResidueMixer:

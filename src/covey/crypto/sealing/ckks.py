@@ -17,8 +17,8 @@ from seal import CKKSEncoder, Plaintext
 
 from covey.crypto.sealing.lattice import Keys, LatticeBox, checked_opening, label_of, read_public
 from covey.crypto.sealing.mixing import ResidueMixer
-from covey.crypto.sealing.ring import Ring, check_capacity, prime
-from covey.crypto.sealing.sealing import checked_vector
+from covey.crypto.sealing.ring import Ring, prime
+from covey.crypto.sealing.sealing import check_capacity, checked_vector
 
 name = "ckks"
 label = "CKKS"

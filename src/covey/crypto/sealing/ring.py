@@ -6,6 +6,7 @@ from typing import Any
 
 import seal
 
+from covey.crypto.sealing.sealing import check_capacity
 from covey.errors import CoveyError, nearest
 
 # log2 q at most, ternary secret, 128 bits against classical attacks (HomomorphicEncryption.org standard, 2018)
@@ -25,13 +26,6 @@ def check_security(degree: int, modulus_bits: int) -> None:
         raise CoveyError(
             f"Ring degree {degree} with a {modulus_bits}-bit modulus is below 128-bit security with a margin: "
             f"at most {most} bits (the HE standard's {HE_STANDARD_128[degree]} less 3 %); raise the degree."
-        )
-
-
-def check_capacity(bound: float, terms: int) -> None:
-    if not (0.0 < bound < float("inf") and terms >= 1):
-        raise CoveyError(
-            f"Sealing {terms} terms within ±{bound}: expected at least one term and a finite bound above 0."
         )
 
 

@@ -220,6 +220,13 @@ def checked_vector(vector: ArrayLike, bound: float) -> NDArray[np.float64]:
     return values
 
 
+def check_capacity(bound: float, terms: int) -> None:
+    if not (0.0 < bound < float("inf") and terms >= 1):
+        raise CoveyError(
+            f"Sealing {terms} terms within ±{bound}: expected at least one term and a finite bound above 0."
+        )
+
+
 def checked_members(members: Sequence[int], clusters: int) -> list[int]:
     """The identity set as a list of distinct cluster numbers."""
     identities = [int(j) for j in members]
