@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.algorithms.averaging import LocalModel
+from covey.algorithms.scaffold import ControlledChange
 from covey.errors import CoveyError
 from covey.messages import MAGIC, copied, decode, encode, message, size
 
@@ -203,3 +204,20 @@ def test_size_does_not_touch_the_data() -> None:
     """A tensor without memory has a size: what is on a GPU is not fetched to be counted."""
     shape = LocalModel(torch.zeros(3, 5), 7)
     assert size(replace(shape, model=torch.empty(3, 5, device="meta"))) == len(encode(shape))
+
+
+def test_the_size_of_a_message_is_that_of_its_bytes_whatever_came_before() -> None:
+    shared = torch.zeros(3)
+    messages = [
+        LocalModel(torch.zeros(3), 1),
+        LocalModel(torch.zeros(3), 10),
+        LocalModel(torch.zeros(30), 10),
+        LocalModel(torch.zeros(3, dtype=torch.float64), 1),
+        LocalModel(torch.zeros(3), -0.0),  # type: ignore[arg-type]
+        LocalModel(torch.zeros(3), 0.0),  # type: ignore[arg-type]
+        LocalModel(torch.zeros(3), True),
+        ControlledChange(shared, shared),
+        ControlledChange(shared, shared.clone()),
+    ]
+    for _ in range(2):
+        assert [size(m) for m in messages] == [len(encode(m)) for m in messages]

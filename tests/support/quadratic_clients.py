@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from covey.algorithms.contract import Client, Server, Setting
-from covey.learn.work import Losses, Plan, SampleLosses, Train
+from covey.learn.work import Compute, Losses, Plan, SampleLosses, Train
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,11 @@ class Bench:
                 work = coroutine.send(answer)
             except StopIteration as stop:
                 return asked, stop.value
-            asked.append(work)
-            answer = self.clients[i].answer(work)
+            if isinstance(work, Compute) and work.rowwise:
+                answer = work.function(*work.arguments)
+            else:
+                asked.append(work)
+                answer = self.clients[i].answer(work)
 
 
 def steps(count: int, lr: float = 0.5) -> Plan:

@@ -369,6 +369,8 @@ def awaited(algorithm: Algorithm, state: Any, encryption: str) -> Messages:
 
 def own_keys(keys: Mapping[str, Any], client: int) -> dict[str, Any]:
     """What one client holds of `keys["clients"]`: all that is common, and its entry under "own"."""
+    if not keys:
+        return {}
     common = {name: value for name, value in keys.items() if name != "own"}
     return common | dict(keys.get("own", {}).get(client, {}))
 

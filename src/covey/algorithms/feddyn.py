@@ -23,7 +23,7 @@ from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setti
 from covey.algorithms.robust.averages import averages, check_aggregation, check_group
 from covey.config import later
 from covey.errors import CoveyError
-from covey.learn.work import Train
+from covey.learn.work import Train, rowwise
 from covey.messages import message
 
 
@@ -32,6 +32,11 @@ from covey.messages import message
 class DynamicState:
     sent: GlobalModel  # θ
     h: Tensor  # [d] never leaves the server
+
+
+def _gradient(model: Tensor, theta: Tensor, gradient: Tensor, alpha: Tensor | float) -> Tensor:
+    """∇_i − α (θ_i − θ)."""
+    return (model - theta).mul_(-alpha).add_(gradient)
 
 
 @dataclass(frozen=True)
@@ -69,8 +74,9 @@ class FedDyn:
         if gradient is None:
             gradient = torch.zeros_like(theta)
         plan = replace(me.plan, proximal=self.alpha)
-        model = yield Train(theta, plan, anchor=theta, correction=-gradient)
-        me.memory["gradient"] = (model - theta).mul_(-self.alpha).add_(gradient)
+        correction = yield rowwise(torch.neg, gradient)
+        model = yield Train(theta, plan, anchor=theta, correction=correction)
+        me.memory["gradient"] = yield rowwise(_gradient, model, theta, gradient, self.alpha)
         return LocalModel(model, me.samples)
 
     def aggregate(self, server: Server, state: DynamicState, replies: Iterator[tuple[int, Any]]) -> DynamicState:

@@ -26,7 +26,7 @@ from covey.algorithms.robust.averages import averages, check_aggregation, check_
 from covey.algorithms.sums.contributions import Contribution
 from covey.config import later
 from covey.errors import CoveyError
-from covey.learn.work import Train
+from covey.learn.work import Train, rowwise
 from covey.messages import message
 
 
@@ -42,6 +42,12 @@ class ControlledModel:
 class ControlledChange:
     model: Annotated[Tensor, roles.Change]  # [d] Δy
     variate: Annotated[Tensor, roles.Change]  # [d] Δc
+
+
+def _changes(y: Tensor, x: Tensor, c: Tensor, scale: Tensor | float) -> tuple[Tensor, Tensor]:
+    """Δy, and Δc with scale = −1 / (K η)."""
+    moved = y - x
+    return moved, (moved * scale).sub_(c)
 
 
 @dataclass(frozen=True)
@@ -85,11 +91,11 @@ class Scaffold:
     def client(self, me: Client, message: ControlledModel) -> Coroutine:
         x, c = message.model, message.variate
         c_i = me.memory.get("variate")
-        y = yield Train(x, me.plan, correction=c if c_i is None else c - c_i)
-        moved = y - x  # Δy
+        correction = c if c_i is None else (yield rowwise(torch.sub, c, c_i))
+        y = yield Train(x, me.plan, correction=correction)
         steps = me.plan.steps_for(me.samples)
-        change = moved.mul(-1 / (steps * me.plan.lr)).sub_(c)  # Δc
-        me.memory["variate"] = change if c_i is None else c_i + change
+        moved, change = yield rowwise(_changes, y, x, c, -1 / (steps * me.plan.lr))
+        me.memory["variate"] = change if c_i is None else (yield rowwise(torch.add, c_i, change))
         return ControlledChange(moved, change)
 
     def aggregate(self, server: Server, state: ControlledModel, replies: Iterator[tuple[int, Any]]) -> ControlledModel:

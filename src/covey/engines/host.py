@@ -26,6 +26,7 @@ from covey.defences.contract import Defence, defend
 from covey.engines.evaluation import Examiner, Score
 from covey.experiment.exposure import Exposure, expose
 from covey.learn.machine import Machine
+from covey.learn.rowwise import by_rows, owned
 from covey.learn.work import (
     Compute,
     Fisher,
@@ -120,6 +121,7 @@ class Host:
         if compression is not None:
             with self._timed("compress"):
                 replies = [pack(compression, me, m, r) for me, m, r in zip(clients, messages, replies)]
+        owned([me.memory for me in clients if me.memory])
         for me in clients:
             if me.memory:
                 self._staged[me.id] = me.memory
@@ -180,17 +182,24 @@ class Host:
         """Computes all requests of a step; those for the machine go to it by phase, so that time is accounted to it."""
         answers: dict[int, Any] = {}
         machine_jobs: dict[str, list[tuple[int, int, Job]]] = defaultdict(list)
+        arithmetic: list[tuple[int, int, Compute]] = []
         for i, request in requests:
             many = request if isinstance(request, list) else [request]
             answers[i] = [None] * len(many)
             for position, work in enumerate(many):
-                if isinstance(work, Compute):
+                if isinstance(work, Compute) and work.rowwise:
+                    arithmetic.append((i, position, work))
+                elif isinstance(work, Compute):
                     answers[i][position] = self._compute(work, messages[i])
                 else:
                     me = clients[i]
                     own = self._whole(me, work) if self.machine.network.local else work
                     job = Job(self._own_rows(me.id), key(me.seed, me.round, me.id, position), own, self.secret)
                     machine_jobs[_phase(work)].append((i, position, job))
+        if arithmetic:
+            with self._timed("vectors"):
+                for (i, position, _), rows in zip(arithmetic, by_rows([work for _, _, work in arithmetic])):
+                    answers[i][position] = rows
         for phase, jobs in machine_jobs.items():
             with self._timed(phase):
                 results = self.machine.compute([job for _, _, job in jobs])
@@ -243,7 +252,7 @@ class Host:
             id=i,
             round=round,
             seed=self.setting.seed if self.private_seed is None else self.private_seed,
-            samples=len(rows),
+            samples=rows.shape[0],
             plan=plan,
             setting=self.setting,
             memory=dict(self._staged.get(i) or self.memories.get(i, {})),

@@ -102,7 +102,7 @@ class Machine:
     def _evaluate(self, work: object, jobs: list[Job]) -> list[Tensor]:
         models = self.network.whole(_models(jobs[0]).to(self.device))
         rows = [_rows(job) for job in jobs]
-        every, sizes = joined(rows, self.device), [len(r) for r in rows]
+        every, sizes = joined(rows, self.device), [r.shape[0] for r in rows]
         if work is Logits:
             return list(torch.split(evaluate.logits_of(self.kernel.points, self.samples, models, every), sizes, dim=1))
         losses = evaluate.sample_losses(self.kernel.points, self.samples, models, every)
@@ -113,13 +113,13 @@ class Machine:
         if isinstance(job.work, Compute):
             raise CoveyError("a machine computes on models and samples: run the function of a Compute request directly")
         on = getattr(job.work, "on", None)
-        if len(job.rows) == 0 or (on is not None and len(on) == 0):
+        if job.rows.shape[0] == 0 or (on is not None and on.shape[0] == 0):
             raise CoveyError("a client has no samples to compute on: give every client at least one, or leave it out")
         if isinstance(job.work, Train):
-            self._check_training(job.work, len(job.rows))
+            self._check_training(job.work, job.rows.shape[0])
             return
         vector = _at(job) if hasattr(job.work, "at") else _models(job)
-        self._check_vector("a model", vector.shape[-1])
+        self._check_vector("model", vector.shape[-1])
 
     def _check_training(self, work: Train, samples: int) -> None:
         plan, network = work.plan, self.network
@@ -137,7 +137,7 @@ class Machine:
         given = {"start": work.start, "correction": work.correction, "anchor": work.anchor}
         for name, vector in given.items():
             if vector is not None:
-                self._check_vector(f"the {name}", len(vector), head)
+                self._check_vector(name, vector.shape[0], head)
         if work.moves is not None:
             _check_size("the mask of trained parameters", len(work.moves), network.d)
         for name, per_sample in {"weights": work.weights, "head's labels": labels}.items():
@@ -146,7 +146,7 @@ class Machine:
 
     def _check_vector(self, what: str, found: int, head: int = 0) -> None:
         if found != self.network.size + head:  # with a client's own buffers
-            _check_size(what, found, self.network.d + head)
+            _check_size(f"a {what}" if what == "model" else f"the {what}", found, self.network.d + head)
 
     def _whole_jobs(self, jobs: list[Job]) -> tuple[list[Job], int]:
         """The jobs with vectors as long as the kernels want them, and how much of a result was asked for."""

@@ -30,3 +30,11 @@ def precision(mode: str, device: torch.device) -> Iterator[None]:
         yield
     finally:
         matmul.fp32_precision, conv.fp32_precision = kept
+
+
+def rounds_to_tf32() -> bool:
+    """Whether products may be rounded to TF32 now."""
+    matmul = torch.backends.cuda.matmul
+    if hasattr(matmul, "fp32_precision"):
+        return bool(matmul.fp32_precision == "tf32")
+    return bool(matmul.allow_tf32)

@@ -114,7 +114,7 @@ def lay_out(jobs: Sequence[Job], device: torch.device, drawing: bool = False) ->
     """
     works = [job.work for job in jobs if isinstance(job.work, Train)]
     plan = works[0].plan
-    sizes = [len(job.rows) if work.on is None else len(work.on) for job, work in zip(jobs, works)]
+    sizes = [(job.rows if work.on is None else work.on).shape[0] for job, work in zip(jobs, works)]
     order = sorted(range(len(jobs)), key=lambda i: (-plan.steps_for(sizes[i]), -sizes[i]))
     jobs, works, sizes = ([values[i] for i in order] for values in (jobs, works, sizes))  # type: ignore[assignment]
     steps = [plan.steps_for(size) for size in sizes]
@@ -133,7 +133,7 @@ def lay_out(jobs: Sequence[Job], device: torch.device, drawing: bool = False) ->
     if works[0].weights is not None:
         factor = factor * samples([_given(work.weights) for work in works])
     head = works[0].head
-    start = _stacked([work.start for work in works], device)
+    start = stacked([work.start for work in works], device)
     constant = _constant(plan, works, start)
     moves = _moves(works, start)
     longest = max(steps)
@@ -230,11 +230,11 @@ def _constant(plan: Plan, works: Sequence[Train], start: Tensor) -> Tensor | Non
     """correction − μ · anchor, [n, D] or, where it is one for all, [1, D]; or nothing."""
     constant: Tensor | None = None
     if works[0].correction is not None:
-        constant = _stacked([_given(work.correction) for work in works], start.device)
+        constant = stacked([_given(work.correction) for work in works], start.device)
     if plan.proximal:
         anchor = start
         if works[0].anchor is not None:
-            anchor = _stacked([_given(work.anchor) for work in works], start.device)
+            anchor = stacked([_given(work.anchor) for work in works], start.device)
         if constant is None:
             return anchor * -plan.proximal
         own = constant if len(constant) > 1 else None  # one row may be the client's tensor, a stack is ours
@@ -246,18 +246,21 @@ def _moves(works: Sequence[Train], start: Tensor) -> Tensor | None:
     """[n, D] or [1, D] bool, or nothing. What stands behind a model, a head or its buffers, always moves."""
     if works[0].moves is None:
         return None
-    given = _stacked([_given(work.moves) for work in works], start.device)
+    given = stacked([_given(work.moves) for work in works], start.device)
     behind = torch.ones(len(given), start.shape[1] - given.shape[1], dtype=torch.bool, device=start.device)
     return torch.cat([given, behind], dim=1)
 
 
-def _stacked(vectors: list[Tensor], device: torch.device) -> Tensor:
+def stacked(vectors: list[Tensor], device: torch.device) -> Tensor:
     """[n, D]. Clients often hold one and the same broadcast model: it goes to the device once, and alone is [1, D]."""
-    there = {id(vector): vector for vector in vectors}
-    there = {known: vector.to(device) for known, vector in there.items()}
-    if len(there) == 1:
-        return there[id(vectors[0])][None]
-    return torch.stack([there[id(vector)] for vector in vectors])
+    # By their memory: each client has a view of its own of its cluster's model.
+    places: dict[tuple[object, ...], int] = {}
+    rows = [places.setdefault((v.data_ptr(), v.stride(), v.device), len(places)) for v in vectors]
+    if len(places) == len(vectors) > 1:
+        return joined(vectors, device).view(len(vectors), -1)
+    first = dict(zip(reversed(rows), reversed(vectors)))
+    alone = torch.stack([first[row].to(device) for row in range(len(places))])
+    return alone if len(alone) == 1 else alone[torch.tensor(rows, device=device)]
 
 
 def _key(job: Job, work: Train, use: str) -> int:

@@ -139,12 +139,22 @@ class Fisher:
 
 @dataclass(frozen=True)
 class Compute:
-    """Any other computation, timed under `phase`. `shared`: equal for all clients of a host, so done once a broadcast."""
+    """Any other computation, timed under `phase`.
+
+    `shared`: equal for all clients of a host, so done once a broadcast. `rowwise`: arithmetic on vectors [d] and numbers that
+    reads the same for rows of [n, d] and [n, 1], and gives one or several vectors; a GPU computes it for many clients at once.
+    """
 
     phase: str
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
     shared: bool = False
+    rowwise: bool = False
+
+
+def rowwise(function: Callable[..., Any], *arguments: Tensor | float) -> Compute:
+    """Arithmetic on a client's vectors, for all clients that ask for it at the same step."""
+    return Compute("vectors", function, arguments, rowwise=True)
 
 
 Work = Train | Losses | SampleLosses | Logits | Gradient | GradientNorms | Fisher | Compute

@@ -18,6 +18,7 @@ from covey.learn.rule import Rule
 from covey.learn.samples import Samples
 from covey.learn.schedule import Wave
 
+ALIGNED = 32
 WARM_UP = 3  # steps on a side stream before capturing: libraries allocate their workspaces in the first
 
 
@@ -25,10 +26,10 @@ class Replay:
     """One captured step of c clients, for every wave of the same shape and plan. (On a CPU the same step, not captured.)"""
 
     def __init__(self, wave: Wave, samples: Samples, features: int, accumulate: Accumulate, hold: bool) -> None:
-        self._model = wave.start.clone(memory_format=torch.contiguous_format)
+        self._model = _aligned(wave.start)
         self._wave = replace(wave.copy(), start=self._model)  # so that it does not keep the first wave's memory
         self._counter = torch.zeros(1, dtype=torch.int64, device=wave.start.device)
-        self._velocity = torch.zeros_like(self._model) if wave.plan.momentum else None
+        self._velocity = _aligned(torch.zeros_like(self._model)) if wave.plan.momentum else None
         self._parts = (samples, features, accumulate, hold)
         self._graph = self._capture() if wave.start.device.type == "cuda" else None
 
@@ -70,6 +71,24 @@ class Replay:
         self._counter.add_(1)
 
 
+def _any_rate(wave: Wave) -> Wave:
+    """The same training with the learning rate in the samples' weights, so that one captured step serves a falling rate.
+
+    Not where something else than the samples moves a client: a pull, a correction, noise, or clipping, which reads the weights.
+    """
+    plan = wave.plan
+    if plan.clip or Rule.of(plan).pull or wave.constant is not None:
+        return wave
+    return replace(wave, plan=replace(plan, lr=1.0), factor=wave.factor * plan.lr)
+
+
+def _aligned(vectors: Tensor) -> Tensor:
+    """A copy of [c, D] whose rows begin at multiples of ALIGNED floats: products read several at a time."""
+    c, d = vectors.shape
+    room = vectors.new_empty(c, -(-d // ALIGNED) * ALIGNED)[:, :d]
+    return room.copy_(vectors)
+
+
 class Replays:
     """The captured steps of a machine; the oldest go when they would hold too much memory."""
 
@@ -80,6 +99,7 @@ class Replays:
 
     def run(self, wave: Wave, size: float) -> Tensor:
         """Trains a wave whose step needs about `size` bytes."""
+        wave = _any_rate(wave)
         hold = Rule.of(wave.plan).moves_alone(wave.constant) and min(wave.steps) < max(wave.steps)
         shape = (*wave.rows.shape[1:], wave.start.shape[1])
         plan = replace(wave.plan, epochs=1, steps=0, batch_size=0)  # how often the step is taken is not in the step

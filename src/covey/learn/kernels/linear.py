@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from covey.errors import CoveyError
 from covey.learn.flat import Network
 from covey.learn.kernels.batched import Batch
+from covey.learn.kernels.products import products, through_activation
 from covey.learn.losses import softmax_delta as head_delta
 from covey.learn.objective import clipped
 from covey.learn.samples import Samples
@@ -31,6 +32,7 @@ class Linear:
         assert network.loss.delta is not None
         self.delta = network.loss.delta
         self.hidden = len(self.sizes) - 2
+        self.products = products(samples.x.device)
 
     def accumulate(self, target: Tensor, model: Tensor, batch: Batch, beta: float, alpha: float) -> None:
         """target ← beta · target + alpha · (mean gradient of the batch at model)."""
@@ -41,50 +43,39 @@ class Linear:
         else:
             scale = batch.factor
         for (weight, bias), h, delta in zip(self._cut(target, batch.head_classes), inputs, deltas):
-            delta.mul_(scale[..., None])
-            weight.baddbmm_(delta.mT, h, beta=beta, alpha=alpha)
-            if beta != 1:
-                bias.mul_(beta)
-            bias.add_(delta.sum(1), alpha=alpha)
+            self.products.update(weight, bias, delta.mul_(scale[..., None]), h, beta, alpha)
 
     def _backward(self, layers: Layers, batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
         """Per layer its inputs [c, B, in] and its unscaled δ [c, B, out]; the head is a last layer beside the last."""
         inputs = self._forward(layers, batch.x, batch.keep)
         features = inputs[-1]
-        deltas = [self.delta(_outputs(features, *layers[self.hidden]), batch.y)]
+        deltas = [self.delta(self.products.layer(features, *layers[self.hidden], None), batch.y)]
         if batch.head_y is not None:
             deltas[0].mul_(batch.head_share)
-            deltas.append(head_delta(_outputs(features, *layers[-1]), batch.head_y).mul_(1 - batch.head_share))
+            second = self.products.layer(features, *layers[-1], None)
+            deltas.append(head_delta(second, batch.head_y).mul_(1 - batch.head_share))
             inputs.append(features)
-        back = deltas[0] @ layers[self.hidden][0] if self.hidden else None
-        if back is not None and batch.head_y is not None:
-            back.baddbmm_(deltas[1], layers[-1][0])
         for layer in range(self.hidden, 0, -1):
-            assert back is not None
-            outputs = inputs[layer]
-            if layer == self.hidden and batch.keep is not None:
-                back.mul_(batch.keep)  # a dropped unit has output 0 and mask 0, so the next line cannot err on it
-            deltas.insert(0, self._activation_backward(back, outputs))
-            if layer > 1:
-                back = deltas[0] @ layers[layer - 1][0]
+            outputs, weight = inputs[layer], layers[layer][0]
+            if layer == self.hidden and (batch.head_y is not None or batch.keep is not None):
+                back = deltas[0] @ weight
+                if batch.head_y is not None:
+                    back.baddbmm_(deltas[1], layers[-1][0])
+                if batch.keep is not None:
+                    back.mul_(batch.keep)  # a dropped unit has output 0 and mask 0, so the next line cannot err on it
+                deltas.insert(0, through_activation(back, outputs, self.leak))
+            else:
+                deltas.insert(0, self.products.back(deltas[0], weight, outputs, self.leak))
         return inputs, deltas
 
     def _forward(self, layers: Layers, x: Tensor, keep: Tensor | None = None) -> list[Tensor]:
         """The inputs of every layer of the network; the last of them are the features."""
         inputs = [x]
         for weight, bias in layers[: self.hidden]:
-            h = torch.baddbmm(bias[:, None], inputs[-1], weight.mT)
-            inputs.append(nn.functional.leaky_relu_(h, self.leak) if self.leak else h.relu_())
+            inputs.append(self.products.layer(inputs[-1], weight, bias, self.leak))
         if keep is not None:
             inputs[-1] = inputs[-1] * keep
         return inputs
-
-    def _activation_backward(self, back: Tensor, outputs: Tensor) -> Tensor:
-        if self.leak:
-            out: Tensor = torch.ops.aten.leaky_relu_backward(back, outputs, self.leak, True)
-        else:
-            out = torch.ops.aten.threshold_backward(back, outputs, 0)
-        return out
 
     def logits(self, model: Tensor, x: Tensor) -> Tensor:
         """Outputs [b, classes] of one model [d]."""
@@ -154,10 +145,6 @@ def stack_of(network: Network) -> tuple[tuple[int, ...], float]:
     slopes = [layer.negative_slope for layer in body if isinstance(layer, nn.LeakyReLU)]
     sizes = (*(layer.in_features for layer in linear), module.last.in_features, module.last.out_features)
     return sizes, slopes[0] if slopes else 0.0
-
-
-def _outputs(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return torch.baddbmm(bias[:, None], features, weight.mT)
 
 
 def _norms(inputs: list[Tensor], deltas: list[Tensor]) -> Tensor:

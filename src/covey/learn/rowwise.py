@@ -1,0 +1,71 @@
+"""Arithmetic on the vectors of many clients at once.
+
+On a GPU a launch costs more than a client's vector, so equal requests are computed on stacks [n, d]; on a CPU one after another,
+which keeps a vector in its caches. Rows of a stack keep the whole of it alive: what a client remembers is copied (`owned`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from covey.learn.schedule import stacked
+from covey.learn.work import Compute
+
+Signature = tuple[object, ...]
+
+
+def by_rows(works: Sequence[Compute]) -> list[Any]:
+    """The result of each request, in their order."""
+    results: list[Any] = [None] * len(works)
+    groups: dict[Signature, list[int]] = defaultdict(list)
+    for i, work in enumerate(works):
+        if any(isinstance(a, Tensor) and a.is_cuda for a in work.arguments):
+            groups[_signature(work)].append(i)
+        else:
+            results[i] = work.function(*work.arguments)
+    for members in groups.values():
+        for i, rows in zip(members, side_by_side([works[i] for i in members])):
+            results[i] = rows
+    return results
+
+
+def side_by_side(works: Sequence[Compute]) -> list[Any]:
+    """Equal requests as one: the function on stacks of their arguments, and its results row by row."""
+    device = next(a.device for a in works[0].arguments if isinstance(a, Tensor))
+    given = [_column(column, device) for column in zip(*(work.arguments for work in works))]
+    stacks = works[0].function(*given)
+    if isinstance(stacks, tuple):
+        return list(zip(*(stack.expand(len(works), -1).unbind(0) for stack in stacks)))
+    return list(stacks.expand(len(works), -1).unbind(0))
+
+
+def owned(memories: Sequence[dict[str, Any]]) -> None:
+    """Gives every vector in these memories, in place, memory of its own: one row that is kept must not keep all others."""
+    shared = [
+        (memory, name, value)
+        for memory in memories
+        for name, value in memory.items()
+        if isinstance(value, Tensor) and value.is_cuda and value.untyped_storage().nbytes() > value.nbytes
+    ]
+    if shared:
+        rows = [torch.empty_like(value, memory_format=torch.contiguous_format) for _, _, value in shared]
+        torch._foreach_copy_(rows, [value for _, _, value in shared])
+        for (memory, name, _), row in zip(shared, rows):
+            memory[name] = row
+
+
+def _column(values: Sequence[Tensor | float], device: torch.device) -> Tensor:
+    """[n, d] of vectors, [1, d] where all clients have the same; [n, 1] of numbers."""
+    if isinstance(values[0], Tensor):
+        return stacked([v for v in values if isinstance(v, Tensor)], device)
+    return torch.tensor(values, dtype=torch.float32, device=device)[:, None]
+
+
+def _signature(work: Compute) -> Signature:
+    shapes = tuple((a.shape, a.dtype) if isinstance(a, Tensor) else None for a in work.arguments)
+    return (work.function, *shapes)

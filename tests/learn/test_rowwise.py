@@ -1,0 +1,65 @@
+"""Arithmetic of many clients at once equals that of each alone, and what a client keeps is its own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from covey.learn.kernels.products import Fused, Plain
+from covey.learn.rowwise import by_rows, owned, side_by_side
+from covey.learn.work import rowwise
+
+ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+def changes(y: Tensor, x: Tensor, scale: Tensor | float) -> tuple[Tensor, Tensor]:
+    return y - x, (y - x) * scale
+
+
+def test_side_by_side_is_one_by_one() -> None:
+    x, ys = torch.randn(7), torch.randn(3, 7)
+    works = [rowwise(changes, y, x, -0.5 * (i + 1)) for i, y in enumerate(ys)]
+    for together, alone in zip(side_by_side(works), by_rows(works), strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(together, alone, strict=True))
+
+
+def test_one_result_that_all_clients_share_reaches_each() -> None:
+    x = torch.randn(5)
+    assert [v.tolist() for v in side_by_side([rowwise(torch.neg, x)] * 3)] == [(-x).tolist()] * 3
+
+
+@ON_A_GPU
+def test_what_a_client_keeps_does_not_keep_the_others_vectors() -> None:
+    stack = torch.randn(4, 1000, device="cuda")
+    memories = [{"variate": row, "note": 1} for row in stack]
+    owned(memories)
+    for memory, row in zip(memories, stack, strict=True):
+        assert torch.equal(memory["variate"], row)
+        assert memory["variate"].untyped_storage().nbytes() < stack.nbytes
+
+
+@ON_A_GPU
+@pytest.mark.parametrize("m", [1, 50, 200])
+@pytest.mark.parametrize(("n", "k"), [(200, 784), (10, 200), (33, 45)])
+def test_fused_products_lose_no_more_than_float32(m: int, n: int, k: int) -> None:
+    torch.manual_seed(m * n)
+    vectors = torch.randn(3, n * k + n + 2, device="cuda")
+    weight, bias = vectors[:, : n * k].unflatten(1, (n, k)), vectors[:, n * k : n * k + n]
+    x, delta, h = (torch.randn(3, m, width, device="cuda") for width in (k, n, k))
+    plain, fused = Plain(), Fused()
+    for leak in (None, 0.0, 0.1):
+        exact = plain.layer(x.double(), weight.double(), bias.double(), leak)
+        allowed = 2 * (plain.layer(x, weight, bias, leak) - exact).abs().max() + 1e-6
+        assert (fused.layer(x, weight, bias, leak) - exact).abs().max() <= allowed
+    exact = plain.back(delta.double(), weight.double(), h.double(), 0.1)
+    allowed = 2 * (plain.back(delta, weight, h, 0.1) - exact).abs().max() + 1e-6
+    assert (fused.back(delta, weight, h, 0.1) - exact).abs().max() <= allowed
+    results = []
+    for products, kind in ((plain, torch.float64), (plain, torch.float32), (fused, torch.float32)):
+        own = vectors.to(kind)
+        parts = own[:, : n * k].unflatten(1, (n, k)), own[:, n * k : n * k + n]
+        products.update(*parts, delta.to(kind), x.to(kind), 0.9, -0.1)
+        results.append(own.double())
+    exact, single, together = results
+    assert (together - exact).abs().max() <= 2 * (single - exact).abs().max() + 1e-6
