@@ -46,6 +46,7 @@ from covey.ledger.events import EVERYONE
 from covey.measures import Measure
 from covey.messages import copied, message
 from covey.randomness import generator
+from covey.strength import Strength
 
 Coroutine = Generator[Work | list[Work], Any, Any]
 MASKS = "masks"  # the family of encryptions that an algorithm may do without: it sends models in the clear then
@@ -234,6 +235,7 @@ class Declaration:
         True  # whether the models it hands out are averages of trained ones: statistics survive nothing else
     )
     surveyed: bool = False  # whether `covey audit --matrix` compares it unless told what to compare
+    strengths: tuple[Strength, ...] = ()  # options that buy protection: `covey audit --frontier` sweeps them
     rounds_sent: int = 1  # rounds whose sums one broadcast may hold: messages grow with it
     measures: Mapping[str, Measure] = field(default_factory=dict)  # what it notes about itself, and how to show it
     min_group: int = 1  # fewest clients of an average that it hands out
@@ -311,6 +313,7 @@ _EXPECTED: dict[
     "key_kinds": (_table_of(callable), "a table of functions (material, role) -> KeyKind, by the names of keys"),
     "averages": (lambda value: isinstance(value, bool), "True or False"),
     "surveyed": (lambda value: isinstance(value, bool), "True or False"),
+    "strengths": (_tuple_of(Strength), "a tuple of strength.Strength"),
     "rounds_sent": (
         lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1,
         "a whole number of at least 1",

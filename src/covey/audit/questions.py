@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -197,11 +197,16 @@ class Questions:
             return fault_of_own_code(e) or f"does not say what it needs: {type(e).__name__}: {e}"
         return words
 
-    def batches(self) -> list[tuple[Watch, ...]]:
-        """Which attacks watch the same run: no name twice, and an active one alone. The first is undisturbed, for the accuracy."""
+    def batches(self, chosen: Collection[Watch] | None = None) -> list[tuple[Watch, ...]]:
+        """Which attacks watch the same run: no name twice, and an active one alone. The first is undisturbed, for the accuracy.
+
+        `chosen`: of these only, as far as they can be made here.
+        """
         shared: list[list[Watch]] = []
         alone: list[tuple[Watch, ...]] = []
         for watch in self.watches():
+            if chosen is not None and watch not in chosen:
+                continue
             if self.declared[watch.attack].active:
                 alone.append((watch,))
                 continue

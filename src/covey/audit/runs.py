@@ -7,8 +7,8 @@ read back, interrupted ones resumed, and each is an ordinary run with its own re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,18 +71,20 @@ def check_places(experiment: Experiment) -> None:
             check_vantage(attack.vantage, experiment.algorithm)
 
 
-def jobs_of(experiment: Experiment, out: str | Path) -> list[Job]:
+def jobs_of(
+    experiment: Experiment, out: str | Path, chosen: Collection[Watch] | None = None, name: str = ""
+) -> list[Job]:
     """The runs that an audit's cells are read from, as long as no attack fails; their settings are written down."""
     experiment = settled(experiment)
     jobs = []
     for seed in range(experiment.seed, experiment.seed + experiment.seeds):
         questions = Questions(replace(experiment, seed=seed))
-        for n, batch in enumerate(questions.batches(), start=1):
+        for n, batch in enumerate(questions.batches(chosen), start=1):
             watched = questions.watched(batch)
             folder = RunFolder.named_by_hash(Path(out), watched)
             if not folder.config.is_file():
                 folder.write_config(replace(watched, engine=alone(watched.engine)))
-            jobs.append(Job(f"{spoken(experiment)}, seed {seed}, run {n}", watched, folder))
+            jobs.append(Job(f"{name or spoken(experiment)}, seed {seed}, run {n}", watched, folder))
     return jobs
 
 
@@ -93,14 +95,18 @@ def spoken(experiment: Experiment) -> str:
 
 
 def made_ahead(experiments: Sequence[Experiment], out: str | Path, processes: bool, quiet: bool) -> Iterator[int]:
-    """Makes the runs of several audits, as many side by side as there is room for: which audit can be read, each in its turn.
+    """Makes the runs of several audits: which of them can be read, each in its turn. See `ahead`."""
+    return ahead([_jobs_or_none(experiment, out) for experiment in experiments], experiments[0], processes, quiet)
 
-    What fails is left as it is: whoever reads the audit runs it again, attack by attack, and says what is wrong.
+
+def ahead(jobs: Sequence[Sequence[Job]], first: Experiment, processes: bool, quiet: bool) -> Iterator[int]:
+    """Makes groups of runs, as many side by side as `first` says there is room for: which group is complete, each in its turn.
+
+    What fails is left as it is: whoever reads the group runs it again, attack by attack, and says what is wrong.
     """
-    jobs = [_jobs_or_none(experiment, out) for experiment in experiments]
-    waiting = [{job.folder.path for job in own if not job.folder.finished} for own in jobs]
-    by_folder = {job.folder.path: job for own in jobs for job in own}  # two audits may share runs
-    places = partial(spread_over, experiments[0]) if processes else InTurn
+    waiting = [{job.folder.path for job in group if not job.folder.finished} for group in jobs]
+    by_folder = {job.folder.path: job for group in jobs for job in group}  # groups may share runs
+    places = partial(spread_over, first) if processes else InTurn
     ready = 0
     for job, _ in completing(list(by_folder.values()), places, "audit", quiet):
         for left in waiting:
@@ -108,7 +114,7 @@ def made_ahead(experiments: Sequence[Experiment], out: str | Path, processes: bo
         while ready < len(waiting) and not waiting[ready]:
             yield ready
             ready += 1
-    yield from range(ready, len(experiments))
+    yield from range(ready, len(jobs))
 
 
 def _jobs_or_none(experiment: Experiment, out: str | Path) -> list[Job]:
@@ -127,46 +133,66 @@ def matrix_of(
 ) -> Audit:
     """The same without asking whether the experiment's attacks look from places that are there."""
     experiment = settled(experiment, federation)
-    found: dict[Watch, list[tuple[Finding, str]]] = {}
-    failed: dict[Watch, str] = {}
-    runs: list[dict[str, Any]] = []
-    undisturbed: dict[int, dict[str, Any]] = {}  # seed -> a result that no active attack spoils
-    stand_in = ""
+    gathered = gather(experiment, out, quiet, watch, federation)
+    undisturbed = gathered.undisturbed
+    questions = Questions(experiment)
+    done = {one: (pooled([finding for finding, _ in scored]), scored[0][1]) for one, scored in gathered.scored.items()}
+    settings = questions.watched(()).table()
+    return Audit(
+        **heading(experiment),
+        stand_in=next((result["stand_in"] for result in undisturbed.values()), ""),
+        accuracy=_mean(result["accuracy"].get("client_mean") for result in undisturbed.values()),
+        cells=fill(questions, done, {one: why for one, why in gathered.failed.items() if one not in done}),
+        runs=tuple(gathered.runs),
+        settings={k: v for k, v in settings.items() if k not in _NO_SETTINGS},
+        rows={row.name: row.question for row in questions.rows},
+        seeds=experiment.seeds,
+        cost=dict(next(iter(undisturbed.values()), {}).get("bytes") or {}),
+        claimed=claimed_by(undisturbed.values()),
+    )
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What the runs of one experiment came to, seed by seed."""
+
+    scored: dict[Watch, list[tuple[Finding, str]]]  # a score for each seed, and the report of its run
+    failed: dict[Watch, str]
+    runs: list[dict[str, Any]]
+    undisturbed: dict[int, dict[str, Any]]  # seed -> a result that no active attack spoils
+
+
+def gather(
+    experiment: Experiment,
+    out: str | Path,
+    quiet: bool = True,
+    watch: Callback | None = None,
+    federation: Federation | None = None,
+    chosen: Collection[Watch] | None = None,
+) -> Gathered:
+    """Reads the runs of all seeds back, and makes those that are missing; CoveyError where it is the experiment that fails."""
+    gathered = Gathered({}, {}, [], {})
     for seed in range(experiment.seed, experiment.seed + experiment.seeds):
         questions = Questions(replace(experiment, seed=seed))
-        for batch in questions.batches():
+        for batch in questions.batches(chosen):
             for watches, result, report, problem in _results(questions, batch, Path(out), quiet, watch, federation):
-                failed |= dict.fromkeys(watches, problem) if problem else {}
+                gathered.failed.update(dict.fromkeys(watches, problem) if problem else {})
                 if result is None:
                     continue
                 for one in watches:
                     finding = Finding.of(one.attack, result["attacks"].get(one.attack))
                     if finding is None:
-                        failed[one] = "ended without a score"
+                        gathered.failed[one] = "ended without a score"
                     else:
-                        found.setdefault(one, []).append((finding, report))
+                        gathered.scored.setdefault(one, []).append((finding, report))
                 attacks = [f"{one.attack} from the {one.column}" for one in watches]
-                runs.append({"report": report, "attacks": attacks, "seed": seed})
+                gathered.runs.append({"report": report, "attacks": attacks, "seed": seed})
                 if not any(questions.declared[one.attack].active for one in watches):
-                    undisturbed.setdefault(seed, result)
-                stand_in = result["stand_in"]
-    if failed and not found and len(set(failed.values())) == 1:
-        raise CoveyError(next(iter(failed.values())))  # it is the experiment, not an attack
-    questions = Questions(experiment)
-    done = {one: (pooled([finding for finding, _ in scored]), scored[0][1]) for one, scored in found.items()}
-    settings = questions.watched(()).table()
-    return Audit(
-        **heading(experiment),
-        stand_in=stand_in,
-        accuracy=_mean(result["accuracy"].get("client_mean") for result in undisturbed.values()),
-        cells=fill(questions, done, {one: why for one, why in failed.items() if one not in done}),
-        runs=tuple(runs),
-        settings={k: v for k, v in settings.items() if k not in _NO_SETTINGS},
-        rows={row.name: row.question for row in questions.rows},
-        seeds=experiment.seeds,
-        cost=dict(next(iter(undisturbed.values()), {}).get("bytes") or {}),
-        claimed=_claimed(undisturbed.values()),
-    )
+                    gathered.undisturbed.setdefault(seed, result)
+    problems = set(gathered.failed.values())
+    if problems and not gathered.scored and len(problems) == 1:
+        raise CoveyError(problems.pop())  # it is the experiment, not an attack
+    return gathered
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -174,7 +200,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _claimed(results: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
+def claimed_by(results: Iterable[Mapping[str, Any]]) -> dict[str, float | None]:
     """Mechanism -> the largest ε that the ledgers of these runs state; None: they state none."""
     stated: dict[str, float | None] = {}
     for result in results:
@@ -250,8 +276,10 @@ def store(audits: Sequence[Audit], docs: str | Path, name: str, command: str) ->
         )
         for audit in audits
     ]
+    from covey.audit.picture import picture
     from covey.audit.text import markdown
 
     folder = Path(docs) / "results" / name
+    files.write_atomically(folder / "matrix.svg", picture(alone).encode())
     files.write_atomically(folder / "README.md", markdown(alone, command).encode())
     return write(alone, folder, command)

@@ -103,7 +103,14 @@ def audit(
     source: Annotated[
         str, typer.Argument(help="A TOML file, a preset, or the folder of a run.", autocompletion=presets)
     ] = "",
+    protections: Annotated[
+        list[str] | None,
+        typer.Argument(help="With --frontier: which, e.g. `ldp` or `ldp=100,10,1`; none: all that declare a strength."),
+    ] = None,
     set_: Sets = None,
+    frontier: Annotated[
+        bool, typer.Option("--frontier", help="Sweep how strong protections are: accuracy against leak against cost.")
+    ] = False,
     matrix: Annotated[bool, typer.Option("--matrix", help="Algorithms × defences, one line each.")] = False,
     algorithms: Annotated[str, typer.Option(help="With --matrix: e.g. `ifca,mingledpie`; none: seven of them.")] = "",
     defences: Annotated[
@@ -130,9 +137,14 @@ def audit(
         covey audit ifca-digits --set defence.name=dp_sgd --ledger
         covey audit runs/ifca-digits-1
         covey audit ifca-digits --matrix --algorithms ifca,mingledpie
+        covey audit ifca-digits --frontier ldp dp_sgd
     """
     from covey.experiment.presets import table_of
 
+    if protections and not frontier:
+        raise CoveyError(f"'{protections[0]}' is one word too many: for a frontier of protections add --frontier")
+    if frontier and (matrix or ledger or docs):
+        raise CoveyError("--frontier is a page of its own: leave out --matrix, --ledger and --docs")
     if (algorithms or defences) and not matrix:
         raise CoveyError("--algorithms and --defences list what to compare: add --matrix")
     if (deployed or trials) and not ledger:
@@ -144,6 +156,11 @@ def audit(
     check_names(table)
     if ledger:
         _ledger(table, trials, deployed, as_json)
+        return
+    if frontier:
+        words = [source] * bool(source) + [f"--set={s}" for s in set_ or []] + ["--frontier", *(protections or [])]
+        command = typed("covey audit", [*words, *[f"--seeds={seeds}"] * bool(seeds)])
+        _frontier(table, protections or [], seeds, out, as_json, quiet, command)
         return
 
     from covey.audit import audit as audit_one
@@ -279,6 +296,29 @@ def _ledger(table: dict[str, Any], trials: int, deployed: bool, as_json: bool) -
     tests = audit_ledger(Experiment.of(table), trials=trials, deployed=deployed)
     nothing = ["this experiment books nothing in the ledger: there is no ε to test"]
     _print({"ledger": [test.json() for test in tests]}, tested(tests)[1:] or nothing, as_json)
+
+
+def _frontier(
+    table: dict[str, Any],
+    protections: list[str],
+    seeds: int,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+    command: str,
+) -> None:
+    from covey.audit.frontier import frontier, write_frontier
+    from covey.audit.frontier.text import lines
+    from covey.experiment.experiment import Experiment
+
+    experiment = Experiment.of(table)
+    experiment = replace(experiment, seeds=seeds or max(SEEDS, experiment.seeds))
+    folder = out or Path("runs") / f"frontier-{experiment.algorithm.name}-{experiment.stem}"
+    with kept(SAME_COMMAND):
+        result = frontier(experiment, folder, protections, quiet=quiet or as_json, processes=True)
+    paths = write_frontier(result, folder, command)
+    shown = [*lines(result), "", f"page  {paths[1]}"]
+    print(paths[0].read_text(encoding="utf-8") if as_json else "\n".join(shown))
 
 
 def _refuse_other_data(folder: Path, experiment: Any) -> None:

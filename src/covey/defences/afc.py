@@ -30,6 +30,7 @@ from covey.ledger.calibration import check_budget, classic_sigma
 from covey.ledger.events import PRIVATE, GaussianRelease
 from covey.measures import Measure
 from covey.randomness import key, permutations
+from covey.strength import Strength
 
 SHAPES = ("fisher", "equal")
 SMALLEST_CLIP = 1e-12  # a client whose gradients are all 0 still needs a bound above 0
@@ -43,6 +44,9 @@ class AFC:
     title: ClassVar[str] = "noise by Fisher information, clipping by percentile of past gradients (AFC-CFL)"
     surveyed: ClassVar[bool] = True
     measures: ClassVar[Mapping[str, Measure]] = {"clip": CLIPPING, "noise": NOISE_NORM}
+    strengths: ClassVar[tuple[Strength, ...]] = (
+        Strength("epsilon", (100.0, 10.0, 5.0, 3.0, 2.0, 1.0), "ε", "budget of one round, before α"),
+    )
 
     epsilon: float = 1.0  # per round, before α; inf: no noise
     delta: float = 1e-5

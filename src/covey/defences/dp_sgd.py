@@ -19,6 +19,7 @@ from covey.learn.work import Plan, Train
 from covey.ledger.calibration import check_delta
 from covey.ledger.events import SubsampledGaussian
 from covey.measures import Measure
+from covey.strength import Strength
 
 SAMPLINGS = ("shuffled", "poisson")
 
@@ -30,6 +31,9 @@ class DPSGD:
     title: ClassVar[str] = "per-sample clipping and noise in every step (Abadi et al. 2016)"
     surveyed: ClassVar[bool] = True
     measures: ClassVar[Mapping[str, Measure]] = {"clip": CLIPPING}
+    strengths: ClassVar[tuple[Strength, ...]] = (
+        Strength("noise", (0.1, 0.25, 0.5, 1.0, 2.0, 4.0), "σ", "noise of a step, in units of the clipping bound"),
+    )
 
     clip: float = 1.0  # C; inf: no clipping, only without noise
     noise: float = 0.5  # σ, in units of C

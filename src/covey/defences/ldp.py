@@ -28,6 +28,7 @@ from covey.learn.work import Plan, Train
 from covey.ledger.calibration import check_budget, classic_sigma
 from covey.ledger.events import PUBLIC, GaussianRelease
 from covey.measures import Measure
+from covey.strength import Strength
 
 SENSITIVITIES = ("step", "round")
 LARGEST_ROUNDING = (
@@ -43,6 +44,9 @@ class LDP:
     title: ClassVar[str] = "clipped steps, one Gaussian noise on the round's model (common local DP)"
     surveyed: ClassVar[bool] = True
     measures: ClassVar[Mapping[str, Measure]] = {"clip": CLIPPING, "noise": NOISE_NORM}
+    strengths: ClassVar[tuple[Strength, ...]] = (
+        Strength("epsilon", (100.0, 10.0, 3.0, 1.0, 0.3, 0.1), "ε", "budget of one round"),
+    )
 
     epsilon: float = 1.0  # per round; inf: no noise
     delta: float = 1e-5

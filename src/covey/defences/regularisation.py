@@ -11,6 +11,7 @@ from typing import ClassVar
 from covey.algorithms.contract import Client, Coroutine
 from covey.errors import CoveyError
 from covey.learn.work import Train
+from covey.strength import Strength
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,10 @@ class Dropout:
     name: ClassVar[str] = "dropout"
     label: ClassVar[str] = "Dropout"
     title: ClassVar[str] = "drops inputs of the last layer in training; no guarantee"
+
+    strengths: ClassVar[tuple[Strength, ...]] = (
+        Strength("rate", (0.1, 0.3, 0.5, 0.7, 0.9), "", "share of dropped inputs"),
+    )
 
     rate: float = 0.1
 
@@ -34,6 +39,8 @@ class L2:
     name: ClassVar[str] = "l2"
     label: ClassVar[str] = "L2"
     title: ClassVar[str] = "weight decay in training; no guarantee"
+
+    strengths: ClassVar[tuple[Strength, ...]] = (Strength("weight_decay", (0.001, 0.01, 0.1, 1.0), "", "weight decay"),)
 
     weight_decay: float = 0.01
 

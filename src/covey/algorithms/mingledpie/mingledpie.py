@@ -56,6 +56,7 @@ from covey.learn.work import Compute, Losses, Train, Work
 from covey.measures import MATRIX, Measure
 from covey.messages import LATER, message
 from covey.randomness import generator
+from covey.strength import Strength
 
 Points = tuple[tuple[bytes, ...], ...]
 CHOICES = {
@@ -102,6 +103,10 @@ class MingledPie:
     surveyed: ClassVar[bool] = True
     sealing: ClassVar[str] = "sums"
     REFUSED: ClassVar[Mapping[str, str]] = UNDER_SEALS
+    strengths: ClassVar[tuple[Strength, ...]] = (
+        Strength("rate", (0.01, 0.125, 0.25, 0.5, 0.75, 0.9), "p", "how likely another cluster joins a shown set"),
+        Strength("threshold", (1, 2, 3, 4, 5, 6, 8), "T", "clusters that a shown set has at least"),
+    )
     sends: ClassVar[Messages] = (MingledSums,)
     replies: ClassVar[Messages] = (MingledUpdate,)
     consults: ClassVar[Messages] = (OpeningQuestion,)

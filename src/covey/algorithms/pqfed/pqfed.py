@@ -41,6 +41,7 @@ from covey.errors import CoveyError, nearest
 from covey.leaks import IDENTITY, SERVER, Given
 from covey.learn.work import Compute
 from covey.measures import DISTANCES, GROUPS, HIDDEN, Measure
+from covey.strength import Strength
 
 STRATEGIES = ("strict", "lenient", "threshold", "top", "all", "incremental")
 
@@ -51,6 +52,9 @@ class PQFed:
     label: ClassVar[str] = "PQFed"
     title: ClassVar[str] = "clients with similar (noised) features train together, for one target or for each"
     gives: ClassVar[tuple[Given, ...]] = (Given(IDENTITY, (SERVER,), "it selects who trains with whom"),)
+    strengths: ClassVar[tuple[Strength, ...]] = (
+        Strength("epsilon", (math.inf, 100.0, 10.0, 3.0, 1.0, 0.3, 0.1), "ε", "budget of one coordinate of a feature"),
+    )
 
     measures: ClassVar[Mapping[str, Measure]] = {
         "earth_movers": Measure(
