@@ -34,7 +34,7 @@ from covey.report.page import Page, render
 LEGEND = (
     "▲ broken: a score of 0.95 or more; leaks: the whole 95 % interval lies above chance and above every attacker that ignores "
     "what was observed, by more than luck among the scores of a cell; leak suspected: above them, but luck may be. ◆ given by "
-    "design: the protocol hands it out. ● not shown: the attacks named found nothing, which is no proof. An arrow ← marks what "
+    "design: the protocol hands it out. ○ not shown: the attacks named found nothing, which is no proof. An arrow ← marks what "
     "a party learns because it sees at least as much as another."
 )
 
@@ -73,7 +73,11 @@ def lede(audit: Audit) -> list[str]:
     things = list(dict.fromkeys(c.row for c in leaking))
     measured = sum(bool(c.tried) and not c.carried for c in audit.cells)
     attacks = len({finding.attack for c in audit.cells for finding in c.tried})
-    said = f"What did not hold: {', '.join(things)}." if things else "None of these attacks learned anything."
+    said = (
+        f"What did not hold: {', '.join(things)}."
+        if things
+        else f"No leak was shown by {counted(attacks, 'attack')}, which proves nothing."
+    )
     return [
         *filter(None, [shown.refuted(audit.ledger)]),
         said,
@@ -211,7 +215,7 @@ def _finding(cell: Cell, one: Finding, anchor: str) -> Html:
         "h3", sentence_case(cell.row), tag("span", f" to the {cell.column}, by {_spoken(one.attack)}", class_="soft")
     )
     controls = () if one.best_control is None else (one.best_control,)
-    colour = "bad" if kind == "leak" else "good"
+    colour = "bad" if kind == "leak" else "muted"
     picture = track(axis_of(one), one.value, one.interval, one.chance, controls, plain, colour)
     references = [*([] if one.chance is None else [("chance", one.chance)]), *controls]
     beside = "".join(f"; {name} {value:.3f}" for name, value in references)

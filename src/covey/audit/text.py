@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from covey.attacks.finding import NOT_MEASURED, NOTHING_SEEN, Finding
 from covey.audit.canaries import shown
 from covey.audit.canaries.verdict import LedgerTest
-from covey.audit.matrix import Audit, Cell, rows_of, verdict_of
+from covey.audit.matrix import UNKNOWN, Audit, Cell, rows_of, verdict_of
 from covey.leaks import CLIENT, COALITION, EAVESDROPPER, PARTIES, SECOND, SERVER
 from covey.report.format import percent
 from covey.report.labels import label, protection_label
@@ -67,7 +67,7 @@ def _one(audit: Audit) -> list[str]:
     ]
     for row, question in audit.rows.items():
         scored = [c for c in audit.cells if c.row == row and c.tried and not c.carried]
-        missing = [c for c in audit.cells if c.row == row and c.verdict == NOT_MEASURED]
+        missing = [c for c in audit.cells if c.row == row and c.verdict in (NOT_MEASURED, UNKNOWN)]
         if scored or missing:
             said += ["", f"{row}: {question}"]
         for cell in scored:
@@ -75,7 +75,7 @@ def _one(audit: Audit) -> list[str]:
                 words = f"{cell.column}: {score(finding)}. {finding.metric}: {finding.means}. Used {finding.used.rstrip('.')}."
                 said += _wrapped(f"{words} {finding.note}".rstrip(), "  ")
         for cell in missing:
-            said += _wrapped(f"{cell.column}: not measured: {cell.why}", "  ")
+            said += _wrapped(f"{cell.column}: {cell.verdict}: {cell.why}", "  ")
     return said + tested(audit.ledger)
 
 

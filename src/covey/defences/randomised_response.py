@@ -22,6 +22,7 @@ from covey.errors import CoveyError
 from covey.learn.work import Train
 from covey.ledger.clients import truth_probability
 from covey.ledger.events import RandomisedAnswer
+from covey.strength import Strength
 
 _ANSWER = "randomised cluster"  # in a client's memory
 
@@ -31,6 +32,9 @@ class RandomisedResponse:
     name: ClassVar[str] = "randomised_response"
     label: ClassVar[str] = "Randomised response"
     title: ClassVar[str] = "clients tell, and train, a cluster that is theirs with a known probability"
+    strengths: ClassVar[tuple[Strength, ...]] = (
+        Strength("epsilon", (8.0, 4.0, 2.0, 1.0, 0.5), "ε", "budget of one answer"),
+    )
 
     epsilon: float = 1.0  # of one answer
     every: int = 0  # rounds between two answers; 0: one for the whole run

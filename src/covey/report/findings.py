@@ -12,7 +12,7 @@ from covey.report.labels import attack_label
 from covey.results.contents import Run, fields
 
 CHIPS = {BROKEN: "leak", LEAKS: "leak", NOTHING_SEEN: "none", NOT_MEASURED: "open"}  # classes of the style sheet
-COLOURS = {"leak": "bad", "none": "good", "open": "ink"}
+COLOURS = {"leak": "bad", "none": "muted", "open": "ink"}  # none is green: nothing is shown to be safe
 
 
 def read_findings(run: Run) -> list[Finding]:

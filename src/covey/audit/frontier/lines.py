@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from covey.algorithms import ALGORITHMS
 from covey.config import assign
 from covey.defences import DEFENCES
 from covey.errors import CoveyError, nearest
@@ -56,7 +57,8 @@ def unprotected(experiment: Experiment) -> Setting:
 
 
 def _own(experiment: Experiment) -> list[str]:
-    return [_algorithm(experiment)] if strengths_of(experiment.algorithm) else []
+    name = _algorithm(experiment)
+    return [name] if strengths_of(ALGORITHMS.resolve(name)) else []
 
 
 def _defences(experiment: Experiment) -> list[str]:
@@ -73,7 +75,7 @@ def _algorithm(experiment: Experiment) -> str:
 def _asked(experiment: Experiment, word: str) -> list[Line]:
     name, equals, listed = word.partition("=")
     base, option = _parted(experiment, name)
-    kind: Any = type(experiment.algorithm) if base == _algorithm(experiment) else DEFENCES.resolve(base)
+    kind: Any = (ALGORITHMS if base == _algorithm(experiment) else DEFENCES).resolve(base)
     declared = strengths_of(kind)
     if not declared:
         raise CoveyError(

@@ -27,6 +27,7 @@ from covey.learn.work import Train
 from covey.ledger.calibration import check_delta
 from covey.ledger.clients import noise_for
 from covey.measures import Measure
+from covey.strength import Strength
 
 SERVER, CLIENTS, LOCAL, AUTO = "server", "clients", "local", "auto"
 WAYS = (AUTO, SERVER, CLIENTS, LOCAL)
@@ -40,6 +41,9 @@ class ClientDP:
     label: ClassVar[str] = "Client-level DP"
     title: ClassVar[str] = "clipped changes of whole clients, a noised sum (McMahan et al. 2018)"
     measures: ClassVar[Mapping[str, Measure]] = {"clip": CLIPPING}
+    strengths: ClassVar[tuple[Strength, ...]] = (
+        Strength("epsilon", (100.0, 30.0, 10.0, 3.0, 1.0), "ε", "budget of a whole client over the run"),
+    )
 
     epsilon: float = 8.0  # over the whole run, for one client more or less; inf: clipping alone
     delta: float | str = "1/clients^1.1"  # or a number
