@@ -6,15 +6,19 @@
 `run` makes the runs in a pool of processes under runs/matrices, stops in time, and goes on where it stopped; after every
 combination OUT/NAME.json holds what is complete. Small federations in many processes keep 16 cores busier than one GPU, so it
 computes on the CPU unless `--device cuda` is given. Encryption is left out: sealed lines are those of audit-matrix-digits. So the
-lines of protocols that seal their sums say "undefended": their server is shown here what it would not see in the field.
+lines of protocols that seal their sums say "undefended": their server is shown here what it would not see in the field. A machine
+without numba or SEAL, which only sealed sums are computed with, gets stand-ins that refuse what is done with their results.
 `--toy` tries it in small: two algorithms, two rounds, one seed, digits and hearts.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
+import os
 import signal
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +53,57 @@ TOY: dict[str, tuple[str, list[str]]] = {
     "audit-toy": ("ifca-digits", ["training.rounds=2", "clients=10"]),
     "audit-toy-heart": ("heart", ["training.rounds=2"]),
 }
+
+
+REFUSING = '''"""Stands in for a package that is not installed: whoever calls what it should offer is refused."""
+
+
+class _Refused:
+    def __init__(self, *arguments, **options):
+        pass
+
+    def __call__(self, *arguments, **options):  # as decorators do, when a module is read; who uses a result is refused
+        return _Refused()
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Refused()
+
+    def __iter__(self):
+        raise ImportError("a package is missing here: sealed sums cannot be computed")
+
+    __len__ = __getitem__ = __add__ = __radd__ = __mul__ = __index__ = __float__ = __bool__ = __array__ = __iter__
+
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return _Refused()
+'''
+STAND_INS = {"numba": ("__init__", "extending"), "seal": ("__init__",)}
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def stand_in_for_missing() -> None:
+    """For this process and those that it starts."""
+    missing = [name for name in STAND_INS if not _installed(name)]
+    folder = (RUNS / "stand-ins").resolve()
+    for name in missing:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for module in STAND_INS[name]:
+            (folder / name / f"{module}.py").write_text(REFUSING)
+    if missing:
+        sys.path.append(str(folder))
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(folder)]))
+        importlib.invalidate_caches()
+        print(f"not installed: {', '.join(missing)}; sealed runs are refused", flush=True)
 
 
 def command(preset: str, sets: list[str], algorithms: list[str], seeds: int) -> str:
@@ -96,6 +151,7 @@ def main() -> None:
             store([Audit.of(one) for one in content["audits"]], Path("docs"), path.stem, content["command"])
             print(f"docs/results/{path.stem}")
         return
+    stand_in_for_missing()
     chosen.out.mkdir(parents=True, exist_ok=True)
     names = sorted(ALGORITHMS)
     algorithms = ["ifca", "mingledpie"] if chosen.toy else names

@@ -180,14 +180,13 @@ def test_what_cannot_be_swept_is_refused_in_a_sentence(words: list[str], said: s
 def test_a_small_frontier_from_command_to_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    experiment = small(seeds=2)
+    experiment = small(algorithm="fedavg", training={"rounds": 2}, seeds=2)
     made = frontier(experiment, tmp_path, ["ldp=100,0.01"], quiet=True)
     assert [p.words for p in made.points] == ["no defence", "LDP, ε = 100", "LDP, ε = 0.01"]
     assert not any(p.problem for p in made.points) and all(len(p.accuracies) == 2 for p in made.points)
-    assert {"a1", "a2"} <= {gauge.attack for gauge in made.gauges}  # IFCA shows both
+    assert "a2" in {gauge.attack for gauge in made.gauges}
     bare, _, strong = made.points
     assert strong.leaks["a2"].value < bare.leaks["a2"].value and strong.accuracy.value < bare.accuracy.value
-    assert strong.leaks["a1"].value == 1.0  # noise hides no cluster
     assert list(strong.claimed) == ["ldp"] and not bare.claimed
     text = "\n".join(lines(made))
     assert "LDP, ε = 0.01" in text and "may still be learned" in text
