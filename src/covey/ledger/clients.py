@@ -28,6 +28,10 @@ LEAST_SEARCHED = 0.05
 PLD = "PLD"
 LEAST_NOISE = 1e-3  # below which no accountant is asked: that is no noise
 SIDE = "accuracies, cluster choices and other notes in a run's own folder are the experimenter's, and not covered"
+ADDED = "one client, with all its data and its cluster, added or removed; `replaced`: replaced by another"
+ZEROED = "all that one client contributes, its cluster included, there or zeros; `replaced`: replaced by another's"
+UNLIKELY = 2.0**-127  # what whole numbers add to δ, times 1 + e^ε, for each release: see crypto/noise/shares.py
+SPARE = 2.0**-20  # share of δ that is kept for it
 
 Sums = tuple[tuple[float, float], ...]  # (sampling rate, noise), one for each sum
 
@@ -125,10 +129,11 @@ def _composed(whole: Any, one: Any, count: int) -> Any:
 
 def client_release(histories: Mapping[int, list[ClientRelease]], delta: float) -> Entry:
     """Noised sums over clients."""
-    of = _by_client(histories)
-    added = {client: sums_epsilon(sums, delta) for client, sums in of.items()}
-    other = {client: sums_epsilon(sums, delta, replaced=True) for client, sums in of.items()}
+    of, grids = _by_client(histories), _grids(histories)
+    added = {client: _in_whole_numbers(sums, delta, grids[client]) for client, sums in of.items()}
+    other = {client: _in_whole_numbers(sums, delta, grids[client], replaced=True) for client, sums in of.items()}
     every = [event for events in histories.values() for event in events]
+    zeroed = any(event.zeroed for event in every)
     least = min(event.worth for event in every)
     amplified = any(event.sampling < 1 for event in every)
     caveat = ["no noise was added, so nothing is guaranteed"] if least < LEAST_NOISE else []
@@ -136,6 +141,8 @@ def client_release(histories: Mapping[int, list[ClientRelease]], delta: float) -
         caveat.append(
             "amplification by sampling holds against those who do not learn who took part in a round: the wire tells"
         )
+    if zeroed:
+        caveat.append("that a client takes part is seen by the server; all that it contributes is covered")
     worst = max(other.values())
     return entry_of(
         added,
@@ -149,7 +156,7 @@ def client_release(histories: Mapping[int, list[ClientRelease]], delta: float) -
         },
         total={"replaced": number_of(worst), "sums": max(sum(sums.values()) for sums in of.values())},
         composition=PLD if amplified else EXACT,
-        adjacency="one client, with all its data and its cluster, added or removed; `replaced`: replaced by another",
+        adjacency=ZEROED if zeroed else ADDED,
         against="; ".join(dict.fromkeys(event.against for event in every if event.against)),
         sensitivity={"value": 1.0, "is": "joint clipping bound of all that a client adds", "from": "public bound"},
         noise=origin(every),
@@ -245,6 +252,28 @@ def _both(sums: Mapping[tuple[float, float], int], answers: Sequence[RandomisedA
         epsilon for (epsilon, _), n in told.items() for _ in range(n)
     )
     return min(apart, _pld_epsilon(frozenset(sums.items()), delta, True, frozenset(told.items())))
+
+
+def _in_whole_numbers(
+    counts: Mapping[tuple[float, float], int], delta: float, grid: float, replaced: bool = False
+) -> float:
+    """ε of sums whose noise is in whole numbers, `grid` further from continuous noise over all of them."""
+    if not grid or math.isinf(sums_epsilon(counts, delta)):
+        return sums_epsilon(counts, delta, replaced)
+    epsilon = sums_epsilon(counts, delta * math.exp(-grid) * (1 - SPARE), replaced) + grid
+    unlikely = math.log(UNLIKELY * sum(counts.values())) + epsilon
+    if unlikely < math.log(delta * SPARE / 2):
+        return epsilon
+    # So little noise: by concentrated DP, which holds of whole numbers as they are (Canonne et al. 2020; Bun and Steinke 2016).
+    rho = sum(count / noise**2 for (_, noise), count in counts.items()) * (2.0 if replaced else 0.5) + grid
+    return rho + 2 * math.sqrt(rho * math.log(1 / delta))
+
+
+def _grids(histories: Mapping[int, Sequence[ClientRelease]]) -> dict[int, float]:
+    """Client -> what grids add to its ε."""
+    common = sum(event.grid for event in histories.get(EVERYONE, ()))
+    alone = {client: events for client, events in histories.items() if client != EVERYONE} or {EVERYONE: ()}
+    return {client: common + sum(event.grid for event in events) for client, events in alone.items()}
 
 
 def _by_client(histories: Mapping[int, Sequence[ClientRelease]]) -> dict[int, Counter[tuple[float, float]]]:

@@ -109,6 +109,8 @@ class ClientRelease:
     mechanism: str = "client_dp"
     rounding: float = 0.0  # what grids and floats add to 1 / noise
     secret: bool = False
+    grid: float = 0.0  # what the release adds to ε, since its noise is in whole numbers: see crypto/noise/shares.py
+    zeroed: bool = False  # a client that is "removed" still sends, zeros with its noise: that it takes part is seen
 
     @property
     def worth(self) -> float:

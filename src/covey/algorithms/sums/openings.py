@@ -183,10 +183,10 @@ def quorum_of(public: bytes) -> int:
     return int(_module(public).read(public).quorum) if is_together(scheme) else 0
 
 
-def check_quorum(quorum: int) -> None:
+def check_quorum(quorum: int, option: str = "algorithm.quorum") -> None:
     if quorum < 0 or quorum == 1:
         raise CoveyError(
-            f"algorithm.quorum is {quorum}: at least 2 clients must help to open a sum, or 0 for more than half of them"
+            f"{option} is {quorum}: at least 2 clients must help to open a sum, or 0 for more than half of them"
         )
 
 

@@ -2,12 +2,12 @@
 
 A test plays the turns of one client, no larger than the experiment's smallest: the whole run's rounds for one run with many
 canaries, two rounds in many trials for two worlds. What those turns booked is priced by the ledger itself, so a test is of code,
-noise and accountant together.
+noise and accountant together. Where whole clients are hidden, the canary is a client (`clients.py`).
 """
 
 from __future__ import annotations
 
-from covey.audit.canaries import records, training
+from covey.audit.canaries import clients, records, training
 from covey.audit.canaries.verdict import LedgerTest
 from covey.data.federation import Federation
 from covey.engines.prepare import network_of, public_samples
@@ -40,4 +40,4 @@ def audit_ledger(
     if experiment.defence is not None:
         subject = training.Subject(experiment, network, data.dataset, public, samples, deployed)
         tests += training.tests(subject, trials)
-    return tests
+    return [*tests, *clients.tests(experiment, trials, deployed)]

@@ -18,9 +18,9 @@ too.
 exactly and pay a term in 1/σ for it, and would want a second exact sampler; at this σ neither difference shows in ε.
 
 **Grid.** A whole number plus a rounded Gaussian is a rounded sum, for which exact statements hold; N_Z(0, σ²) differs from it
-by (n²/σ² + 1) / 12 σ² at most in the logarithm of a probability. E exp(n²/4σ²) = √2, so Σ n²/σ² > 1.4 d + 178 has a probability
-below 2^-64 (Chernoff), and else the logarithms of d numbers differ by less than (3 d + 200) / 12 σ². Twice that, σ² = h 4^bits,
-is `grid`: what a release adds to ε. To δ it adds 2^-63 (1 + e^ε), and a factor e^grid.
+by (n²/σ² + 1) / 12 σ² at most in the logarithm of a probability. E exp(n²/4σ²) = √2, so Σ n²/σ² > 1.4 d + 356 has a probability
+below 2^-128 (Chernoff), and else the logarithms of d numbers differ by less than (3 d + 400) / 12 σ². Twice that, σ² = h 4^bits,
+is `grid`: what a release adds to ε. To δ it adds 2^-127 (1 + e^ε), and a factor e^grid.
 
 **No wrap-around.** A share is never beyond `discrete.furthest` (the tail that is cut has less than 2^-128), so a client's
 numbers are within `largest` for certain, and as many vectors as were agreed add up within what the scheme carries: `fitting`
@@ -127,4 +127,4 @@ class Shares:
 
     def grid(self, dimension: int) -> float:
         """What a release of d numbers adds to the ε of a continuous Gaussian of the same width; see the docstring."""
-        return (dimension / 2 + 34) / (self.agreed.honest * 4.0**self.bits)
+        return (dimension / 2 + 67) / (self.agreed.honest * 4.0**self.bits)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from covey.algorithms.contract import Client, Coroutine
 from covey.algorithms.sums.contributions import METHODS, is_summed
+from covey.config import later
 from covey.defences.client_dp.amounts import Amounts
 from covey.defences.client_dp.correlated import column_norm
 from covey.defences.client_dp.protocol import Protected, Steps
@@ -32,6 +33,7 @@ from covey.strength import Strength
 SERVER, CLIENTS, LOCAL, AUTO = "server", "clients", "local", "auto"
 WAYS = (AUTO, SERVER, CLIENTS, LOCAL)
 POISSON, TURNS = "poisson", "turns"
+WHOLE_NUMBERS = 1 + 2.0**-12  # more noise, for what a grid costs: the ε that was asked for holds all the same
 _DELTA = re.compile(r"1/clients(?:\^([0-9.]+))?")
 
 
@@ -60,6 +62,9 @@ class ClientDP:
     server_lr: float = 1.0
     identity_epsilon: float = 0.0  # > 0: the cluster itself by randomised response, ε of one answer …
     identity_every: int = 0  # … which is given anew after so many rounds; 0: once
+    quorum: int = later(0)  # t: clients that open a sealed sum together; 0: more than half of those in a round
+    corrupted: int = later(-1)  # c: clients that may side with the server; −1: t − 1, all that open nothing together
+    survivors: float = later(0.9)  # of those in a round: a sealed sum with fewer in it is not opened
 
     def __post_init__(self) -> None:
         if not self.epsilon > 0:
@@ -141,7 +146,7 @@ class ClientDP:
         way, delta = self.way(terms.encryption), self.delta_of(terms.clients)
         blocks = algorithm.blocks(terms)
         if way == CLIENTS:
-            raise CoveyError("defence.noise = 'clients' is not there yet: leave encryption out, or set defence.noise")
+            return self._sealed(algorithm, terms, delta)
         sampling = terms.share if way == SERVER and terms.sampling == POISSON else 1.0
         amounts = self.amounts(algorithm, terms, sampling)
         if way == LOCAL:
@@ -158,9 +163,24 @@ class ClientDP:
             terms.sampling == TURNS,
         )
 
-    def amounts(self, algorithm: Any, terms: Terms, sampling: float) -> Amounts:
+    def _sealed(self, algorithm: Any, terms: Terms, delta: float) -> Any:
+        from covey.defences.client_dp.sealed import Circle, Sealed  # lattices take a moment to import
+
+        if self.band > 1:
+            raise CoveyError(
+                "defence.band takes back noise that the server drew, and clients draw theirs: set band = 1"
+            )
+        amounts = self.amounts(algorithm, terms, 1.0, 1.0 if self.noise_multiplier else WHOLE_NUMBERS)
+        if not amounts.changes:
+            raise CoveyError(
+                "defence.epsilon is inf: a sealed sum without noise would be opened to everybody; set a finite epsilon"
+            )
+        circle = Circle.of(terms, self.quorum, self.corrupted, self.survivors)
+        return Sealed(amounts, algorithm.blocks(terms), delta, circle)
+
+    def amounts(self, algorithm: Any, terms: Terms, sampling: float, more: float = 1.0) -> Amounts:
         """The noise of each part."""
-        joint = self.joint_noise(terms, sampling)
+        joint = more * self.joint_noise(terms, sampling)
         return Amounts.split(
             joint, self.histogram if algorithm.counted else 0.0, self.quantile_share if self.quantile else 0.0
         )

@@ -97,7 +97,7 @@ class Protected:
     @property
     def measures(self) -> Mapping[str, Measure]:
         own = {"clip": CLIPPING, "clipped": SHARE}
-        return {**declaration(self.stands_for).measures, **own}
+        return {**declaration(self.stands_for).measures, **getattr(self.summation, "measures", {}), **own}
 
     def start(self, setting: Setting) -> PrivateState:
         return self._sending(PrivateState(self.stands_for.start(setting), self.clip))
