@@ -58,7 +58,9 @@ def test_mingledpie_over_flower(deploy: Any, tmp_path: Path) -> None:
     up = sum(r["bytes"]["up"] for r in records)
     down = sum(r["bytes"]["down"] for r in records) * (1 + 1 / (rounds - 1))  # sums of rounds 2…, and with the finish
     more = LETTER_BYTES * (rounds + 2) + WAITING_BYTES * seconds  # hello, the rounds, finish
-    print(f"{up:.0f} bytes up, {down:.0f} down; beyond that {meter.up - up:.0f} up, {meter.down - down:.0f} down in {seconds:.0f} s")
+    print(
+        f"{up:.0f} bytes up, {down:.0f} down; beyond that {meter.up - up:.0f} up, {meter.down - down:.0f} down in {seconds:.0f} s"
+    )
     assert up < meter.up < 1.01 * up + more and down < meter.down < 1.01 * down + more
     secrets_of(parties, spoken, tmp_path)
 

@@ -37,7 +37,8 @@ def audit_ledger(
     samples = min(*map(len, data.clients), max(SAMPLES, experiment.training.batch_size))
     public = public_samples(network, data)
     tests = records.tests(experiment, network, data, public, samples, trials or training.TRIALS, deployed)
-    if experiment.defence is not None:
+    whole = clients.tests(experiment, trials, deployed)
+    if experiment.defence is not None and not whole:  # what hides whole clients changes no training
         subject = training.Subject(experiment, network, data.dataset, public, samples, deployed)
         tests += training.tests(subject, trials)
-    return [*tests, *clients.tests(experiment, trials, deployed)]
+    return [*tests, *whole]
