@@ -32,8 +32,9 @@ from covey.algorithms.sums.openings import Seals
 from covey.crypto.key_kinds import Describe
 from covey.crypto.noise.shares import SharedNoise, Shares
 from covey.crypto.noise.stream import Stream
+from covey.crypto.openings import of_family
 from covey.crypto.openings.circle import read_circle
-from covey.crypto.openings.threshold import OpeningAdvice, OpeningQuestion, open_unpadded
+from covey.crypto.openings.threshold import OpeningAdvice, OpeningQuestion, default_quorum, open_unpadded
 from covey.crypto.openings.threshold import key_kind as own_key_kind
 from covey.crypto.sealing import sealing
 from covey.crypto.sealing.sealing import key_kind
@@ -99,7 +100,7 @@ class Circle:
     @classmethod
     def of(cls, terms: Terms, quorum: int, corrupted: int, survivors: float) -> Circle:
         """As the options say, for the clients that a round expects; refuses what protects nobody."""
-        if not openings.is_together(terms.encryption):
+        if terms.encryption not in of_family(Sealed.sealing):
             raise CoveyError(
                 f"encryption is '{terms.encryption}', under which a single client opens what another one has sealed, with no noise "
                 "but its own share: take encryption = 'threshold'"
@@ -108,7 +109,7 @@ class Circle:
             raise CoveyError(f"defence.survivors is {survivors}: expected a share of a round's clients, up to 1")
         openings.check_quorum(quorum, "defence.quorum")
         expected = max(1, math.floor(terms.clients * terms.share + 1e-9))
-        helpers = quorum or max(2, openings.default_quorum(expected))
+        helpers = quorum or max(2, default_quorum(expected))
         least, false = math.ceil(expected * survivors - 1e-9), helpers - 1 if corrupted < 0 else corrupted
         if false >= helpers:
             raise CoveyError(
