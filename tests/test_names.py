@@ -49,7 +49,7 @@ def test_what_there_was_before_is_there() -> None:
     single, several = {"local", "fedavg", "fedprox", "scaffold", "feddyn"}, {"fedem", "ifca", "sattler", "fedsoft"}
     personal = {"fedavg_ft", "ditto", "fedper", "fedrep", "apfl", "perfedavg"}
     assert set(ALGORITHMS) >= single | several | personal | {"mingledpie", "routing", "pqfed", "fedcaprivacy"}
-    assert len(ATTACKS) >= 21 and set(DEFENCES) == {"dp_sgd", "ldp", "adp", "afc", "dropout", "l2"}
+    assert len(ATTACKS) >= 21 and set(DEFENCES) >= {"dp_sgd", "ldp", "adp", "afc", "dropout", "l2"}
     assert set(sealing.SCHEMES) == {"none", "ckks", "bfv"} and set(blinded.SCHEMES) == {"none", "paillier", "bfv"}
     assert len(SOURCES) >= 16 and len(MODELS) >= 15  # more may come
 

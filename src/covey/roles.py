@@ -224,6 +224,50 @@ class NoisedFeatures(Role):
         _floats(value, tuple(value.shape))
 
 
+class SingularVectors(Role):
+    """Leading singular vectors of a client's raw samples, [inputs, p], the largest first; columns of zeros where it has fewer."""
+
+    words = "singular vectors of samples"
+
+    def check(self, value: Any, bounds: Bounds) -> None:
+        NoisedFeatures().check(value, bounds)
+
+
+class Moments(Role):
+    """Means and deviations of a client's features, [2, c], and by label [classes, 2, c]: zeros of labels that it has not."""
+
+    words = "moments of features"
+
+    def check(self, value: Any, bounds: Bounds) -> None:
+        if not isinstance(value, Tensor) or value.ndim not in (2, 3) or value.shape[-2] != 2:
+            raise CoveyError("is no table of means and deviations")
+        _floats(value, tuple(value.shape))
+
+
+class LabelWeights(Role):
+    """How much of each label a client gives to each cluster, [k, classes]: over the clusters they add up to its label counts."""
+
+    words = "weights of labels"
+
+    def check(self, value: Any, bounds: Bounds) -> None:
+        if not isinstance(value, Tensor) or value.ndim != 2 or len(value) != bounds.clusters:
+            raise CoveyError(f"is no table of labels for {bounds.clusters} clusters")
+        _floats(value, tuple(value.shape))
+        if bool((value < 0).any()):
+            raise CoveyError("holds a negative weight")
+
+
+class LossTrace(Role):
+    """A client's losses while it trained, [s]."""
+
+    words = "a trace of losses"
+
+    def check(self, value: Any, bounds: Bounds) -> None:
+        if not isinstance(value, Tensor) or value.ndim != 1 or not len(value):
+            raise CoveyError("is no list of losses")
+        _floats(value, tuple(value.shape))
+
+
 class ShuffledRows(Role):
     """Rows of several clients in an order that the receiver is not told."""
 
