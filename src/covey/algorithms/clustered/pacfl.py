@@ -156,7 +156,7 @@ class PACFL:
         return groups + 1 if self.threshold and to_group[best] > self.threshold else best + 1
 
     def _linked(self, far: Floats) -> float:
-        return float({"average": np.mean, "complete": np.max, "single": np.min}[self.linkage](far))
+        return float({"average": far.mean(), "complete": far.max(), "single": far.min()}[self.linkage])
 
     def use(self, me: Client, message: GroupModel) -> Coroutine:
         return use_group(me, message)
