@@ -129,7 +129,7 @@ def test_sums_never_wrap_around(clients: int, noise: float) -> None:
 def test_what_the_grid_costs() -> None:
     """By hand: five million numbers, 4000 honest shares of 2^13 steps; at the paper's model and a hundred clients nothing."""
     shares = Shares(SharedNoise(1.0, 1.0, 5000, 1000), 13)
-    assert shares.grid(5_000_000) == pytest.approx((2_500_000 + 34) / (4000 * 2**26))
+    assert shares.grid(5_000_000) == pytest.approx((2_500_000 + 67) / (4000 * 2**26))
     hundred = SharedNoise(1.0, 1.0, 90, 50).fitting(draw_circle(16.0, 100, [b"1" * 32, b"2" * 32], 2).capacity)
     assert hundred.grid(5 * 159_012) < 1e-12
 
