@@ -1,4 +1,5 @@
-"""The stored audit matrices: all algorithms, 30 rounds, three seeds, on MNIST, Fashion-MNIST and the hearts of four hospitals.
+"""The stored audits: matrices of all algorithms, 30 rounds, three seeds, on MNIST, Fashion-MNIST and the hearts of four hospitals;
+frontiers on MNIST; and the matrix of algorithms and defences on digits.
 
     PYTHONPATH=src python benchmarks/audit_matrices.py run OUT --workers 16 --minutes 9   # again until it says "complete"
     PYTHONPATH=src python benchmarks/audit_matrices.py store OUT                          # then docs/results/audit-*
@@ -8,7 +9,7 @@ combination OUT/NAME.json holds what is complete. Small federations in many proc
 computes on the CPU unless `--device cuda` is given. Encryption is left out: sealed lines are those of audit-matrix-digits. So the
 lines of protocols that seal their sums say "undefended": their server is shown here what it would not see in the field. A machine
 without numba or SEAL, which only sealed sums are computed with, gets stand-ins that refuse what is done with their results.
-`--toy` tries it in small: two algorithms, two rounds, one seed, digits and hearts.
+`--sealed` makes the sealed lines, on a machine that has both; `store` takes both folders. `--toy` tries all in small.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ import os
 import signal
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from covey import files
 from covey.algorithms import ALGORITHMS
+from covey.audit.frontier import frontier, store_frontier
+from covey.audit.frontier.frontier import Frontier
 from covey.audit.matrix import Audit
 from covey.audit.runs import store
-from covey.audit.surveys import survey
+from covey.audit.surveys import survey, surveyed
 from covey.cli.options import typed
 from covey.experiment.experiment import Experiment
 from covey.experiment.presets import table_of
@@ -44,14 +48,58 @@ SETS = [
     "training.lr=0.05",
     "evaluation.every=10",
 ]
-MATRICES: dict[str, tuple[str, list[str]]] = {  # name -> (preset, what is set)
-    "audit-mnist": ("ifca-mnist", SETS),
-    "audit-heart": ("heart", []),
-    "audit-fashion": ("ifca-mnist", ["dataset=fashion_mnist", *SETS]),
+UNSEALED = ["none"]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    preset: str
+    sets: list[str]
+    protections: list[str]
+    algorithms: list[str] = field(default_factory=lambda: sorted(ALGORITHMS))
+    seeds: int = 3
+
+    @property
+    def command(self) -> str:
+        words = [self.preset, *(f"--set={s}" for s in self.sets), "--matrix"]
+        words += [f"--algorithms={','.join(self.algorithms)}", f"--defences={','.join(self.protections)}"]
+        return typed("covey audit", [*words, f"--seeds={self.seeds}"])
+
+
+@dataclass(frozen=True)
+class Sweep:
+    preset: str
+    sets: list[str]
+    protections: list[str]
+    seeds: int = 3
+
+    @property
+    def command(self) -> str:
+        words = [self.preset, *(f"--set={s}" for s in self.sets), "--frontier", *self.protections]
+        return typed("covey audit", [*words, f"--seeds={self.seeds}"])
+
+
+DIGITS = ["training.rounds=10"]
+MATRICES: dict[str, Matrix | Sweep] = {
+    "audit-mnist": Matrix("ifca-mnist", SETS, UNSEALED),
+    "audit-heart": Matrix("heart", [], UNSEALED),
+    "frontier-ifca-mnist": Sweep("ifca-mnist", SETS, ["ldp", "adp", "afc", "dp_sgd", "randomised_response"]),
+    "frontier-mingledpie-mnist": Sweep("ifca-mnist", ["algorithm.name=mingledpie", *SETS], ["mingledpie"]),
+    "frontier-pqfed-mnist": Sweep("pqfed-mnist", ["partition.public=100", "evaluation.every=10"], ["pqfed"]),
+    "audit-matrix-digits": Matrix(
+        "mingledpie-audit", DIGITS, ["none", "dp_sgd", "ldp", "afc"], sorted({*surveyed(), "fedem", "scaffold"})
+    ),
+    "audit-fashion": Matrix("ifca-mnist", ["dataset=fashion_mnist", *SETS], UNSEALED),
 }
-TOY: dict[str, tuple[str, list[str]]] = {
-    "audit-toy": ("ifca-digits", ["training.rounds=2", "clients=10"]),
-    "audit-toy-heart": ("heart", ["training.rounds=2"]),
+SEALED: dict[str, Matrix | Sweep] = {  # where numba and SEAL are installed; stored with the lines that are not
+    "audit-matrix-digits": Matrix(
+        "mingledpie-audit", DIGITS, ["ckks", "bfv"], ["mingledpie", "routing", "fedcaprivacy"]
+    ),
+}
+TOY: dict[str, Matrix | Sweep] = {
+    "audit-toy": Matrix("ifca-digits", ["training.rounds=2", "clients=10"], UNSEALED, ["ifca", "mingledpie"], 1),
+    "audit-toy-heart": Matrix("heart", ["training.rounds=2"], UNSEALED, ["ifca", "mingledpie"], 1),
+    "frontier-toy": Sweep("ifca-digits", ["training.rounds=2", "clients=10"], ["ldp=10,0.1"], 1),
 }
 
 
@@ -106,65 +154,68 @@ def stand_in_for_missing() -> None:
         print(f"not installed: {', '.join(missing)}; sealed runs are refused", flush=True)
 
 
-def command(preset: str, sets: list[str], algorithms: list[str], seeds: int) -> str:
-    words = [preset, *(f"--set={s}" for s in sets), "--matrix", f"--algorithms={','.join(algorithms)}"]
-    return typed("covey audit", [*words, "--defences=none", f"--seeds={seeds}"])
+def run(out: Path, name: str, one: Matrix | Sweep, engine: dict[str, Any]) -> None:
+    table = table_of(one.preset, one.sets)
+    whole = Experiment.of({**table, "engine": {**table.get("engine", {}), **engine}})
+    experiment, began = replace(whole, seeds=one.seeds), time.monotonic()
+    heading = {"schema": 1, "command": one.command, "versions": versions()}
+    if isinstance(one, Sweep):
+        result = frontier(experiment, RUNS / name, one.protections, processes=True)
+        _write(out / f"{name}.json", {**heading, "frontier": result.json()})
+        print(f"{name} after {time.monotonic() - began:.0f} s", flush=True)
+        return
+    audits: list[Audit] = []
+    for audit in survey(experiment, RUNS / name, one.algorithms, one.protections, processes=True):
+        audits.append(audit)
+        _write(out / f"{name}.json", {**heading, "audits": [each.json() for each in audits]})
+        problem = f" refused: {audit.problem}" if audit.problem else ""
+        print(
+            f"{name} {audit.algorithm} {audit.protection} after {time.monotonic() - began:.0f} s{problem}", flush=True
+        )
 
 
-def run(
-    out: Path, matrices: dict[str, tuple[str, list[str]]], algorithms: list[str], seeds: int, engine: dict[str, Any]
-) -> None:
-    for name, (preset, sets) in matrices.items():
-        table = table_of(preset, sets)
-        experiment = replace(Experiment.of({**table, "engine": {**table.get("engine", {}), **engine}}), seeds=seeds)
-        audits: list[Audit] = []
-        began = time.monotonic()
-        for audit in survey(experiment, RUNS / name, algorithms, ["none"], processes=True):
-            audits.append(audit)
-            content = {
-                "schema": 1,
-                "command": command(preset, sets, algorithms, seeds),
-                "versions": versions(),
-                "audits": [one.json() for one in audits],
-            }
-            (out / f"{name}.json").write_text(json.dumps(content, separators=(",", ":")))
-            problem = f" refused: {audit.problem}" if audit.problem else ""
-            print(f"{name} {audit.algorithm} after {time.monotonic() - began:.0f} s{problem}", flush=True)
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(files.finite(content), separators=(",", ":")))
+
+
+def keep(folders: list[Path]) -> None:
+    """Writes docs/results from what `run` left in these folders; lines of one matrix may lie in several of them."""
+    paths = sorted({path.name for folder in folders for path in folder.glob("*.json")})
+    for name in paths:
+        contents = [json.loads((folder / name).read_text()) for folder in folders if (folder / name).is_file()]
+        command, stem = "\n".join(content["command"] for content in contents), Path(name).stem
+        if "frontier" in contents[0]:
+            store_frontier(Frontier.of(contents[0]["frontier"]), Path("docs"), stem, command)
+        else:
+            audits = [Audit.of(audit) for content in contents for audit in content["audits"]]
+            order = list(dict.fromkeys(audit.algorithm for audit in audits))
+            store(sorted(audits, key=lambda audit: order.index(audit.algorithm)), Path("docs"), stem, command)
+        print(f"docs/results/{stem}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["run", "store"])
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=Path, nargs="+", help="one folder to write to; several to store from")
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--minutes", type=float, default=9.0)
-    parser.add_argument("--only", default="", help="one or more matrices, by commas")
+    parser.add_argument("--only", default="", help="some of them, by commas")
     parser.add_argument("--toy", action="store_true")
+    parser.add_argument("--sealed", action="store_true")
     chosen = parser.parse_args()
-    matrices = TOY if chosen.toy else MATRICES
-    if chosen.only:
-        matrices = {name: matrices[name] for name in chosen.only.split(",")}
     if chosen.what == "store":
-        for path in sorted(chosen.out.glob("audit-*.json")):
-            content = json.loads(path.read_text())
-            store([Audit.of(one) for one in content["audits"]], Path("docs"), path.stem, content["command"])
-            print(f"docs/results/{path.stem}")
+        keep(chosen.out)
         return
+    asked = TOY if chosen.toy else SEALED if chosen.sealed else MATRICES
+    names = chosen.only.split(",") if chosen.only else list(asked)
     stand_in_for_missing()
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    names = sorted(ALGORITHMS)
-    algorithms = ["ifca", "mingledpie"] if chosen.toy else names
+    chosen.out[0].mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, 60 * chosen.minutes)
     try:
-        run(
-            chosen.out,
-            matrices,
-            algorithms,
-            1 if chosen.toy else 3,
-            {"workers": chosen.workers, "device": chosen.device},
-        )
+        for name in names:
+            run(chosen.out[0], name, asked[name], {"workers": chosen.workers, "device": chosen.device})
     except KeyboardInterrupt:
         print("stopped in time: the same command goes on", flush=True)
         return

@@ -351,7 +351,7 @@ def test_seeds_are_run_one_after_another_and_pooled(tmp_path: Path, monkeypatch:
         accuracy = {"client_mean": 0.1 * experiment.seed}
         folder.write_result({"attacks": {"a1": score}, "accuracy": accuracy, "stand_in": "", "privacy": ledger})
 
-    monkeypatch.setattr(Questions, "batches", lambda self: [(Watch("a1", SERVER),)])
+    monkeypatch.setattr(Questions, "batches", lambda self, chosen=None: [(Watch("a1", SERVER),)])
     monkeypatch.setattr(auditing, "complete", complete)
     made = audit(small(seeds=3, seed=2), tmp_path)
     assert seeds == [2, 3, 4] and made.seeds == 3 and [run["seed"] for run in made.runs] == seeds

@@ -143,8 +143,8 @@ def audit(
 
     if protections and not frontier:
         raise CoveyError(f"'{protections[0]}' is one word too many: for a frontier of protections add --frontier")
-    if frontier and (matrix or ledger or docs):
-        raise CoveyError("--frontier is a page of its own: leave out --matrix, --ledger and --docs")
+    if frontier and (matrix or ledger):
+        raise CoveyError("--frontier is a page of its own: leave out --matrix and --ledger")
     if (algorithms or defences) and not matrix:
         raise CoveyError("--algorithms and --defences list what to compare: add --matrix")
     if (deployed or trials) and not ledger:
@@ -160,7 +160,7 @@ def audit(
     if frontier:
         words = [source] * bool(source) + [f"--set={s}" for s in set_ or []] + ["--frontier", *(protections or [])]
         command = typed("covey audit", [*words, *[f"--seeds={seeds}"] * bool(seeds)])
-        _frontier(table, protections or [], seeds, out, as_json, quiet, command)
+        _frontier(table, protections or [], seeds, out, docs, as_json, quiet, command)
         return
 
     from covey.audit import audit as audit_one
@@ -303,11 +303,12 @@ def _frontier(
     protections: list[str],
     seeds: int,
     out: Path | None,
+    docs: bool,
     as_json: bool,
     quiet: bool,
     command: str,
 ) -> None:
-    from covey.audit.frontier import frontier, write_frontier
+    from covey.audit.frontier import frontier, store_frontier, write_frontier
     from covey.audit.frontier.text import lines
     from covey.experiment.experiment import Experiment
 
@@ -317,6 +318,8 @@ def _frontier(
     with kept(SAME_COMMAND):
         result = frontier(experiment, folder, protections, quiet=quiet or as_json, processes=True)
     paths = write_frontier(result, folder, command)
+    if docs:
+        store_frontier(result, Path("docs"), folder.name, command)
     shown = [*lines(result), "", f"page  {paths[1]}"]
     print(paths[0].read_text(encoding="utf-8") if as_json else "\n".join(shown))
 

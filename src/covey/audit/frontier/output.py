@@ -10,7 +10,7 @@ from covey import files
 from covey.attacks.finding import Finding
 from covey.audit.frontier.front import groups, loss, on_front, on_overall_front, spoken, verdict_words
 from covey.audit.frontier.frontier import Frontier, Gauge, Point
-from covey.audit.frontier.text import accuracy_words, claimed_words, title
+from covey.audit.frontier.text import accuracy_words, claimed_words, markdown, title
 from covey.audit.matrix import LEAKING
 from covey.report.draw.grids import legend
 from covey.report.draw.layout import Section, Tile, figure, figures, rows_table
@@ -38,6 +38,13 @@ def write_frontier(frontier: Frontier, out: str | Path, command: str = "") -> tu
     page = render(frontier_page(frontier, command)).encode("utf-8", "replace")
     files.write_atomically(folder / "frontier.html", page)
     return folder / "frontier.json", folder / "frontier.html"
+
+
+def store_frontier(frontier: Frontier, docs: str | Path, name: str, command: str) -> tuple[Path, Path]:
+    """Keeps a frontier among the documented results: a page of Markdown with the table, the numbers and the page with pictures."""
+    folder = Path(docs) / "results" / name
+    files.write_atomically(folder / "README.md", markdown(frontier, command).encode())
+    return write_frontier(frontier, folder, command)
 
 
 def frontier_page(frontier: Frontier, command: str = "") -> Page:

@@ -24,27 +24,48 @@ def title(frontier: Frontier) -> str:
     return f"{label('algorithm', frontier.heading['algorithm'])} on {where}"
 
 
-def lines(frontier: Frontier) -> list[str]:
-    heading = frontier.heading
-    head = (
-        f"{title(frontier)}: {heading['clients']} clients, {heading['rounds']} rounds, {counted(frontier.seeds, 'seed')} "
-        "of every setting"
-    )
+def facts(frontier: Frontier) -> str:
+    clients, rounds = frontier.heading["clients"], frontier.heading["rounds"]
+    return f"{title(frontier)}: {clients} clients, {rounds} rounds, {counted(frontier.seeds, 'seed')} of every setting"
+
+
+def table(frontier: Frontier) -> tuple[list[list[str]], list[str]]:
+    """(a line for every setting, under a head; what the letters in the head mean)."""
     shown = groups(frontier)
     names = [f"{group[0].row}: {', '.join(map(spoken, group))}{_guess(frontier, group[0])}" for group in shown]
     columns = [chr(ord("A") + n) for n in range(len(shown))]
     rows = [["", "setting", "accuracy", "bytes", "ε claimed", *columns]]
-    stars = on_overall_front(frontier)
-    for point, star in zip(frontier.points, stars):
+    for point, star in zip(frontier.points, on_overall_front(frontier)):
         rows.append(["*" if star else "", point.words, *_figures(point, [group[0] for group in shown])])
+    return rows, [f"{column}  {name}" for column, name in zip(columns, names)]
+
+
+def markdown(frontier: Frontier, command: str) -> str:
+    """For a page of the documentation: generated, never typed."""
+    (head, *body), letters = table(frontier)
+    refused = [f"{point.words}: {point.problem}" for point in frontier.points if point.problem]
+    parts = [
+        f"# Frontier: {facts(frontier)}",
+        f"By `{command}`; do not edit. `frontier.html` beside this page has the pictures, `frontier.json` every number.",
+        verdict_words(frontier),
+        "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body)),
+        "\n".join(f"- {letter}" for letter in letters),
+        LEGEND,
+        *refused,
+    ]
+    return "\n\n".join(part.replace("\u00a0", " ") for part in parts) + "\n"
+
+
+def lines(frontier: Frontier) -> list[str]:
+    rows, letters = table(frontier)
     refused = [f"{point.words}: {point.problem}" for point in frontier.points if point.problem]
     silent = f"Not swept, since without protection they showed nothing: {', '.join(frontier.silent)}."
     return [
-        head,
+        facts(frontier),
         "",
         *text_table(rows),
         "",
-        *(f"{column}  {name}" for column, name in zip(columns, names)),
+        *letters,
         *(wrapped for words in refused for wrapped in _wrapped(words)),
         "",
         *_wrapped(LEGEND),
