@@ -395,8 +395,11 @@ def test_a_kept_audit_points_at_no_run(tmp_path: Path) -> None:
     for path in (*paths, page):
         assert "report.html" not in path.read_text() and "covey audit x" in path.read_text()
     lines_ = page.read_text().splitlines()
-    assert lines_[4].startswith("|  | accuracy | cluster identity | label distribution |")
-    assert lines_[6].startswith("| , + | 50.0 % | broken 1.00 S,S+C")
+    assert (
+        lines_[4] == "![the matrix as a picture](matrix.svg)" and (page.parent / "matrix.svg").read_text()[:4] == "<svg"
+    )
+    assert lines_[6].startswith("|  | accuracy | cluster identity | label distribution |")
+    assert lines_[8].startswith("| , + | 50.0 % | broken 1.00 S,S+C")
 
 
 def test_a_comparison_says_who_breaks_it_and_who_only_learns_something() -> None:
