@@ -152,7 +152,7 @@ INTEGRITY = Leak(
     _alone,
     known={
         SERVER: "a server that departs from the protocol can send what it likes; covey's servers are curious, not malicious",
-        CLIENT: "label flips and backdoors (Bagdasaryan et al. 2020) aim at single inputs; covey has untargeted poison only",
+        CLIENT: "several poisoners, and poison that knows the aggregation rule (Fang et al. 2020), do more; covey has one client",
     },
     does="spoil what others are given",
 )

@@ -15,14 +15,14 @@ What it is to others, it declares in class variables: see `attacks.declaration`.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.algorithms.contract import Setting, declaration
+from covey.algorithms.contract import Predictor, Setting, declaration
 from covey.attacks.finding import Finding, Scale
 from covey.data.federation import Federation
 from covey.leaks import EAVESDROPPER
@@ -57,6 +57,9 @@ class Knowledge:
     defence: Any = None
 
 
+Outcome = Mapping[int, Predictor]  # client -> the model that it predicts with
+
+
 @dataclass(frozen=True)
 class Truth:
     """What really happened, for scoring."""
@@ -64,9 +67,11 @@ class Truth:
     federation: Federation
     notes: list[dict[int, dict[str, Any]]]  # per round: client -> what it noted (e.g. its true cluster)
     servers: list[dict[str, Any]] = field(default_factory=list)  # per round: what the servers noted (e.g. an order)
+    served: Callable[[], Outcome] = dict  # what clients predict with in the end …
+    unharmed: Callable[[], Outcome] = dict  # … and in the end of the same run without any attacker: costs that run
 
 
-__all__ = ["Attack", "Finding", "Knowledge", "Scale", "Truth", "View", "parties", "sees"]
+__all__ = ["Attack", "Finding", "Knowledge", "Outcome", "Scale", "Truth", "View", "parties", "sees"]
 
 Thinking = Generator[Work | list[Work], Any, None] | None
 

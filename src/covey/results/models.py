@@ -206,6 +206,11 @@ class Models:
             return self.kept.models[first : first + len(weights)], weights
         raise CoveyError(f"client {client} has no model in this run: {self.there()}")
 
+    def predictors(self) -> dict[int, Predictor]:
+        """What every client predicts with whose model is kept."""
+        chosen = {client: self._of_client(client) for client in (*self.kept.rows, *self.kept.mixtures)}
+        return {i: Predictor(models, None if mixed is not None else 0, mixed) for i, (models, mixed) in chosen.items()}
+
     def nearest(self, x: NDArray[Any], y: Any) -> int:
         """The cluster whose model has the lowest loss on labelled samples."""
         if not self.kept.clusters:

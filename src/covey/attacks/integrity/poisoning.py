@@ -5,7 +5,7 @@ al., How To Backdoor Federated Learning, AISTATS 2020).
 It runs the algorithm's own client and bends every training that this asks for, so it fits every algorithm, sealed uploads
 included: what is encrypted cannot be looked at. Where clients choose their cluster by losses, it may also choose freely
 (`cluster`): then the victims are a cluster that it does not belong to. Nothing is learned here; the score is what the others
-lose. Targeted poisoning (label flips, backdoors) is not there.
+lose.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from torch import Tensor
 from covey.algorithms.contract import Client, Coroutine
 from covey.attacks.contract import Finding, Truth, View
 from covey.attacks.declaration import lacks_rounds
+from covey.attacks.integrity.harm import sharing
+from covey.attacks.integrity.sabotage import LEAST_ROUNDS, check_saboteur, departing, scaled
 from covey.attacks.membership.loss import LossMembership
-from covey.errors import CoveyError
 from covey.leaks import INTEGRITY, Leak
 from covey.learn.machine import Machine
 from covey.learn.work import Job, Losses, SampleLosses, Train, Work
 from covey.statistics import student_interval
 
 BEFORE = "before the attack"
-LARGEST = 100.0  # times the norm of the model, beyond which no poison goes: a model of infinities is no model
 
 
 @dataclass
@@ -50,15 +50,11 @@ class ModelPoisoning(LossMembership):
     cluster: int = -1  # that it claims to be of; -1: the one it would choose
 
     def __post_init__(self) -> None:
-        if not self.vantage.removeprefix("client:").isdigit() or self.after < 0 or self.boost < 0:
-            raise CoveyError(
-                f"{self.name} looks from {self.vantage!r}, after {self.after}, boost {self.boost}: it is one client, for "
-                "example 'client:0', and both numbers are not negative"
-            )
+        check_saboteur(self.name, self.vantage, self.after, self.boost)
 
     @classmethod
     def lacks(cls, experiment: Any) -> str:
-        return lacks_rounds(experiment, 4)
+        return lacks_rounds(experiment, LEAST_ROUNDS)
 
     @property
     def replaces(self) -> int:
@@ -66,17 +62,10 @@ class ModelPoisoning(LossMembership):
 
     def client(self, me: Client, message: Any) -> Coroutine:
         """The algorithm's own client, each training of it bent, and each choice of a cluster."""
-        turn, answer = self.algorithm.client(me, message), None
-        while True:
-            try:
-                request = turn.send(answer)
-            except StopIteration as stop:
-                return stop.value
-            answer = yield request
-            if me.round > self.honest:
-                many = request if isinstance(request, list) else [request]
-                bent = [self._bent(work, a) for work, a in zip(many, answer if isinstance(request, list) else [answer])]
-                answer = bent if isinstance(request, list) else bent[0]
+        turn: Coroutine = self.algorithm.client(me, message)
+        if me.round <= self.honest:
+            return (yield from turn)
+        return (yield from departing(turn, lambda work: work, self._bent, lambda reply: reply))
 
     @property
     def honest(self) -> int:
@@ -88,10 +77,8 @@ class ModelPoisoning(LossMembership):
             answer[self.cluster] = answer.min() - 1
         if not isinstance(work, Train):
             return answer
-        start = work.start.to(answer.device)
         boost = self.boost or 2.0 * self.setting.clients / max(self.setting.clusters, 1)
-        poison = -boost * (answer - start)
-        return start + poison * min(1.0, LARGEST * float(start.norm()) / max(float(poison.norm()), 1e-12))
+        return scaled(work.start, answer, -boost, self.algorithm)
 
     def observe(self, view: View) -> None:
         super().observe(view)
@@ -103,7 +90,7 @@ class ModelPoisoning(LossMembership):
         if "before" not in self.memory or self.memory["round"] <= self.honest + 1:
             used = "no model from after the first poison was seen"
             return Finding(self.name, self.vantage, metric, 0.0, None, 0.0, 1.0, {BEFORE: 0.0}, used)
-        others = self._victims(truth)
+        others = sharing(truth, self.replaces, self.honest + 1)  # of its first dishonest round
         models = {when: torch.cat(self.memory[key]) for when, key in ((BEFORE, "before"), ("after", "models"))}
         fits = {when: [self._likelihood(truth, stack, i) for i in others] for when, stack in models.items()}
         fall = [1 - now / max(then, 1e-12) for then, now in zip(fits[BEFORE], fits["after"])]
@@ -118,13 +105,6 @@ class ModelPoisoning(LossMembership):
         return Finding(
             self.name, self.vantage, metric, value, 0.0, max(low, -1.0), min(high, 1.0), {BEFORE: 0.0}, used, details
         )
-
-    def _victims(self, truth: Truth) -> list[int]:
-        """The others who shared a model with it when it began; all others where nobody noted whose model is whose."""
-        notes = truth.notes[self.honest]  # of its first dishonest round
-        own = notes.get(self.replaces, {}).get("cluster")
-        others = [i for i in range(len(truth.federation.clients)) if i != self.replaces]
-        return [i for i in others if own is not None and notes.get(i, {}).get("cluster") == own] or others
 
     def _likelihood(self, truth: Truth, models: Tensor, client: int) -> float:
         """exp(−loss) of the client's samples under the model that fits them best: its geometric mean likelihood."""
