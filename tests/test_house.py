@@ -29,6 +29,7 @@ WORDS = {
     ("leaks.py", "property"): "a row of the audit",
     ("leaks.py", "category"): "a row of the audit",
     ("leaks.py", "membership"): "a row of the audit",
+    ("leaks.py", "linkage"): "a row of the audit",
     ("experiment/experiment.py", "digits"): "the default of an experiment",
     ("experiment/experiment.py", "label_sets"): "the default of an experiment",
     ("experiment/experiment.py", "fcnn"): "the default of an experiment",

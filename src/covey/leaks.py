@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from covey import roles
-
 SERVER, SECOND, CLIENT = "server", "second server", "participating client"
 COALITION, EAVESDROPPER = "server and client", "eavesdropper"
 PARTIES = (SERVER, SECOND, CLIENT, COALITION, EAVESDROPPER)
@@ -67,12 +65,6 @@ def _no_property(experiment: Any) -> str:
     planted = getattr(experiment.partition, "plants_property", False) and experiment.exposure.every
     why = "no property is planted: set partition = 'property', on data with attributes, and exposure.every"
     return _alone(experiment) or ("" if planted else why)
-
-
-def _no_shuffle(experiment: Any) -> str:
-    asked = getattr(experiment.algorithm, "asks", ())
-    shuffled = any(roles.carries(kind, roles.ShuffledRows) for kind in asked)
-    return _alone(experiment) or ("" if shuffled else "no rows are shuffled here")
 
 
 def _label(experiment: Any) -> str:
@@ -140,10 +132,11 @@ MODELS = Leak(
     },
 )
 LINKAGE = Leak(
-    "row linkage",
-    "whose a shuffled row is, or that two rows of different rounds are one client's",
-    _no_shuffle,
-    known={SERVER: "updates of one client resemble each other over rounds; covey looks where rows are shuffled"},
+    "linkage",
+    "whose a shuffled row is, or that uploads under two names are one client's",
+    _alone,
+    ("row linkage",),
+    known={SERVER: _MALICIOUS, CLIENT: _MIXED},
 )
 ISOLATION = Leak("another client's model", "what a single other client trained, exactly", _alone)
 INTEGRITY = Leak(

@@ -65,9 +65,9 @@ def test_an_intruder_harms_a_cluster_that_is_not_its_own() -> None:
 
 
 def test_rebuilding_spreads_one_upload_over_all_clusters() -> None:
-    spread = found("spread", algorithm="mingledpie")
+    spread = found("spread_poison", algorithm="mingledpie")
     assert spread.verdict in LEAKING and spread.note.count("cluster ") == 3
-    assert declaration(ATTACKS["spread"]).unreadable(Experiment.of(TABLE).algorithm)  # IFCA shows no sets
+    assert declaration(ATTACKS["spread_poison"]).unreadable(Experiment.of(TABLE).algorithm)  # IFCA shows no sets
 
 
 def test_the_same_run_without_it_is_made_once_and_is_that_run() -> None:
@@ -86,7 +86,7 @@ def test_numbers_have_no_classes_to_flip() -> None:
     x = rng.normal(size=(80, 3)).astype(np.float32)
     numbers = Federation.from_arrays(x, (x.sum(1, keepdims=True) + 0.5).astype(np.float32), clients=np.arange(80) % 4)
     plain = {"model": "softmax", "clusters": 3, "partition": "natural"}
-    for name, algorithm in (("label_flip", "fedavg"), ("spread", "mingledpie")):
+    for name, algorithm in (("label_flip", "fedavg"), ("spread_poison", "mingledpie")):
         measured = found(name, numbers, **plain, algorithm={"name": algorithm})
         assert measured.verdict == NOT_MEASURED and "without classes" in measured.used
 

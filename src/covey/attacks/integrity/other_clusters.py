@@ -4,7 +4,7 @@
 data worst and sends what cancels that model in the average: what is left knows nothing, and members still prefer it to the models
 of other clusters, which are sure of what is wrong for them. (A louder lie drives them away, and they recover elsewhere.)
 
-`spread`: where a client hides its cluster in a set of several and the sums of these are solved for the models, one upload is in
+`spread_poison`: where a client hides its cluster in a set of several and the sums of these are solved for the models, one upload is in
 many equations. It shows every cluster and sends the opposite of what it learned: the solution puts a part of that into each.
 """
 
@@ -117,7 +117,7 @@ class Intruder(Untargeted):
 
 @dataclass
 class Spread(Untargeted):
-    name: ClassVar[str] = "spread"
+    name: ClassVar[str] = "spread_poison"
     label: ClassVar[str] = "Poison spread by rebuilding"
     title: ClassVar[str] = "one upload that shows every cluster, so that solving for the models spreads it over all"
     reads: ClassVar[tuple[Reads, ...]] = (_MODELS, Reads((roles.IdentitySet,)))
