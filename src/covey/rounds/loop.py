@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from covey.algorithms.contract import Predictor, Server, make_keys, server_of, wanted
+from covey.algorithms.contract import Server, make_keys, server_of, wanted
 from covey.attacks.contract import Attack, Truth
 from covey.attacks.observe import Observers
 from covey.compression.replies import unpack
@@ -35,10 +35,11 @@ from covey.metrics.metric import chosen
 from covey.metrics.totals import NUMBERS
 from covey.report.format import size as in_words
 from covey.report.progress import Progress
-from covey.results.folder import RunFolder, hash_of
+from covey.results.folder import RunFolder
 from covey.results.models import Models, keep
 from covey.rounds.record import Traffic, clusters_of, data_summary, federation_summary, means_of, pictures_of, timed
 from covey.rounds.result import Result, summarise, summarise_seeds
+from covey.rounds.unharmed import unharmed_ends
 
 HEAVY = 20e6  # bytes to a client and round that nobody expects
 Callback = Callable[[dict[str, Any], Any], None]  # (this round's record, the server's state)
@@ -215,7 +216,7 @@ class _Loop:
         self._checkpoint(state, done, force=True)
         models = self._models(state, done)
         noted = [record["extra"] for record in self.records]
-        unharmed = partial(_unharmed, self.experiment, self.given)
+        unharmed = partial(unharmed_ends, self.experiment, self.given, self.folder, run)
         truth = Truth(self.federation, self.notes, noted, models.predictors, unharmed)
         findings, failed = self.observers.findings(truth)
         result = summarise(
@@ -456,19 +457,6 @@ def _one_blas_thread() -> AbstractContextManager[Any]:
         return contextlib.nullcontext()
     limits: AbstractContextManager[Any] = threadpool_limits(1, user_api="blas")
     return limits
-
-
-_ends: dict[str, dict[int, Predictor]] = {}  # experiment -> how its run without attackers ended; the latest one
-
-
-def _unharmed(experiment: Experiment, federation: Federation | None) -> dict[int, Predictor]:
-    """What clients end with in the same run without attackers: kept, since all attacks on a seed are compared with it."""
-    alone = replace(experiment, attacks=(), seeds=1, out="")
-    if (name := hash_of(alone)) not in _ends:
-        ended = run(alone, federation=federation, quiet=True).models
-        _ends.clear()
-        _ends[name] = {} if ended is None else ended.predictors()
-    return _ends[name]
 
 
 def _instances(attacks: tuple[Any, ...]) -> list[Attack]:

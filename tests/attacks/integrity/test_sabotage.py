@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from covey.data.federation import Federation
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.learn.flat import Network
-from covey.rounds import loop
+from covey.results.folder import RunFolder, hash_of
+from covey.rounds import unharmed
 from covey.rounds.loop import run
 
 TABLE: dict[str, Any] = {
@@ -70,15 +72,30 @@ def test_rebuilding_spreads_one_upload_over_all_clusters() -> None:
     assert declaration(ATTACKS["spread_poison"]).unreadable(Experiment.of(TABLE).algorithm)  # IFCA shows no sets
 
 
-def test_the_same_run_without_it_is_made_once_and_is_that_run() -> None:
-    experiment = Experiment.of({**TABLE, "attacks": ["label_flip"]}, seed=3)
-    alone = run(Experiment.of(TABLE, seed=3), quiet=True)
-    loop._ends.clear()
-    ends = loop._unharmed(experiment, None)
-    assert loop._unharmed(experiment, None) is ends
+def test_the_same_run_without_it_is_read_from_beside_or_made_once(tmp_path: Path) -> None:
+    experiment = Experiment.of({**TABLE, "attacks": ["label_flip"]}, seed=3, training={"rounds": 4})
+    watched = Experiment.of({**TABLE, "attacks": ["rejoining"]}, seed=3, training={"rounds": 4})
+    alone = run(watched, out=tmp_path / "watched", quiet=True)
+    unharmed._latest.clear()
+    made = unharmed.unharmed_ends(experiment, None, None, run)
+    assert unharmed.unharmed_ends(experiment, None, None, _nobody) is made
+    unharmed._latest.clear()
+    read = unharmed.unharmed_ends(experiment, None, RunFolder(tmp_path / hash_of(experiment)), _nobody)
     assert alone.models is not None
     for i, one in alone.models.predictors().items():
-        assert bool((one.models == ends[i].models).all())
+        assert bool((one.models == made[i].models).all()) and bool((one.models == read[i].models).all())
+
+
+def test_a_run_that_was_attacked_is_not_taken_for_one_without(tmp_path: Path) -> None:
+    experiment = Experiment.of({**TABLE, "attacks": ["label_flip"]}, seed=4, training={"rounds": 4})
+    run(experiment, out=tmp_path / "attacked", quiet=True)
+    unharmed._latest.clear()
+    with pytest.raises(AssertionError):
+        unharmed.unharmed_ends(experiment, None, RunFolder(tmp_path / hash_of(experiment)), _nobody)
+
+
+def _nobody(*given: Any, **more: Any) -> Any:
+    raise AssertionError("nothing is to be run")
 
 
 def test_numbers_have_no_classes_to_flip() -> None:

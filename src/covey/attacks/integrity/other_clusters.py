@@ -4,8 +4,8 @@
 data worst and sends what cancels that model in the average: what is left knows nothing, and members still prefer it to the models
 of other clusters, which are sure of what is wrong for them. (A louder lie drives them away, and they recover elsewhere.)
 
-`spread_poison`: where a client hides its cluster in a set of several and the sums of these are solved for the models, one upload is in
-many equations. It shows every cluster and sends the opposite of what it learned: the solution puts a part of that into each.
+`spread_poison`: where a client hides its cluster in a set of several and the sums of these are solved for the models, one upload
+is in many equations. It shows every cluster and sends the opposite of what it learned: the solution puts a part of that into each.
 """
 
 from __future__ import annotations
