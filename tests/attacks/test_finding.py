@@ -39,6 +39,8 @@ def test_what_saw_too_little_is_not_measured() -> None:
     alone = finding(0.9, 0.8, 1.0, chance=None)
     assert (alone.verdict, alone.why) == ("not measured", "nothing to compare with")
     assert finding(math.nan, 0.2, 0.9).verdict == "not measured"  # an area of one kind of case only
+    assert finding(0.9, math.nan, 0.95).verdict == "not measured"
+    assert finding(0.9, 0.8, 1.0, controls={"a placebo": math.nan}).verdict == "not measured"
 
 
 def test_an_error_is_worse_the_smaller_it_is() -> None:

@@ -37,8 +37,10 @@ class Scale:
 
     @property
     def bar(self) -> float | None:
-        """What the best attacker scores that ignores the observation; None where nobody said."""
+        """What the best attacker scores that ignores the observation; None where nobody said, or could."""
         known = (*(() if self.chance is None else (self.chance,)), *self.controls)
+        if any(math.isnan(one) for one in known):  # it was to be compared with something that nobody could measure
+            return None
         return (max if self.upwards else min)(known, default=None)
 
     def beats(self, score: float, other: float) -> bool:
@@ -125,7 +127,8 @@ class Finding:
     @property
     def blind(self) -> bool:
         """Whether the interval spans all there is: the attack saw too little to say anything."""
-        return not math.isfinite(self.value) or (self.interval is not None and self.scale.everything(*self.interval))
+        undefined = not math.isfinite(self.value) or any(map(math.isnan, self.interval or ()))
+        return undefined or (self.interval is not None and self.scale.everything(*self.interval))
 
     @property
     def verdict(self) -> str:

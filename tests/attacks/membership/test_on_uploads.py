@@ -129,7 +129,8 @@ def test_what_is_no_class_is_read_by_its_loss() -> None:
     federation = Federation(data, held, None, np.zeros(100, np.int64), np.ones((6, 1)), (np.arange(120, 160),))
     table = {**TABLE, "dataset": "own", "clients": 6, "start": {"pretrain_epochs": 0}, "partition": {"name": "iid"}}
     table |= {"training": {"rounds": 2, "epochs": 30, "batch_size": 10, "lr": 0.05}, "attacks": []}
-    attacks = [ATTACKS["lira"](shadows=12), ATTACKS["source"]()]
+    attacks = [ATTACKS["lira"](shadows=12), ATTACKS["source"](), ATTACKS["rmia"](shadows=12)]
     told = run(Experiment.of(table), attacks=attacks, federation=federation, quiet=True).attacks
     assert told["lira"]["value"] > 0.7 and told["lira"]["verdict"] in LEAKING
     assert told["source"]["value"] > 0.4 and not told["source"]["note"]
+    assert told["rmia"]["verdict"] == "not measured" and "predicted numbers have none" in told["rmia"]["used"]

@@ -91,8 +91,7 @@ class UploadReader:
         for client, kept in sorted(self.memory["uploads"].items(), key=lambda item: int(item[0])):
             yield int(client), [(round, Upload(start, end)) for round, start, end in kept]
 
-    def nothing(self, metric: str, chance: float) -> Finding:
-        used = "no plain upload that it could read"
+    def nothing(self, metric: str, chance: float, used: str = "no plain upload that it could read") -> Finding:
         return Finding(self.name, self.vantage, metric, chance, chance, 0.0, 1.0, used=used)
 
     def candidates(self, truth: Truth, clients: Sequence[int]) -> tuple[Machine, list[Candidates]]:
@@ -150,8 +149,14 @@ class UploadMembership(UploadReader):
         before, after = confidences(machine, seen.start, who.rows), confidences(machine, seen.end, who.rows)
         return {"": (after - before).mean(0)}
 
+    def unfit(self) -> str:
+        """Why it cannot score samples of this kind; "": it can."""
+        return ""
+
     def finding(self, truth: Truth) -> Finding:
         watched = dict(self.uploads())
+        if words := self.unfit():
+            return self.nothing("area under the ROC curve", 0.5, f"nothing: {words}")
         if not watched:
             return self.nothing("area under the ROC curve", 0.5)
         machine, every = self.candidates(truth, list(watched))
@@ -240,6 +245,10 @@ class RMIA(LiRA):
         "the same by comparison with a population of samples: good with few shadows (Zarifzadeh et al. 2024)"
     )
     by: ClassVar[str] = "likelihoods relative to a population's and to shadow models'"
+
+    def unfit(self) -> str:
+        numbers = self.known.network.task == "numbers"
+        return "it compares probabilities, and predicted numbers have none" if numbers else ""
 
     def evidence(self, machine: Machine, who: Candidates, round: int, seen: Upload) -> dict[str, Floats]:
         reference = self.reference(machine, who, round, seen)
