@@ -16,7 +16,7 @@ from covey.audit.canaries.verdict import LedgerTest
 from covey.audit.pooling import beyond_luck
 from covey.audit.questions import Questions, Watch
 from covey.errors import CoveyError
-from covey.leaks import PARTIES, Leak
+from covey.leaks import CLIENT, PARTIES, Leak
 
 # A cell's verdict, worst first. Those above "no leak seen" say that something leaks, those below that nothing was measured.
 GIVEN, UNKNOWN, INAPPLICABLE, NOBODY = "given by design", "no attack known", "not applicable", "nobody here"
@@ -271,10 +271,12 @@ def _carried_over(row: Leak, cell: Cell, cells: Mapping[tuple[str, str], Cell], 
         return cell
     less = sorted((cells[cell.row, other] for other in questions.implies(row, cell.column)), key=_rank)
     if less and less[0].verdict in LEAKING:
-        why = f"it sees at least what the {less[0].column} sees ({less[0].why})"
+        sees = "is told what this is read from as well as" if cell.column == CLIENT else "sees at least what"
+        why = f"it {sees} the {less[0].column}{'' if cell.column == CLIENT else ' sees'} ({less[0].why})"
         return replace(less[0], column=cell.column, why=why, carried=less[0].column)
     seen = [c for c in less if c.verdict == NOTHING_SEEN]
-    words = "".join(f"; the {c.column}, who sees less: {c.said}" for c in seen)
+    much = "is told the same" if cell.column == CLIENT else "sees less"
+    words = "".join(f"; the {c.column}, who {much}: {c.said}" for c in seen)
     return replace(cell, why=cell.why + words)
 
 

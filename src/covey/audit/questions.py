@@ -18,7 +18,7 @@ from covey import leaks, roles
 from covey.algorithms import contract
 from covey.attacks import ATTACKS
 from covey.attacks.contract import parties
-from covey.attacks.declaration import Declaration, declaration, misdeclared
+from covey.attacks.declaration import RETURNED, Declaration, declaration, misdeclared
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.leaks import CLIENT, COALITION, EAVESDROPPER, SECOND, SERVER, WIRE, Leak
@@ -125,7 +125,11 @@ class Questions:
     def given(self, row: Leak, column: str) -> str:
         """What the protocol itself hands this party, in words; "" where it does not."""
         said = (given.why for given in self.protocol.gives if given.leak == row and column in given.to)
-        by_messages = {leaks.MODELS: self._models_given, leaks.ISOLATION: self._own_models_given}.get(row)
+        by_messages = {
+            leaks.MODELS: self._models_given,
+            leaks.ISOLATION: self._own_models_given,
+            leaks.IDENTITY: self._identities_given,
+        }.get(row)
         return next(said, "") or (by_messages(column) if by_messages else "")
 
     def _own_models_given(self, column: str) -> str:
@@ -137,6 +141,17 @@ class Questions:
         )
         return "every reply is one client's own model, in the clear" if clear and column in WIRE else ""
 
+    def _identities_given(self, column: str) -> str:
+        """Who is told the groups that clients are in, where these are the clusters that replies name."""
+        named = any(roles.carries(kind, roles.Identity) for kind in self.protocol.replies)
+        told = column == CLIENT and named and self._shows_groups
+        return "clients that help to open sums are told who is in which cluster" if told else ""
+
+    @property
+    def _shows_groups(self) -> bool:
+        """Whether clients are asked about groups of clients."""
+        return any(roles.carries(kind, roles.Groups) for kind in self.protocol.consults)
+
     def _models_given(self, column: str) -> str:
         """Who gets all models, by what the messages to clients carry."""
         sealed = self.experiment.encryption != "none"
@@ -147,7 +162,9 @@ class Questions:
             for role in roles.declared(kind)
         )
         if column == CLIENT and (everything or sums):
-            return "every client gets all cluster models" + (", sealed under the key it has" * sealed)
+            return "every client gets all cluster models" + (
+                ", sealed under the key it has" * (not everything and sealed)
+            )
         if column in WIRE and (everything or (sums and not sealed)):
             return "all cluster models pass in the clear"
         if column in WIRE and self._sends(roles.Model):
@@ -163,7 +180,15 @@ class Questions:
             return (SERVER, CLIENT)
         if column in WIRE and any(self._overheard(self.declared[name]) for name in self.on(row, CLIENT)):
             return (CLIENT,)
+        if column == CLIENT and self._shows_groups and self._by_groups(row):
+            return (SERVER,)
         return ()
+
+    def _by_groups(self, row: Leak) -> bool:
+        """Whether the server's attacks on it read sets of clusters alone, which are the groups that clients are asked about."""
+        attacks = [self.declared[name] for name in self.on(row, SERVER) if not self.unfit(name)]
+        reads = [one for said in attacks for one in said.reads]
+        return bool(reads) and all(one.among == RETURNED and roles.IdentitySet in one.what for one in reads)
 
     def _overheard(self, said: Declaration) -> bool:
         """Whether a client's attack reads only what passes everybody in the clear."""

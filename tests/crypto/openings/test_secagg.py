@@ -126,11 +126,11 @@ def test_masks_of_two_rounds_runs_and_rosters_differ_and_hide() -> None:
 def test_a_quorum_of_keys_reads_an_upload_and_fewer_do_not() -> None:
     """Server + t clients; + t − 1; a single one. Pair seeds alone do not, either: the own mask is left."""
     held = dict(enumerate(OWN))
-    total, weight = secagg.pool(PUBLIC, {j: held[j] for j in range(1, 5)}, 0, UPLOADS[0], "run:1") or (None, 0)
-    assert weight == 1
-    np.testing.assert_allclose(total, VECTORS[0], atol=1e-6)
-    assert secagg.pool(PUBLIC, {j: held[j] for j in range(1, 4)}, 0, UPLOADS[0], "run:1") is None
-    assert secagg.pool(PUBLIC, {1: held[1]}, 0, UPLOADS[0], "run:1") is None
+    upload = ([UPLOADS[0].masked], UPLOADS[0].boxes, "run:1")
+    (read,) = secagg.pool(PUBLIC, {j: held[j] for j in range(1, 5)}, 0, *upload) or [np.zeros(D + 1)]
+    np.testing.assert_allclose(read, [*VECTORS[0], 1.0], atol=1e-6)
+    assert secagg.pool(PUBLIC, {j: held[j] for j in range(1, 4)}, 0, *upload) is None
+    assert secagg.pool(PUBLIC, {1: held[1]}, 0, *upload) is None
     given = answers([[0, 1, 2, 3]], [0, 1, 2, 3])  # of the sum of four the sum of three does not follow
     assert opened([[0, 1, 2, 3]], given).sums
     assert not opened([[0, 1, 2]], {j: _cut(one, [0, 1, 2]) for j, one in given.items()}).sums

@@ -216,32 +216,41 @@ def unmask(
     seeds = {} if blamed else _seeds(cohort, good)
     if len(seeds) < len(group_of):
         return Unmasked({}, tuple(blamed))
-    opened = {}
-    for number, group in groups.items():
-        words = cohort.read(sums[number])[1].copy()
-        for i in group:
-            words -= _mask(cohort, seeds[i][0], words.size)
-            others = [j for j in cohort.peers(i) if j not in group]
-            for j, seed in zip(others, seeds[i][1:], strict=True):
-                _add(words, _mask(cohort, seed, words.size), -_sign(i, j))
-        opened[number] = cohort.decode(words, len(group))
-    return Unmasked(opened)
+    return Unmasked({number: _unmasked(cohort, sums[number], group, seeds) for number, group in groups.items()})
+
+
+def _unmasked(
+    cohort: Cohort, total: bytes, group: Sequence[int], seeds: Mapping[int, Integers]
+) -> tuple[NDArray[np.float64], int]:
+    """A group's sum without its own masks, and those that it does not hold both ends of."""
+    words, inside = cohort.read(total)[1].copy(), set(group)
+    for i in group:
+        words -= _mask(cohort, seeds[i][0], words.size)
+        others = [j for j in cohort.peers(i) if j not in inside]
+        for j, seed in zip(others, seeds[i][1:], strict=True):
+            _add(words, _mask(cohort, seed, words.size), -_sign(i, j))
+    return cohort.decode(words, len(group))
 
 
 def pool(
-    public: bytes, own: Mapping[int, bytes], sender: int, upload: Upload, occasion: str
-) -> tuple[NDArray[np.float64], int] | None:
-    """(vector times its weight, weight) that clients that pool their keys read in one client's upload: all of it if they are a
-    quorum, else None. For attackers: no protocol of covey does this.
+    public: bytes,
+    own: Mapping[int, bytes],
+    sender: int,
+    sealed: Sequence[bytes],
+    boxes: Sequence[bytes],
+    occasion: str,
+) -> list[NDArray[np.float64]] | None:
+    """What clients that pool their keys read in one client's upload, its vector and weight: all of it if they are a quorum, else
+    None. For attackers: no protocol of covey does this.
     """
     cohort = read_cohort(public)
     if len(own) < cohort.quorum:
         return None
-    answers = {
-        j: member(public, j, key).advise(OpeningQuestion([[sender]], {sender: upload.boxes[j]}), occasion)
-        for j, key in own.items()
-    }
-    return unmask(public, {0: upload.masked}, {0: [sender]}, {sender: upload.tags}, answers).sums.get(0)
+    question = {j: OpeningQuestion([[sender]], {sender: boxes[j]}) for j in own}
+    shares = {j: member(public, j, key).advise(question[j], occasion).shares[sender] for j, key in own.items()}
+    seeds = _seeds(cohort, {sender: shares})
+    total, weight = _unmasked(cohort, sealed[0], [sender], seeds)
+    return [np.append(total / weight, weight)]
 
 
 # ---------------------------------------------------------------- what an honest client cannot have sent
