@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from covey import roles
+from covey.algorithms.admission import ADDED
 from covey.algorithms.contract import declaration
 from covey.algorithms.sums.openings import pooled
 from covey.attacks.contract import Finding, Knowledge, Truth, View, replied
@@ -28,13 +29,18 @@ class PooledKeys:
     title: ClassVar[str] = "whose models the server reads with the keys of clients on its side"
     row: ClassVar[Leak] = ISOLATION
     seen_from: ClassVar[tuple[str, ...]] = (COALITION,)
-    reads: ClassVar[tuple[Reads, ...]] = (Reads((roles.Model,), sealed=True),)
+    reads: ClassVar[tuple[Reads, ...]] = (Reads((roles.Sealed,)),)
     means: ClassVar[str] = "share of the other clients' models that are read exactly: 0 tells nothing, 1 is all"
     controls: ClassVar[tuple[str, ...]] = ("no keys",)
     own_rows: ClassVar[bool] = False
 
     vantage: str = "server+client:0"
     memory: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def lacks(cls, experiment: Any) -> str:
+        added = declaration(experiment.algorithm).sealing in ADDED
+        return "" if added else "opens vectors that a server adds up, with keys that clients hold"
 
     def begin(self, knowledge: Knowledge) -> None:
         self.algorithm, self.rounds = knowledge.algorithm, knowledge.setting.rounds
