@@ -42,6 +42,7 @@ WORDS = {
     ("engines/ray/pool.py", "local"): "Ray's word for a cluster of its own",
     ("algorithms/fedem.py", "membership"): "what a client remembers: its weights of the clusters",
     ("algorithms/fedsoft.py", "membership"): "what a client remembers: its weights of the clusters",
+    ("algorithms/clustered/fedrc.py", "membership"): "what a client remembers: its weights of the clusters",
     ("algorithms/fedcaprivacy/fedcaprivacy.py", "membership"): "what a client remembers: its weights of the clusters",
     ("rounds/loop.py", "membership"): "what a client remembers: its weights of the clusters",
     ("attacks/isolation/isolation.py", "membership"): "what a client remembers: its weights of the clusters",

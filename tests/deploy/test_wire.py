@@ -21,7 +21,7 @@ from covey.messages import decode, encode
 from support.deployment import rehearsal
 
 FIELD: list[Any] = ["fedavg_ft", "ditto", "fedper", "fedrep", "apfl", "perfedavg", "fesem", "fedgroup"]
-FIELD += [{"name": "flhc", "warm_up": 1}, "pacfl"]
+FIELD += [{"name": "flhc", "warm_up": 1}, "pacfl", "stocfl", "fedrc", {"name": "flux", "warm_up": 1}]
 
 
 def apart(experiment: Experiment) -> tuple[Any, list[Any]]:

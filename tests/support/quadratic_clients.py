@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from covey.algorithms.contract import Client, Server, Setting
-from covey.learn.work import Compute, Losses, Plan, SampleLosses, Train
+from covey.learn.work import Compute, Logits, Losses, Plan, SampleLosses, Train
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,33 @@ class Bench:
                 answer = work.function(*work.arguments)
             else:
                 asked.append(work)
+                answer = self.clients[i].answer(work)
+
+
+@dataclass
+class Seen(Bench):
+    """Clients whose samples and labels their algorithm looks at."""
+
+    labels: Sequence[Sequence[int]] = ()
+
+    def me(self, i: int, memory: dict[str, Any]) -> Client:
+        points = self.clients[i].points
+        labels = torch.tensor(self.labels[i]) if self.labels else torch.zeros(len(points), dtype=torch.int64)
+        return replace(super().me(i, memory), data=lambda: (points, labels))
+
+    def advance(self, i: int, coroutine: Any) -> tuple[list[Any], Any]:
+        asked, answer = [], None
+        while True:
+            try:
+                work = coroutine.send(answer)
+            except StopIteration as stop:
+                return asked, stop.value
+            asked.append(work)
+            if isinstance(work, Compute):
+                answer = work.function(*work.arguments)
+            elif isinstance(work, Logits):
+                answer = self.clients[i].points[None].expand(len(work.models), -1, -1)  # a model says the sample itself
+            else:
                 answer = self.clients[i].answer(work)
 
 

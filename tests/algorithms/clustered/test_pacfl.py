@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,26 +11,7 @@ import torch
 from covey.algorithms.clustered.pacfl import PACFL, Introduction
 from covey.clustering.subspaces import angles, leading_vectors
 from covey.errors import CoveyError
-from support.quadratic_clients import Bench, Quadratic, steps
-
-
-class Seen(Bench):
-    """Clients whose samples their algorithm looks at."""
-
-    def me(self, i: int, memory: dict[str, Any]) -> Any:
-        points = self.clients[i].points
-        return replace(super().me(i, memory), data=lambda: (points, torch.zeros(len(points))))
-
-    def advance(self, i: int, coroutine: Any) -> tuple[list[Any], Any]:
-        asked, answer = [], None
-        while True:
-            try:
-                work = coroutine.send(answer)
-            except StopIteration as stop:
-                return asked, stop.value
-            asked.append(work)
-            function = getattr(work, "function", None)
-            answer = function(*work.arguments) if function else self.clients[i].answer(work)
+from support.quadratic_clients import Quadratic, Seen, steps
 
 
 def along(*directions: tuple[float, float]) -> list[Quadratic]:
