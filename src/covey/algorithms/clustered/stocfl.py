@@ -29,7 +29,7 @@ from covey.algorithms.robust.averages import averages, check_average
 from covey.clustering.agglomerative import sketched
 from covey.errors import CoveyError
 from covey.leaks import Given
-from covey.learn.work import Train
+from covey.learn.work import Train, Work
 from covey.measures import Measure
 from covey.messages import message
 
@@ -49,7 +49,15 @@ class BothModels:
 class BothTrained:
     model: Annotated[Tensor, roles.Model]  # [d] θ_i
     common: Annotated[Tensor, roles.Model]  # [d] ω_i
-    moved: Annotated[Tensor | None, roles.Change]  # [d] ψ_i, the first time
+    samples: Annotated[int, roles.Count]
+
+
+@message
+@dataclass(frozen=True)
+class FirstTrained:
+    model: Annotated[Tensor, roles.Model]  # [d] θ_i
+    common: Annotated[Tensor, roles.Model]  # [d] ω_i
+    moved: Annotated[Tensor, roles.Change]  # [d] ψ_i
     samples: Annotated[int, roles.Count]
 
 
@@ -84,7 +92,7 @@ class StoCFL:
     label: ClassVar[str] = "StoCFL"
     title: ClassVar[str] = "clients' own clusters, united where their first moves are alike (Zeng et al. 2023)"
     sends: ClassVar[Messages] = (BothModels,)
-    replies: ClassVar[Messages] = (BothTrained,)
+    replies: ClassVar[Messages] = (BothTrained, FirstTrained)
     gives: ClassVar[tuple[Given, ...]] = GIVES
     measures: ClassVar[Mapping[str, Measure]] = MEASURES
 
@@ -114,18 +122,19 @@ class StoCFL:
     def client(self, me: Client, message: BothModels) -> Coroutine:
         me.note("cluster", message.cluster)
         anchor = me.setting.one_start()
-        work = [
+        work: list[Work] = [
             Train(message.model, replace(me.plan, proximal=self.pull), anchor=message.common),
             Train(message.common, me.plan, purpose="common"),
         ]
         if message.cluster == 0:
             work.append(Train(anchor, me.plan, purpose="anchor"))
         trained = yield work
-        moved = trained[2] - anchor if message.cluster == 0 else None
-        return BothTrained(trained[0], trained[1], moved, me.samples)
+        if message.cluster:
+            return BothTrained(trained[0], trained[1], me.samples)
+        return FirstTrained(trained[0], trained[1], trained[2] - anchor, me.samples)
 
     def aggregate(self, server: Server, state: United, replies: Iterator[tuple[int, Any]]) -> United:
-        came = [(i, r) for i, r in replies if i in state.place or r.moved is not None]
+        came = [(i, r) for i, r in replies if i in state.place or isinstance(r, FirstTrained)]
         if not came:
             return state
         moves = state.moves | {i: r.moved for i, r in came if i not in state.place}
