@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.algorithms import rebuild
+from covey.crypto.identity_math import false_counts, pairing
 
 
 def test_two_clusters_by_hand() -> None:
@@ -71,9 +72,39 @@ def test_mingled_means_and_the_ideal_matrix_by_hand() -> None:
     assert models[:, 0] == pytest.approx([-1.0, 8.0]) and known == [True, True]
 
 
+def drawn(clients: int, k: int, rate: float, threshold: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """(A [k, n], the clients' clusters) of sets drawn as clients draw them."""
+    rng = np.random.default_rng(seed)
+    clusters = np.concatenate([np.arange(k), rng.integers(0, k, clients - k)])
+    sizes = rng.choice(k, clients, p=false_counts(k, rate, threshold))
+    shows = np.zeros((k, clients))
+    for i, (own, false) in enumerate(zip(clusters, sizes, strict=True)):
+        shows[[own, *rng.choice(np.delete(np.arange(k), own), false, replace=False)], i] = 1
+    return shows, clusters
+
+
+@pytest.mark.parametrize(("clients", "k", "rate", "threshold"), [(83, 6, 0.4, 3), (120, 5, 0.5, 2), (300, 10, 0.5, 5)])
+def test_the_noise_gain_is_what_noise_gains(clients: int, k: int, rate: float, threshold: int) -> None:
+    shows, clusters = drawn(clients, k, rate, threshold, seed=1)
+    counts = shows @ np.eye(k)[clusters]
+    noise = np.random.default_rng(2).normal(size=(clients, 4000))  # what clients of one cluster differ by
+    models, known = rebuild.solve(counts, shows @ noise)
+    spread = models.std(axis=1) * np.sqrt(np.bincount(clusters))  # in units of an average's over its members
+    assert all(known) and spread.max() > 2.3  # the defaults of the paper: 2.8 in the median
+    assert rebuild.noise_gain(counts, pairing(k, rate, threshold)) == pytest.approx(spread.max(), rel=0.1)
+
+
+def test_what_is_shown_together_is_known_where_sets_have_two_members() -> None:
+    shows = np.array([[1, 1, 0, 0, 1], [1, 0, 1, 1, 0], [0, 1, 1, 1, 1]])
+    clusters = np.array([0, 2, 1, 1, 0])
+    counts = (shows @ np.eye(3)[clusters]).astype(float)
+    assert pairing(3, 0.0001, 2) < 0.001
+    assert rebuild.shown_together(counts, 0.0).tolist() == (shows @ shows.T).tolist()
+
+
 def test_condition_and_noise_gain() -> None:
     alone = np.diag([4.0, 9.0])
-    assert rebuild.noise_gain(alone) == pytest.approx(max(2 / 4, 3 / 9))
+    assert rebuild.noise_gain(alone, 1.0) == pytest.approx(1.0)  # nobody shows another cluster: plain averages
     assert rebuild.condition(alone) == pytest.approx(9 / 4)
     assert rebuild.condition(np.array([[4.0, 0.0], [1.0, 0.0]])) == pytest.approx(1.0)  # the empty column is left out
     assert rebuild.condition(np.array([[5.0, 4.9], [4.9, 5.0]])) > 90

@@ -65,10 +65,29 @@ def condition(counts: Matrix) -> float:
     return float(np.linalg.cond(chosen)) if chosen.size else math.inf
 
 
-def noise_gain(counts: Matrix) -> float:
-    """The largest `√n_b · ‖row b of H⁻¹‖`: by how much rebuilding magnifies the noise that a plain average would have."""
-    gains = np.sqrt(np.diag(counts)) * np.linalg.norm(_inverse(counts), axis=1)
-    return float(gains.max(initial=0.0))
+def noise_gain(counts: Matrix, pairing: float) -> float:
+    """By how much rebuilding magnifies what members of a cluster differ by, at worst; a plain average of them has 1.
+
+    Let members differ from their cluster's model by s, and A[a, i] = 1 where client i showed a. The rebuilt model of b is off by
+    s · ‖(H⁻¹ A)_b‖, where the average over its n_b members would be off by s / √n_b. A is the server's and H the clients', so
+    A Aᵀ, of which the norm is made, is taken as H and the way in which sets are drawn let expect it (`shown_together`).
+    """
+    inverse = _inverse(counts)
+    squares = np.einsum("ba,ac,bc->b", inverse, shown_together(counts, pairing), inverse)
+    return float(np.sqrt(np.diag(counts) * np.maximum(squares, 0.0)).max(initial=0.0))
+
+
+def shown_together(counts: Matrix, pairing: float) -> Matrix:
+    """A Aᵀ: how many clients showed both a and c, as expected from H.
+
+    Clients of a that showed c, and of c that showed a, H has. Clients of a third cluster b showed each of the two as false ones in
+    shares that H has as well, and both in the product of the shares times `pairing`: see `identity_math.pairing`.
+    """
+    members = np.maximum(np.diag(counts), 1.0)
+    false = counts - np.diag(np.diag(counts))
+    both = counts + counts.T + pairing * (false / members) @ false.T
+    np.fill_diagonal(both, counts.sum(1))
+    return both
 
 
 def _inverse(counts: Matrix) -> Matrix:

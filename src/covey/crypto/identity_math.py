@@ -63,6 +63,14 @@ def effective_rate(clusters: int, rate: float, threshold: int, reading: Reading 
     return sum(m * weight for m, weight in enumerate(counts)) / (clusters - 1)
 
 
+def pairing(clusters: int, rate: float, threshold: int, reading: Reading = "members") -> float:
+    """How much likelier two given others are in a set together than if each came alone: 1 if the threshold never bites."""
+    counts = false_counts(clusters, rate, threshold, reading)
+    one = sum(m * weight for m, weight in enumerate(counts)) / max(clusters - 1, 1)
+    both = sum(m * (m - 1) * weight for m, weight in enumerate(counts)) / max((clusters - 1) * (clusters - 2), 1)
+    return both / one**2 if one else 0.0
+
+
 def _binomial(n: int, rate: float) -> list[float]:
     if not 0.0 <= rate <= 1.0:
         raise CoveyError(f"False positive rate p = {rate}: expected a number from 0 to 1.")

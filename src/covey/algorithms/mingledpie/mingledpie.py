@@ -45,7 +45,7 @@ from covey.algorithms.sums.openings import Seals
 from covey.clustering.isolation import keeps_apart
 from covey.config import later
 from covey.crypto import fmd
-from covey.crypto.identity_math import Reading, effective_rate
+from covey.crypto.identity_math import Reading, effective_rate, pairing
 from covey.crypto.key_kinds import Describe, KeyKind
 from covey.crypto.openings.threshold import Opening, OpeningAdvice, OpeningQuestion
 from covey.crypto.openings.threshold import key_kind as own_key_kind
@@ -128,8 +128,8 @@ class MingledPie:
         "noise_gain": Measure(
             "Noise gain",
             "gain",
-            "By how much rebuilding magnifies the noise that a plain average would have.",
-            alarm=10,
+            "By how much rebuilding magnifies what the members of a cluster differ by; a plain average has 1.",
+            alarm=3,
             warning=f"rebuilding magnified noise up to {{}} times; {FEWER}",
         ),
         "withheld": Measure(
@@ -277,7 +277,8 @@ class MingledPie:
         opened, counts = yield Compute("decrypt", open_sums, (Seals.of(me), message, me.setting.clusters), shared=True)
         rebuilt = yield Compute("rebuild", self._rebuild_all, (me, message, opened, counts), shared=True)
         me.note("condition", rebuild.condition(counts))
-        me.note("noise_gain", rebuild.noise_gain(counts))
+        together = pairing(me.setting.clusters, self.rate, self.threshold, _reading(self.reading))
+        me.note("noise_gain", rebuild.noise_gain(counts, together))
         me.note("picture:mingled", counts.tolist())
         return (yield from rebuild.recall(me, rebuilt))
 
