@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SERVER, SECOND, CLIENT = "server", "second server", "participating client"
-COALITION, EAVESDROPPER = "server and client", "eavesdropper"
-PARTIES = (SERVER, SECOND, CLIENT, COALITION, EAVESDROPPER)
+COALITION, EAVESDROPPER, SERVERS = "server and client", "eavesdropper", "both servers"
+PARTIES = (SERVER, SECOND, CLIENT, COALITION, EAVESDROPPER, SERVERS)
 WIRE = (SERVER, EAVESDROPPER)  # who sees what clients send and get
 
 

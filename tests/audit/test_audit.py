@@ -30,7 +30,7 @@ from covey.audit.text import lines
 from covey.errors import CoveyError
 from covey.experiment import encryptions
 from covey.experiment.experiment import Experiment
-from covey.leaks import CLIENT, COALITION, EAVESDROPPER, PARTIES, SECOND, SERVER
+from covey.leaks import CLIENT, COALITION, EAVESDROPPER, PARTIES, SECOND, SERVER, SERVERS
 from covey.report.findings import read_findings
 from covey.results.contents import Run
 from covey.rounds import completion
@@ -60,7 +60,9 @@ def test_every_row_has_an_attack_and_every_place_is_looked_from() -> None:
     declared = [declaration(kind) for kind in ATTACKS.values()]
     assert {said.row for said in declared} == set(leaks.LEAKS)
     assert [row.name for row in Questions(small()).rows] == ROWS
-    assert {column for said in declared for column in said.seen_from} == set(PARTIES)
+    assert {column for said in declared for column in said.seen_from} == set(PARTIES) - {
+        SERVERS
+    }  # asked by declaration
 
 
 def test_who_watches_together() -> None:
@@ -74,8 +76,8 @@ def test_who_watches_together() -> None:
     assert active not in batches(small(algorithm="sattler"))  # nobody joins: nothing to acquire
     assert batches(small(algorithm="local")) == [[]]  # no attack has anything to read; still a run, for the accuracy
     (cloud,) = batches(small(algorithm="fedcaprivacy"))
-    others = [c for name, c in cloud if name not in ("loss_membership", "isolation")]
-    assert others == [SECOND] * 6 and {loss, ("isolation", CLIENT)} <= set(cloud)
+    others = [c for name, c in cloud if c != SERVERS and name not in ("loss_membership", "isolation")]
+    assert others == [SECOND] * 6 and {loss, ("isolation", CLIENT), ("label_shares", SERVERS)} <= set(cloud)
 
 
 def test_who_sees_the_models_in_the_clear_learns_what_a_client_learns_of_them() -> None:
@@ -108,7 +110,7 @@ def test_every_cell_has_a_verdict_and_a_reason(name: str, partition: str, rounds
     for cell in made.cells:
         assert cell.verdict in VERDICTS and cell.why
         assert cell.verdict not in (NOTHING_SEEN, "leaks", "broken")  # nothing was run, so nothing was seen
-        assert (cell.verdict == NOBODY) == (cell.column == SECOND and name != "fedcaprivacy")
+        assert (cell.verdict == NOBODY) == (cell.column in (SECOND, SERVERS) and name != "fedcaprivacy")
 
 
 def test_a_cell_shows_its_worst_attack_first() -> None:
@@ -427,7 +429,8 @@ def test_stored_audits_of_before_still_open(tmp_path: Path) -> None:
     audits = [Audit.of(entry) for entry in content]
     before = [row for row in ROWS if row not in (ISOLATION, RECONSTRUCTION, INTEGRITY)]  # which came later
     assert len(audits) == 49 and all(list(audit.rows) == before for audit in audits if not audit.problem)
-    scored = [(c, e) for a, one in zip(audits, content) for c, e in zip(a.cells, one["cells"]) if c.tried]
+    entries = [{(leaks.CURRENT.get(e["row"], e["row"]), e["column"]): e for e in one["cells"]} for one in content]
+    scored = [(c, one[c.row, c.column]) for a, one in zip(audits, entries) for c in a.cells if c.tried]
     for cell, entry in scored:
         assert cell.verdict == entry["verdict"] and [f.verdict for f in cell.tried] == [
             t["verdict"] for t in entry["tried"]

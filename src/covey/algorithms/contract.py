@@ -16,6 +16,8 @@ and, where it needs them,
     serves(state, client)               -> whether the model is for this client, so that it is evaluated there
     awaits(state)                       -> which of its `replies` may come in the next round (without it: any)
     deployed(encryption)                -> itself as real parties run it: secret draws, longer keys
+    read_together(keys, setting, memory, round, sender, receiver, message) -> what of a message its servers read who put their
+                                        keys together, as (sender, receiver, message): for attacks; `memory` is the readers'
     models(state)                       -> how many models there are, where neither one, nor one per cluster, nor per client
 
 What it is to others, it declares in class variables: see `Declaration`. All but `name` and `title` have defaults, and nothing
@@ -228,6 +230,7 @@ class Declaration:
     masked: Messages = ()  # what a client returns in the place of `replies` under an encryption of the family "masks"
     sealed_with: str = "sealing"  # which of its keys seals sums: clients hold the key, the server its public half
     gives: tuple[Given, ...] = ()  # what it hands out by design, beyond what its messages carry
+    together: Messages = ()  # what clients get, and what they return, as all its servers together read it: `read_together`
     key_kinds: Mapping[str, Describe] = field(
         default_factory=dict
     )  # what its key material is, for `covey keys inspect`
@@ -309,6 +312,10 @@ _EXPECTED: dict[
     "trains": (lambda value: _text(value) and value in _TRAINS, "'one', 'clusters' or 'own'"),
     "sealing": _A_TEXT,
     "sealed_with": _A_TEXT,
+    "together": (
+        lambda value: _CLASSES[0](value) and len(value) in (0, 2),
+        "two message classes, what clients get and what they return",
+    ),
     "gives": (_tuple_of(Given), "a tuple of leaks.Given"),
     "key_kinds": (_table_of(callable), "a table of functions (material, role) -> KeyKind, by the names of keys"),
     "averages": (lambda value: isinstance(value, bool), "True or False"),

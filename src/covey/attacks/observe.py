@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from covey.learn.machine import Machine
 from covey.messages import copied
 from covey.randomness import key
 
+TOGETHER = "read together"  # in the memory of an attack by several servers: what they keep to open messages with
 DISTINCT = 16  # broadcasts of which an attack's copy is kept: the models of so many groups
 
 
@@ -68,6 +70,7 @@ class Observers:
         self.attacks = list(attacks)
         self.seed = setting.seed
         self.machines: dict[int, Machine] = {}
+        self.together: dict[int, Callable[..., Any]] = {}  # attack -> how its servers read what they see
         self.replaced: dict[int, Any] = {}
         self.replies = () if algorithm is None else _from_clients(declaration_under(algorithm, setting.encryption))
         for words in filter(None, map(misdeclared, self.attacks)):
@@ -84,6 +87,8 @@ class Observers:
             known = _knowledge(vantage, setting, network, federation, keys)
             known = replace(known, algorithm=copy.deepcopy(algorithm), defence=copy.deepcopy(defence))
             self.machines[n] = Machine(network, known.x, known.y, device=device)
+            if algorithm is not None and _all_servers(vantage, algorithm):
+                self.together[n] = partial(algorithm.read_together, known.keys, known.setting)
             with _answering_for(attack):
                 attack.begin(known)
             for client in _own_places(attack, vantage):
@@ -113,8 +118,17 @@ class Observers:
                 if sees(self.vantages[n], view):
                     own = self.copies[n].of(message, to_many=receiver.startswith("client:"))
                     with _answering_for(attack):
-                        self._think(n, attack.observe(replace(view, message=own)), round)
+                        for shown in self._read(n, replace(view, message=own)):
+                            self._think(n, attack.observe(shown), round)
         return message
+
+    def _read(self, n: int, view: View) -> list[View]:
+        """A message as an attack reads it: as it is, or as servers open it that put their keys together."""
+        if n not in self.together:
+            return [view]
+        kept = self.attacks[n].memory.setdefault(TOGETHER, {})
+        read = self.together[n](kept, view.round, view.sender, view.receiver, view.message)
+        return [View(view.round, sender, receiver, message) for sender, receiver, message in read]
 
     def end_round(self, round: int) -> None:
         for n, attack in enumerate(self.attacks):
@@ -150,6 +164,12 @@ class Observers:
         if thinking is None:
             return
         answered(thinking, self.machines[n], lambda step, i: key(self.seed, round, "attack", n, step, i))
+
+
+def _all_servers(vantage: str, algorithm: Any) -> bool:
+    """Whether servers look that can open together what none of them can."""
+    protocol = protocol_of(algorithm)
+    return bool(protocol.together) and parties(vantage) >= {protocol.server, *protocol.further}
 
 
 def _from_clients(protocol: Protocol) -> tuple[type, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from covey.attacks.finding import NOTHING_SEEN
 from covey.audit.matrix import LEAKING, Audit
 from covey.audit.text import title
-from covey.leaks import CLIENT, COALITION, DEEDS, EAVESDROPPER, PARTIES, SECOND, SERVER
+from covey.leaks import CLIENT, COALITION, DEEDS, EAVESDROPPER, PARTIES, SECOND, SERVER, SERVERS
 from covey.report.format import counted, percent, sentence_case
 
 PEOPLE = {
@@ -16,6 +16,7 @@ PEOPLE = {
     CLIENT: "any participant",
     COALITION: "the server together with a participant",
     EAVESDROPPER: "whoever reads the line",
+    SERVERS: "both servers together",
 }
 
 

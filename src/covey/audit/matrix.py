@@ -6,7 +6,7 @@ has none, and what is known elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -129,6 +129,11 @@ class Audit:
         """(verdict, the parties with it) of those who learn something, the worst first."""
         return [(verdict, who) for verdict in LEAKING if (who := self.learners(row, verdict))]
 
+    @property
+    def parties(self) -> list[str]:
+        """Those that there are here."""
+        return [party for party in PARTIES if any(c.column == party and c.verdict != NOBODY for c in self.cells)]
+
     def says(self, row: str) -> bool:
         """Whether the row has a meaning in this experiment."""
         return any(c.row == row and c.verdict not in (INAPPLICABLE, NOBODY) for c in self.cells)
@@ -145,13 +150,24 @@ class Audit:
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Audit:
         """Back from `json`; older files leave the questions to us."""
-        cells = tuple(Cell.of(cell) for cell in content["cells"])
+        cells = _with_every_party(Cell.of(cell) for cell in content["cells"])
         known = {leak.name: leak.question for leak in leaks.LEAKS}
         stored = {leaks.CURRENT.get(row, row): question for row, question in content.get("rows", {}).items()}
         rows = stored or {cell.row: known.get(cell.row, "") for cell in cells}
         listed = {"runs": tuple(content["runs"]), "notes": tuple(content.get("notes", ())), "rows": rows}
         tests = tuple(LedgerTest.of(test) for test in content.get("ledger", ()))
         return cls(**{**content, **listed, "cells": cells, "ledger": tests})
+
+
+def _with_every_party(cells: Iterable[Cell]) -> tuple[Cell, ...]:
+    """Row by row; of parties that an older audit did not ask about, that it did not."""
+    known = {(cell.row, cell.column): cell for cell in cells}
+    rows = dict.fromkeys(row for row, _ in known)
+    return tuple(
+        known.get((row, column)) or Cell(row, column, NOBODY, "this audit is older, and did not ask about it")
+        for row in rows
+        for column in PARTIES
+    )
 
 
 def rows_of(audits: Sequence[Audit]) -> dict[str, str]:
@@ -223,12 +239,14 @@ def _cell(
         return Cell(row.name, column, NOT_MEASURED, "; ".join(problems))
     if questions.undeclared:
         return Cell(row.name, column, NOT_MEASURED, questions.undeclared)
-    lacking = [f"{name} {words}" for name in attacks if not questions.unfit(name) and (words := questions.lacks(name))]
+    lacking = [
+        f"{name} {words}" for name in attacks if not questions.unfit(name, column) and (words := questions.lacks(name))
+    ]
     if lacking:
         return Cell(row.name, column, NOT_MEASURED, "; ".join(lacking))
     if questions.unspoken:
         return Cell(row.name, column, NOT_MEASURED, questions.unspoken)
-    unfit = dict.fromkeys(words for name in attacks if (words := questions.unfit(name)))
+    unfit = dict.fromkeys(words for name in attacks if (words := questions.unfit(name, column)))
     known = row.known.get(column, "")
     elsewhere = [f"known elsewhere: {known}"] if known else []
     return Cell(row.name, column, UNKNOWN, "; ".join(["no attack of covey tells from here", *unfit, *elsewhere]))

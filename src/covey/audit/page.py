@@ -23,7 +23,6 @@ from covey.audit.matrix import (
 )
 from covey.audit.text import NOT_SHOWN, seeds, title
 from covey.files import write_atomically
-from covey.leaks import PARTIES
 from covey.report.draw.layout import Section, Tile, rows_table
 from covey.report.draw.marks import track
 from covey.report.draw.markup import Html, join, tag
@@ -126,14 +125,14 @@ def own_style() -> Html:
 
 
 def table(audit: Audit, prefix: str) -> Html:
-    head = tag("tr", tag("th", ""), *(tag("th", sentence_case(c), scope="col") for c in PARTIES))
+    head = tag("tr", tag("th", ""), *(tag("th", sentence_case(c), scope="col") for c in audit.parties))
     body = []
     for row, question in audit.rows.items():
-        cells = [shown_cell(audit.cell(row, column), prefix, sentence_case(column)) for column in PARTIES]
+        cells = [shown_cell(audit.cell(row, column), prefix, sentence_case(column)) for column in audit.parties]
         if not audit.says(row):
             why = next(c.why for c in audit.cells if c.row == row and c.verdict == INAPPLICABLE)
             said = tag("span", tag("span", f"{INAPPLICABLE}: {why}", class_="says"))
-            cells = [tag("td", said, class_="quiet", colspan=len(PARTIES), data_label="Everyone")]
+            cells = [tag("td", said, class_="quiet", colspan=len(audit.parties), data_label="Everyone")]
         body.append(tag("tr", tag("th", sentence_case(row), tag("small", question), scope="row"), *cells))
     return tag("table", tag("thead", head), tag("tbody", *body), class_="audit")
 

@@ -21,7 +21,7 @@ from covey.attacks.contract import parties
 from covey.attacks.declaration import RETURNED, Declaration, declaration, misdeclared
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
-from covey.leaks import CLIENT, COALITION, EAVESDROPPER, SECOND, SERVER, WIRE, Leak
+from covey.leaks import CLIENT, COALITION, EAVESDROPPER, SECOND, SERVER, SERVERS, WIRE, Leak
 from covey.names import fault_of_own_code
 
 BLINDED = "rows"  # the family of encryptions whose vectors are under a blind also where nothing is encrypted
@@ -76,7 +76,13 @@ class Questions:
 
     def on(self, row: Leak, column: str) -> list[str]:
         """The attacks on one thing from one place, whether they can be made here or not."""
-        return [name for name, said in self.declared.items() if said.row == row and column in said.seen_from]
+        return [name for name, said in self.declared.items() if said.row == row and column in self.columns(name)]
+
+    def columns(self, name: str) -> tuple[str, ...]:
+        """Where an attack may look from: what the server can do, servers can do together that open each other's messages."""
+        declared = self.declared[name].seen_from
+        joined = (SERVERS,) if SERVER in declared and SERVERS not in declared and self.protocol.together else ()
+        return (*declared, *joined)
 
     # ---------------------------------------------------------------- places
 
@@ -93,6 +99,7 @@ class Questions:
             CLIENT: client,
             COALITION: f"{server}+{client}",
             EAVESDROPPER: EAVESDROPPER,
+            SERVERS: "+".join((server, *self.protocol.further)) if self.protocol.further else "",
         }[column]
 
     def column_of(self, vantage: str) -> str:
@@ -103,7 +110,9 @@ class Questions:
         clients = {party for party in members if party.startswith("client:")}
         if clients and clients != members:
             return COALITION
-        return CLIENT if clients else SECOND if members <= {*self.protocol.further} else SERVER
+        if clients:
+            return CLIENT
+        return SECOND if members <= {*self.protocol.further} else SERVERS if len(members) > 1 else SERVER
 
     # ---------------------------------------------------------------- what is known without an attack
 
@@ -178,6 +187,8 @@ class Questions:
         """Parties whose leaks are this one's too, because it sees at least as much of what the attacks there read."""
         if column == COALITION:
             return (SERVER, CLIENT)
+        if column == SERVERS:
+            return (SERVER, SECOND)
         if column in WIRE and any(self._overheard(self.declared[name]) for name in self.on(row, CLIENT)):
             return (CLIENT,)
         if column == CLIENT and self._shows_groups and self._by_groups(row):
@@ -202,15 +213,18 @@ class Questions:
         """Every attack that can be made here, from every place."""
         for name, said in self.declared.items():
             assert said.row is not None
-            if said.row.absent(self.experiment) or self.unfit(name) or self.lacks(name):
+            if said.row.absent(self.experiment) or self.lacks(name):
                 continue
-            for column in said.seen_from:
-                if self.vantage(column) and not self.given(said.row, column):
+            for column in self.columns(name):
+                if self.vantage(column) and not self.unfit(name, column) and not self.given(said.row, column):
                     yield Watch(name, column)
 
-    def unfit(self, name: str) -> str:
-        """Why an attack cannot read this algorithm's messages; "": it can."""
-        return self.declared[name].unreadable(self.protocol)
+    def unfit(self, name: str, column: str = "") -> str:
+        """Why an attack cannot read this algorithm's messages, as they are or as they are opened there; "": it can."""
+        seen = self.protocol
+        if column == SERVERS and seen.together:
+            seen = replace(seen, sends=seen.together[:1], replies=seen.together[1:])
+        return self.declared[name].unreadable(seen)
 
     def lacks(self, name: str) -> str:
         """What an attack needs and does not find here, in words; "": nothing. One whose own answer fails costs its cell alone."""

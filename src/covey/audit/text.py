@@ -9,14 +9,14 @@ from covey.attacks.finding import NOT_MEASURED, NOTHING_SEEN, Finding
 from covey.audit.canaries import shown
 from covey.audit.canaries.verdict import LedgerTest
 from covey.audit.matrix import UNKNOWN, Audit, Cell, rows_of, verdict_of
-from covey.leaks import CLIENT, COALITION, EAVESDROPPER, PARTIES, SECOND, SERVER
+from covey.leaks import CLIENT, COALITION, EAVESDROPPER, SECOND, SERVER, SERVERS
 from covey.report.format import percent
 from covey.report.labels import label, protection_label
 from covey.report.text_table import text_table
 
 WIDTH = 118
 NOT_SHOWN = "not shown by this attack"
-LETTERS = {SERVER: "S", SECOND: "S2", CLIENT: "C", COALITION: "S+C", EAVESDROPPER: "E"}
+LETTERS = {SERVER: "S", SECOND: "S2", CLIENT: "C", COALITION: "S+C", EAVESDROPPER: "E", SERVERS: "S+S2"}
 LEGEND = (
     "broken: a score of 0.95 or more. leaks: the whole interval above chance and every control, and more than luck among the "
     "scores of a cell. leak suspected: above them, but luck may be. not shown: these attacks found nothing, which proves nothing. "
@@ -56,12 +56,12 @@ def _one(audit: Audit) -> list[str]:
         return [f"{title(audit)}: {audit.problem}"]
     accuracy = "" if audit.accuracy is None else f"; accuracy {percent(audit.accuracy)}"
     head = f"{title(audit)}: {audit.clients} clients, {audit.rounds} rounds, {seeds(audit)}{accuracy}"
-    cells = [[_short(audit.cell(row, column)) for column in PARTIES] for row in audit.rows]
+    cells = [[_short(audit.cell(row, column)) for column in audit.parties] for row in audit.rows]
     said = [
         head,
         *(w for note in audit.notes for w in _wrapped(f"note: {note}")),
         "",
-        *text_table([["", *PARTIES], *([row, *line] for row, line in zip(audit.rows, cells))]),
+        *text_table([["", *audit.parties], *([row, *line] for row, line in zip(audit.rows, cells))]),
         "",
         *_wrapped(LEGEND),
     ]

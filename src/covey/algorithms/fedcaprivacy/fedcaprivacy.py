@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting, servers_draw
+from covey.algorithms.fedcaprivacy.collusion import OpenedPackage, OpenedRow, opened_together
 from covey.algorithms.fedcaprivacy.envelopes import (
     BS,
     CSP,
@@ -61,7 +62,7 @@ from covey.crypto.blinded.blinded import permutation, sealer, secure_bits, terms
 from covey.crypto.key_kinds import Describe
 from covey.crypto.signatures import Envelope
 from covey.errors import CoveyError, nearest
-from covey.leaks import EAVESDROPPER, IDENTITY, LINKAGE, SERVER, Given
+from covey.leaks import EAVESDROPPER, IDENTITY, ISOLATION, LINKAGE, SERVER, SERVERS, Given
 from covey.learn.work import Compute, Train, Work
 from covey.measures import HIDDEN, QUANTILES, Measure
 
@@ -88,6 +89,7 @@ class FedCAPrivacy:
     replies: ClassVar[Messages] = (Envelope,)
     asks: ClassVar[Messages] = (CoveredRound, CoveredSums)
     answers: ClassVar[Messages] = (CoveredMeans, CoveredSums)
+    together: ClassVar[Messages] = (OpenedPackage, OpenedRow)
     key_kinds: ClassVar[Mapping[str, Describe]] = KEY_KINDS
     gives: ClassVar[tuple[Given, ...]] = (
         Given(
@@ -99,6 +101,7 @@ class FedCAPrivacy:
             "every package lists its receiver's clusters, where the line is not encrypted",
         ),
         Given(LINKAGE, (SERVER,), "it shuffles the rows itself"),
+        Given(ISOLATION, (SERVERS,), "one holds every participant's sealed model, the other the key that opens it"),
     )
 
     measures: ClassVar[Mapping[str, Measure]] = {
@@ -223,6 +226,19 @@ class FedCAPrivacy:
         rounds = range(1, setting.rounds + 1)
         on_schedule = sum(self.clusters_in(r, servers_draw(setting.seed, r, "coin")) for r in rounds)
         return answers_tell(on_schedule + SPARE, questions, setting.clients, setting.clusters, refusals)
+
+    def read_together(
+        self,
+        keys: Mapping[str, Mapping[str, Any]],
+        setting: Setting,
+        memory: dict[str, Any],
+        round: int,
+        sender: str,
+        receiver: str,
+        message: Any,
+    ) -> list[tuple[str, str, Any]]:
+        """What BS and CSP read who collude; no mitigation is between them."""
+        return opened_together(keys[CSP]["opening"], setting, memory, round, sender, receiver, message)
 
     def _check_request(self, setting: Setting, message: Any) -> None:
         buckets = self.buckets if self.mitigation == "sketch" else 0
