@@ -26,7 +26,7 @@ FOUND = (
     "fedrc",
 )  # clusters that the server finds, or for other shifts
 TARGETS = {"mnist": 0.9, "fashion_mnist": 0.8}
-_OWN = {
+_OWN: dict[str, dict[str, Any]] = {
     "fedprox": {"mu": 0.01},
     "feddyn": {"alpha": 0.1},
     "fedsoft": {"pull": 0.1},
