@@ -138,7 +138,8 @@ def _silos(folder: Path) -> Attempt:
         coordinator = deployment.coordinator()
         state, _ = coordinator._begin()
         watched.append(Watched(deployment, coordinator, state, name == "noised"))
-    watched.append(_together(folder / "together"))
+    watched.append(_together(folder / "together", "routing", "threshold"))
+    watched.append(_together(folder / "masked", "fedavg", "secagg"))
 
     def attempt(data: bytes) -> None:
         choices = Choices(data)
@@ -178,9 +179,9 @@ def _silos(folder: Path) -> Attempt:
     return attempt
 
 
-def _together(folder: Path) -> Watched:
+def _together(folder: Path, algorithm: str, encryption: str) -> Watched:
     """Silos that open sums together: an honest first round shows what they are asked for."""
-    deployment = Deployment(folder, rehearsal("routing", encryption="threshold", training={"rounds": ROUNDS}))
+    deployment = Deployment(folder, rehearsal(algorithm, encryption=encryption, training={"rounds": ROUNDS}))
     coordinator = deployment.coordinator()
     state, _ = coordinator._begin()
     questions: list[Any] = []
@@ -214,10 +215,11 @@ PROTOCOLS: dict[str, Any] = {
     "pqfed": {"name": "pqfed", "components": 4, "k": 3, "strategy": "all"},
     "mingledpie": "mingledpie",
     "routing": "routing",
+    "masked": "fedavg",
     "packed": "ifca",
     "topk": "scaffold",
 }
-SEALED = {"routing": "bfv"}
+SEALED = {"routing": "bfv", "masked": "secagg"}
 COMPRESSED = {"packed": "eight_bit", "topk": "top_k"}
 DIFFERENT_STARTS = ("fedem", "fedsoft")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuzz import parties, readers
+from fuzz import masks, parties, readers
 from fuzz.engine import Target
 
-TARGETS: dict[str, Target] = {target.name: target for target in (*readers.TARGETS, *parties.TARGETS)}
+TARGETS: dict[str, Target] = {target.name: target for target in (*readers.TARGETS, *parties.TARGETS, *masks.TARGETS)}
