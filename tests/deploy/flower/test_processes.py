@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import torch
 from covey import run
 from covey.cli.main import main
 from covey.deploy import keys
+from covey.experiment.participation import Participation
 from covey.files import read_state
 from covey.messages import decode
 from support.deployment import rehearsal, simulated
@@ -99,6 +101,28 @@ def test_fedcaprivacy_with_both_servers(deploy: Any) -> None:
         assert torch.allclose(parties.model(name).models, uses[i].models, atol=1e-5), name
     lines = (parties.folder / "state" / "csp" / "transcript.jsonl").read_text().splitlines()
     assert {json.loads(text)["from"] for text in lines} == {"bs", "csp"}  # nobody else writes to it
+
+
+@alone
+def test_masked_averages_survive_a_silo_that_is_killed(deploy: Any) -> None:
+    """Three of four are enough, whenever the fourth is gone: before its upload, or before the unmasking. As simulated."""
+    experiment = rehearsal(
+        "fedavg", encryption="secagg", model="softmax", training={"rounds": 6}, deployment={"min_silos": 3}
+    )
+    parties = deploy(experiment, silos=4)
+    parties.serve()
+    for name in parties.names:
+        parties.join(name)
+    parties.until(lambda: any(r["participants"] == 4 for r in parties.records()))
+    parties.running["east"].send_signal(signal.SIGKILL)
+    for name in ("server", "north", "south", "west"):
+        parties.wait(name)
+    records = parties.records()
+    assert [r["extra"]["unopened"] for r in records] == [0.0] * 6 and records[-1]["participants"] == 3
+    gone = [[r["round"], 3] for r in records if r["participants"] == 3]
+    _, uses = simulated(replace(experiment, participation=Participation(drops=tuple(map(tuple, gone)))))
+    for i, name in enumerate(["north", "south", "west"]):
+        assert torch.allclose(parties.model(name).models, uses[i].models, atol=1e-5), name
 
 
 @alone
