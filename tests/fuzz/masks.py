@@ -31,7 +31,7 @@ def _masks(folder: Path) -> Attempt:
     keys = make_keys(ALGORITHM, SETTING)
     public = keys["server"]["sealing"]
     replies = {
-        i: _worked(masking.hidden(_client(keys, i), LocalModel(torch.full((WEIGHTS,), i / 4), 1), "clients"))
+        i: _worked(masking.hidden(_client(keys, i), None, LocalModel(torch.full((WEIGHTS,), i / 4), 1), "clients"))
         for i in range(5)
     }
 

@@ -66,7 +66,7 @@ class FedAvg:
 
     def client(self, me: Client, message: GlobalModel) -> Coroutine:
         model = yield Train(message.model, me.plan)
-        return (yield from masking.hidden(me, LocalModel(model, me.samples), self.weighting))
+        return (yield from masking.hidden(me, message, LocalModel(model, me.samples), self.weighting))
 
     def aggregate(self, server: Server, state: GlobalModel, replies: Iterator[tuple[int, Any]]) -> GlobalModel:
         return masking.mean_model(server, state, replies, self.weighting, self.aggregation, self.min_group)

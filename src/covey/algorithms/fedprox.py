@@ -70,7 +70,7 @@ class FedProx:
 
     def client(self, me: Client, message: GlobalModel) -> Coroutine:
         model = yield Train(message.model, replace(me.plan, proximal=self.mu), anchor=message.model)
-        return (yield from masking.hidden(me, LocalModel(model, me.samples), self.weighting))
+        return (yield from masking.hidden(me, message, LocalModel(model, me.samples), self.weighting))
 
     def aggregate(self, server: Server, state: GlobalModel, replies: Iterator[tuple[int, Any]]) -> GlobalModel:
         return masking.mean_model(server, state, replies, self.weighting, self.aggregation, self.min_group)

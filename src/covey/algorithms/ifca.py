@@ -93,7 +93,7 @@ class IFCA:
         choice = me.choose(losses)
         me.note("cluster", int(losses.argmin()))
         model = yield Train(message.models[choice], me.plan)
-        return (yield from masking.hidden(me, ClusterUpdate(model, choice, me.samples), self.weighting))
+        return (yield from masking.hidden(me, message, ClusterUpdate(model, choice, me.samples), self.weighting))
 
     def aggregate(self, server: Server, state: ClusterModels, replies: Iterator[tuple[int, Any]]) -> ClusterModels:
         average = averages(self.aggregation, state.models, self.min_group)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from covey import roles
-from covey.algorithms.averaging import LocalModel
+from covey.algorithms.averaging import GlobalModel, LocalModel
 from covey.algorithms.contract import Client, Server, Setting, declaration_under, make_keys, own_keys
 from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.fedprox import FedProx
@@ -158,8 +158,9 @@ def worked(turn: Any) -> Any:
     raise AssertionError("it asks for more")
 
 
+SENT = GlobalModel(torch.zeros(4))
 REPLIES = {
-    i: worked(masking.hidden(client(i), LocalModel(torch.full((4,), float(i)), 10), "clients")) for i in range(6)
+    i: worked(masking.hidden(client(i), SENT, LocalModel(torch.full((4,), float(i)), 10), "clients")) for i in range(6)
 }
 
 
@@ -257,3 +258,12 @@ def test_liars_are_left_aside_suspected_or_blamed() -> None:
     server = desk()
     swapped = dataclasses.replace(REPLIES[3], masked=REPLIES[2].masked)
     assert mean(server, {**REPLIES, 3: swapped}) is None and server.suspected == set(range(6)) and not server.blamed
+
+
+def test_of_clients_that_were_sent_different_models_nothing_adds_up() -> None:
+    """Pasquini et al. 2022: a server that shows all but one a model with dead units reads that one's update in the sum."""
+    other = masking.hidden(client(3), GlobalModel(torch.ones(4)), LocalModel(torch.full((4,), 3.0), 10), "clients")
+    server = desk()
+    assert mean(server, {**REPLIES, 3: worked(other)}) is None and server.suspected == set(range(6))
+    same = masking.hidden(client(3), GlobalModel(torch.zeros(4)), LocalModel(torch.full((4,), 3.0), 10), "clients")
+    assert mean(desk(), {**REPLIES, 3: worked(same)}) == [2.5] * 4

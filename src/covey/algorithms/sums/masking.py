@@ -11,6 +11,7 @@ as gone.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -43,7 +44,7 @@ from covey.crypto.sealing import sealing
 from covey.errors import CoveyError
 from covey.learn.work import Compute
 from covey.measures import Measure
-from covey.messages import message
+from covey.messages import encode, message
 
 Opened = Mapping[int, tuple[NDArray[np.float64], int]]  # group -> sum of models times weights, sum of weights
 CONSULTS, ADVISES = (OpeningQuestion,), (UnmaskingAdvice,)
@@ -100,18 +101,21 @@ def issue(
 # ---------------------------------------------------------------- at the client
 
 
-def hidden(me: Client, reply: Any, weighting: str) -> Coroutine:
-    """The reply as it leaves the client."""
+def hidden(me: Client, received: Any, reply: Any, weighting: str) -> Coroutine:
+    """The reply as it leaves a client that received this message."""
     if not is_masked(me.setting):
         return reply
-    upload: Upload = yield Compute("mask", _mask, (me, roles.first(reply, roles.Model), weight_of(reply, weighting)))
+    weight = weight_of(reply, weighting)
+    upload: Upload = yield Compute("mask", _mask, (me, received, roles.first(reply, roles.Model), weight))
     sent = (upload.masked, upload.boxes, upload.tags)
     cluster = roles.first(reply, roles.Identity)
     return MaskedModel(*sent) if cluster is None else MaskedClusterModel(*sent, cluster)
 
 
-def _mask(me: Client, model: Tensor, weight: float) -> Upload:
-    return _member(me).mask(model.cpu().numpy(), int(weight), openings.occasion(me.run, me.round))
+def _mask(me: Client, received: Any, model: Tensor, weight: float) -> Upload:
+    """Masks cancel among those who were sent the same: of a server that shows clients different models nothing adds up."""
+    alike = hashlib.sha256(encode(received)).hexdigest()
+    return _member(me).mask(model.cpu().numpy(), int(weight), openings.occasion(me.run, me.round), alike)
 
 
 def _member(me: Client) -> Member:

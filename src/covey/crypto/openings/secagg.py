@@ -1,7 +1,7 @@
 """Masks that cancel in the sum: the server learns the sums of groups of clients, and of no client more than that.
 
     mask    y_i = x_i + PRG(b_i) + Σ_{j>i} PRG(k_ij) − Σ_{j<i} PRG(k_ij)   modulo 2^bits
-            b_i fresh; k_ij from X25519 between i and j, for this run and round alone
+            b_i fresh; k_ij from X25519 between i and j, for this run, round and what both were sent
             b_i and every k_ij in Shamir shares, each in a box for one client, and a tag of each share -> to the server
     mix     Y_S = Σ_{i in S} y_i            for disjoint groups S of those whose vectors came
     advise  client j, asked with the groups alone: its shares of b_i for every i in them, and of k_ij' for every j' that is not in
@@ -143,12 +143,15 @@ class Member:
     client: int
     key: BoxKey = field(repr=False)
 
-    def mask(self, vector: ArrayLike, weight: int, occasion: str) -> Upload:
-        """Nothing is kept of the seeds. One vector an occasion: two under the same masks would show their difference."""
+    def mask(self, vector: ArrayLike, weight: int, occasion: str, alike: str = "") -> Upload:
+        """Nothing is kept of the seeds. One vector an occasion: two under the same masks would show their difference.
+
+        `alike`: what all clients must have been sent; with those who were sent something else no mask cancels.
+        """
         cohort, stream = self.cohort, Stream()
         own = uniform(stream, SEED, FIELD).astype(np.int64)
         peers = cohort.peers(self.client)
-        seeds = np.stack([own, *(self._seed(j, occasion) for j in peers)])  # [1 + peers, SEED]
+        seeds = np.stack([own, *(self._seed(j, occasion, alike) for j in peers)])  # [1 + peers, SEED]
         words = cohort.encode(vector, weight)
         words += _mask(cohort, own, words.size)
         for j, seed in zip(peers, seeds[1:]):
@@ -174,9 +177,10 @@ class Member:
                     shares[i] = b"".join(own[row] for row in _rows(self.cohort, i, group))
         return UnmaskingAdvice(shares, sorted(unreadable))
 
-    def _seed(self, other: int, occasion: str) -> Integers:
+    def _seed(self, other: int, occasion: str, alike: str = "") -> Integers:
         """What this client and another one alone know in a round."""
-        agreed = self.key.agree(self.cohort.public_key(other), self.cohort.about("pair", occasion))
+        about = self.cohort.about("pair", f"{occasion}\n{alike}")
+        agreed = self.key.agree(self.cohort.public_key(other), about)
         return uniform(Stream(agreed), SEED, FIELD).astype(np.int64)
 
     def _box(self, receiver: int, content: bytes, about: bytes) -> bytes:
