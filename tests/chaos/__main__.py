@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import random
+import signal
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from chaos.cases import CASES, GOAL_SECONDS
 from chaos.federation import Federation, experiment
+from chaos.storm import storm
 
 
 def cases(names: list[str], folder: Path) -> int:
@@ -39,11 +43,24 @@ def cases(names: list[str], folder: Path) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
-    parser.add_argument("what", choices=["cases"])
-    parser.add_argument("names", nargs="*", help=f"cases, of {', '.join(CASES)}; none: all")
+    kinds = parser.add_subparsers(dest="what", required=True)
+    one = kinds.add_parser("cases", help="one trouble at a time")
+    one.add_argument("names", nargs="*", help=f"of {', '.join(CASES)}; none: all")
+    many = kinds.add_parser("storm", help="many, at random")
+    many.add_argument("--minutes", type=float, default=10.0)
+    many.add_argument("--seed", type=int, default=random.randrange(2**31))
+    many.add_argument("--rounds", type=int, default=0, help="of the run; 0: as many as the storm lasts, about")
     words = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # parties are ended, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore for jobs in the background
     with tempfile.TemporaryDirectory() as folder:
-        sys.exit(cases(words.names, Path(folder)) > 0)
+        if words.what == "cases":
+            sys.exit(cases(words.names, Path(folder)) > 0)
+        print(f"seed {words.seed}", flush=True)
+        rounds = words.rounds or max(20, round(60 * words.minutes / 4))
+        report = storm(Path(folder), words.minutes, words.seed, rounds, say=partial(print, flush=True))
+        print(report)
+        sys.exit(not report.equal)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def pause_of_the_coordinator_alone(federation: Federation) -> float:
 
 def pause_of_the_superlink_alone(federation: Federation) -> float:
     """Flower's process stands still for 60 s."""
-    return _stand_still(federation, [federation.child("flower-superlink")], 60)
+    return _stand_still(federation, federation.found("flower-superlink"), 60)
 
 
 def pause_of_a_silo(federation: Federation) -> float:
@@ -40,13 +40,13 @@ def pause_of_a_silo(federation: Federation) -> float:
 
 def superlink_killed(federation: Federation) -> float:
     """Flower's process ends."""
-    signalled([federation.child("flower-superlink")], signal.SIGKILL)
+    signalled(federation.found("flower-superlink"), signal.SIGKILL)
     return federation.rounds()
 
 
 def door_killed(federation: Federation) -> float:
     """The process that listens to the network ends."""
-    signalled([federation.child("door.py")], signal.SIGKILL)
+    signalled(federation.found("door.py"), signal.SIGKILL)
     return federation.rounds()
 
 
@@ -141,8 +141,8 @@ def forgotten(federation: Federation) -> float:
 
 
 def slow(federation: Federation) -> float:
-    """Everything that one silo sends or gets takes a second longer, piece by piece; measured while it does."""
-    federation.wires["north"].delay = 1.0
+    """Everything that one silo sends or gets takes .2 s longer, piece by piece; measured while it does."""
+    federation.wires["north"].delay = 0.2
     try:
         return federation.rounds()
     finally:

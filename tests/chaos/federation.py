@@ -65,10 +65,9 @@ class Federation:
         """Of a party and of all that it has started."""
         return [self.parties.running[name].pid, *children(self.parties.running[name].pid)]
 
-    def child(self, command: str) -> int:
-        """The server's process of this program."""
-        (pid,) = (pid for pid in self.pids("server")[1:] if command in Path(f"/proc/{pid}/cmdline").read_text())
-        return pid
+    def found(self, command: str) -> list[int]:
+        """The server's processes of this program: one, or none while it is being started again."""
+        return [pid for pid in self.pids("server")[1:] if command in Path(f"/proc/{pid}/cmdline").read_text()]
 
     def move(self) -> None:
         """The server's new address; its name, which the wires stand for, leads there."""

@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"covey: {e.filename} cannot be used: {e.strerror}", file=sys.stderr)
             return 2
         except Exception as e:
-            sentence = fault_of_own_code(e)
+            sentence = _shortage(e) or fault_of_own_code(e)
             if sentence is None:
                 raise
             print(f"covey: {printable(sentence)}", file=sys.stderr)
@@ -143,6 +143,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("\ncovey: interrupted", file=sys.stderr)
             return interrupts.exit_code
         return code
+
+
+def _shortage(error: Exception) -> str | None:
+    """What to do where memory is short, or a package cannot be loaded (which is another thing than that it is not installed)."""
+    if isinstance(error, MemoryError) or ("alloc" in str(error) and "memory" in str(error)):
+        return (
+            f"this machine has too little memory for it ({printable(str(error), 200) or 'MemoryError'}): end other programs, take "
+            "fewer workers or clients at a time (engine.workers, engine.clients_at_once), or a smaller model"
+        )
+    if isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError):
+        return (
+            f"{error.name or 'a package'} is installed but cannot be loaded ({printable(str(error), 200)}): memory may be short, "
+            "or its installation broken"
+        )
+    return None
 
 
 def _in_one_line(

@@ -260,7 +260,7 @@ class Coordinator:
             silos = {role for role in self.session.at if role.startswith("client:")}
             absent = [r for r in self.further if r not in self.session.at]
             patient = not self.records or (not self._gathered and time.monotonic() < until)
-            expected = self.deployment.min_silos or (len(self.session.party.silos) if patient else 1)
+            expected = self.deployment.min_silos or max(1, len(self.session.party.silos) if patient else 1)
             if len(silos) >= expected and not absent:
                 self._gathered = True
                 return

@@ -44,7 +44,14 @@ def serve(folder: Path, address: str, out: Path, *, insecure: bool = False, quie
     if party.name != SERVER:
         raise CoveyError(f"{folder} is the folder of '{party.name}': `covey serve` wants the server's")
     host, port = _address(address)
+    _expect_folder(out, "--out")
     tls = None if insecure else flower.Tls(folder / "ca.crt", folder / "server.crt", folder / "server.key")
+    if not insecure:
+        _expect_files(folder, "server.crt", "server.key")
+    if not node_keys(folder):
+        raise CoveyError(
+            f"{folder / 'nodes'} admits nobody: copy the server's folder again, with its `nodes`, or add silos (`covey keys add`)"
+        )
     if insecure:
         say("--insecure: no TLS, and Flower lets any node in; letters are still signed")
     say(f"starting Flower's SuperLink at {address}")
@@ -113,6 +120,7 @@ def join(
     party, agreed = load(folder)
     if not party.role.startswith("client:"):
         raise CoveyError(f"{folder} is the folder of '{party.name}': `covey join` wants a silo's")
+    _check_line(folder, superlink, state, insecure)
     say = _say(quiet)
     _name_own_code(agreed)
     samples = samples_at(data, agreed)
@@ -136,6 +144,7 @@ def second_server(folder: Path, superlink: str, state: Path, *, insecure: bool =
         raise CoveyError(
             f"{folder} is the folder of '{party.name}': `covey second-server` wants that of the second server"
         )
+    _check_line(folder, superlink, state, insecure)
     say = _say(quiet)
     _name_own_code(agreed)
     server = SecondServer(party, agreed, state, say, keys=folder)
@@ -150,7 +159,6 @@ def second_server(folder: Path, superlink: str, state: Path, *, insecure: bool =
 def _live(
     folder: Path, superlink: str, state: Path, insecure: bool, party: Silo | SecondServer, say: Callable[[str], None]
 ) -> None:
-    _address(superlink)
     tls = None if insecure else flower.Tls(folder / "ca.crt", node_key=folder / "node.key")
     if insecure:
         say("--insecure: no TLS, no node authentication; letters are still signed")
@@ -158,6 +166,27 @@ def _live(
     clock = flower.Clock(say)
     party.mailbox.follow(clock.now)
     flower.answer_calls(state / "flower", superlink, tls, party.handle, lambda: party.finished, say, clock)
+
+
+def _check_line(folder: Path, superlink: str, state: Path, insecure: bool) -> None:
+    """What a party needs to reach the coordinator, before it reads any data."""
+    _address(superlink)
+    _expect_folder(state, "--state")
+    if not insecure:
+        _expect_files(folder, "ca.crt", "node.key")
+
+
+def _expect_files(folder: Path, *names: str) -> None:
+    absent = [name for name in names if not (folder / name).is_file()]
+    if absent:
+        raise CoveyError(f"{folder} holds no {' and no '.join(absent)}: copy this party's folder again, as it was made")
+
+
+def _expect_folder(path: Path, option: str) -> None:
+    """A folder, or room for one."""
+    blocked = next((p for p in (path, *path.parents) if p.exists() and not p.is_dir()), None)
+    if blocked is not None:
+        raise CoveyError(f"{blocked} is a file, {option} wants a folder: choose another")
 
 
 def _name_own_code(agreed: Agreed) -> None:

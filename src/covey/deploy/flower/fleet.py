@@ -12,6 +12,7 @@ import ssl
 import time
 from base64 import b64encode
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -26,7 +27,10 @@ BEAT_SECONDS = 4.0
 BEATS_SECONDS = 10.0  # that Flower is told to expect between beats; it takes a node for gone after two of them
 CONNECT_SECONDS = 8.0
 ANSWER_SECONDS = HOLD_SECONDS + 5.0  # without a byte of the answer to a question for letters
-PARCEL_SECONDS = 60.0  # without a byte while a letter's pieces come or go
+SLOWEST = 100_000  # bytes per second, of all pieces of an answer that leave at once
+AT_ONCE = 3  # pieces of a letter each way; the door takes eight connections of a key
+PIECE_BYTES = 5 << 20  # Flower cuts letters so
+KEEP_SECONDS = 60.0  # a connection that nothing passes; the door ends it after 75 s
 RESEND_SECONDS = 20.0  # in which a letter's piece is tried again, before the letter is given up
 
 
@@ -66,14 +70,14 @@ class Fleet:
         self.number = 0  # of this life
         self._keys = _node_keys(tls)
         self._tls = None if tls is None else trusting(tls)
-        self._calls = self._client(ANSWER_SECONDS)
-        self._parcels = self._client(PARCEL_SECONDS)
-        self._heart = self._client(CONNECT_SECONDS)
+        self._connect()
 
     def begin(self, former: int) -> int:
         """A life of this node, under its number. A former one, that was ours, is ended first."""
         from flwr.proto.fleet_pb2 import ActivateNodeRequest, RegisterNodeFleetRequest
 
+        self.close()
+        self._connect()  # connections of the former life may be dead without knowing
         if former:
             self.end(former)
         public = self._keys[1]
@@ -120,10 +124,9 @@ class Fleet:
             return None
         node, message = self._node(), message_from_proto(answer.messages_list[0])
         run, id = message.metadata.run_id, message.metadata.message_id
-        pieces: dict[str, bytes] = {}
-        for part in iterate_object_tree(answer.message_object_trees[0]):
-            request = PullObjectRequest(node=node, run_id=run, object_id=part.object_id)
-            pieces[part.object_id] = self._fetched(request)
+        ids = [part.object_id for part in iterate_object_tree(answer.message_object_trees[0])]
+        requests = [PullObjectRequest(node=node, run_id=run, object_id=part) for part in ids]
+        pieces = dict(zip(ids, _at_once(self._fetched, requests)))
         confirmation = ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=id)
         self._again(lambda: self._call(self._parcels.ConfirmMessageReceived, confirmation))
         try:
@@ -156,23 +159,34 @@ class Fleet:
             clientapp_runtime_list=[0.0],
         )
         wanted = self._again(lambda: self._call(self._parcels.PushMessages, request))
-        missing = set(wanted.objects_to_push)
-        for id, part in get_all_nested_objects(reply).items():
-            if id not in missing:
-                continue
+        missing, parts = set(wanted.objects_to_push), get_all_nested_objects(reply)
+        # An answer to an upload comes when all of it has arrived, which may be long after the last byte has left this process.
+        self._uploads._client.timeout = _timeout(
+            ANSWER_SECONDS + min(len(data or b""), AT_ONCE * PIECE_BYTES) / SLOWEST
+        )
+
+        def push(id: str) -> None:
             piece = PushObjectRequest(
                 node=self._node(),
                 run_id=asked.run_id,
                 session_id=wanted.session_id,
                 object_id=id,
-                object_content=part.deflate(),
+                object_content=parts[id].deflate(),
             )
-            if not self._again(lambda piece=piece: self._call(self._parcels.PushObject, piece)).stored:  # type: ignore[misc]
+            if not self._again(lambda: self._call(self._uploads.PushObject, piece)).stored:
                 raise Forgotten("the coordinator does not wait for this answer any more")
 
+        _at_once(push, [id for id in parts if id in missing])
+
     def close(self) -> None:
-        for client in (self._calls, self._parcels, self._heart):
+        for client in (self._calls, self._parcels, self._uploads, self._heart):
             client.close()
+
+    def _connect(self) -> None:
+        self._calls = self._client(ANSWER_SECONDS)
+        self._parcels = self._client(ANSWER_SECONDS)
+        self._uploads = self._client(ANSWER_SECONDS)
+        self._heart = self._client(CONNECT_SECONDS)
 
     def _fetched(self, request: Any) -> bytes:
         until = time.monotonic() + RESEND_SECONDS
@@ -215,13 +229,18 @@ class Fleet:
         from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
         from flwr.supernode.fleet_http_client import FleetHttpClient
 
-        timeout: Any = httpx.Timeout(seconds, connect=CONNECT_SECONDS)
-        return FleetHttpClient(
+        client = FleetHttpClient(
             f"{'https' if self.secure else 'http'}://{self.superlink}",
             interceptors=[RuntimeVersionHttpInterceptor(component_name="covey"), _Signed(*self._keys, self.clock)],
             verify=self._tls or False,
-            timeout=timeout,
         )
+        client._client.close()
+        client._client = httpx.Client(  # one that keeps its connections from round to round
+            verify=self._tls or False,
+            timeout=_timeout(seconds),
+            limits=httpx.Limits(keepalive_expiry=KEEP_SECONDS),
+        )
+        return client
 
 
 @dataclass(frozen=True)
@@ -248,6 +267,18 @@ class _Signed:
         if response.request.url.path != "/v1/fleet/pull-messages":  # which is held: nobody knows when it was dated
             self.clock.hear(response.headers.get("date"), asked)
         return response
+
+
+def _timeout(seconds: float) -> Any:
+    import httpx
+
+    return httpx.Timeout(seconds, connect=CONNECT_SECONDS)
+
+
+def _at_once(call: Callable[[Any], T], arguments: list[Any]) -> list[T]:
+    """A few calls at a time, since most of each is waiting; the first that fails fails all."""
+    with ThreadPoolExecutor(AT_ONCE) as workers:
+        return list(workers.map(call, arguments))
 
 
 def trusting(tls: Tls) -> ssl.SSLContext:

@@ -20,7 +20,7 @@ from typing import Any
 from covey.algorithms.contract import Setting
 from covey.data.federation import Federation
 from covey.engines.ray.host_state import arrays, keys_for, pack
-from covey.engines.ray.pool import acquire, connect, gone, processors, release, start_worker
+from covey.engines.ray.pool import acquire, connect, fetched, gone, processors, release, replace_worker
 from covey.engines.ray.worker import raw
 from covey.engines.simulate import Call, accept, on_the_clock, same, spread
 from covey.errors import CoveyError
@@ -148,7 +148,7 @@ class RayWorkers:
         while True:
             asked = self._under_way[number][0]
             try:
-                answer, changed = self._ray.get(asked.refs[:2])
+                answer, changed = fetched(self._ray, asked.refs[:2])
                 break
             except gone(self._ray) as e:
                 self._replace(number, e)
@@ -166,9 +166,9 @@ class RayWorkers:
             ) from why
         with contextlib.suppress(Exception):
             self._ray.kill(self._actors[number])
-        self._actors[number] = start_worker(self._ray, self.count)
-        self._begin(number)
         try:
+            self._actors[number] = replace_worker(self._ray, self.count)
+            self._begin(number)
             self._remind(number)
         except gone(self._ray) as e:
             self._replace(number, e)
@@ -183,13 +183,13 @@ class RayWorkers:
         """Gives a worker the memories of its clients, those of the round under way included."""
         known = self._kept | self._staged
         own = {i: ref for i, ref in known.items() if i % self.count == number}
-        lost = self._ray.get(self._actors[number].remember.remote([(i, [ref]) for i, ref in _by_place(own)]))
+        lost = fetched(self._ray, self._actors[number].remember.remote([(i, [ref]) for i, ref in _by_place(own)]))
         if lost:
             raise CoveyError(_LOST)
 
     def _fetch(self, ref: Any) -> Any:
         try:
-            return self._ray.get(ref)
+            return fetched(self._ray, ref)
         except self._ray.exceptions.RayError as e:
             raise CoveyError(_LOST) from e
 

@@ -11,6 +11,7 @@ import secrets
 import signal
 import sys
 import threading
+import time
 import warnings
 from typing import Any
 
@@ -20,6 +21,7 @@ from covey.errors import CoveyError
 from covey.version import __version__
 
 PATIENCE = 60.0  # seconds without a worker before a word is said
+STEP = 1.0  # seconds of waiting at a time
 
 _idle: list[tuple[str, int, Any]] = []  # where it is, how many work together, the actor
 
@@ -79,11 +81,39 @@ def acquire(ray: Any, count: int) -> list[Any]:
     return actors + new
 
 
-def start_worker(ray: Any, count: int) -> Any:
-    """One of `count` workers: they may be more than there are processors, as processes may."""
-    share = min(1.0, int(1e4 * processors(ray) / count) / 1e4)
+def start_worker(ray: Any, count: int, share: float | None = None) -> Any:
+    """One of `count` workers: they may be more than there are processors, as processes may. It takes its share of them unless
+    told otherwise.
+    """
+    if share is None:
+        share = min(1.0, int(1e4 * processors(ray) / count) / 1e4)
     remote = ray.remote(num_cpus=share, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD")(Worker)
     return remote.remote()
+
+
+def replace_worker(ray: Any, count: int) -> Any:
+    """One in the place of a dead one, on any machine that is left. Its processors may be gone with that, so it asks for none: Ray
+    would wait for them for ever.
+    """
+    actor = start_worker(ray, count, share=0.0)
+    try:
+        fetched(ray, actor.ready.remote(), PATIENCE)
+    except TimeoutError as e:
+        raise CoveyError(
+            f"a Ray worker is gone and the cluster started no other in {PATIENCE:.0f} s (`ray status`); finished rounds up to the "
+            "last checkpoint are kept: continue with `covey resume`"
+        ) from e
+    return actor
+
+
+def fetched(ray: Any, ref: Any, seconds: float = float("inf")) -> Any:
+    """What an answer says, once it is there. Waits in small steps: Ray's own waiting hears no Ctrl-C while a machine is lost."""
+    until = time.monotonic() + seconds
+    refs = ref if isinstance(ref, list) else [ref]
+    while len(ray.wait(refs, num_returns=len(refs), timeout=STEP)[0]) < len(refs):
+        if time.monotonic() > until:
+            raise TimeoutError
+    return ray.get(ref)
 
 
 def release(ray: Any, actors: list[Any]) -> None:
