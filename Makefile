@@ -4,7 +4,7 @@ BIN := .venv/bin
 export OMP_WAIT_POLICY ?= passive
 unexport PYTHONDONTWRITEBYTECODE # else every process of the tests compiles them, and covey, anew
 
-.PHONY: fuzz protocol run test check suite format test-all mutants bench clean
+.PHONY: fuzz protocol chaos run test check suite format test-all mutants bench clean
 
 .venv/ready: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -51,6 +51,11 @@ protocol: .venv/ready-dev
 # fuzz-faults/. With FUZZ="door --minutes 5" one of them, for less.
 fuzz: .venv/ready-dev
 	PYTHONPATH=tests $(BIN)/python -W ignore -m fuzz $(FUZZ)
+
+# A deployment of real processes that are killed, stopped, cut off and slowed at random, for ten minutes; its models must be those of
+# an undisturbed run, bit for bit. With CHAOS="cases" one trouble at a time, and after how many seconds all work together again.
+chaos: .venv/ready-dev
+	PYTHONPATH=tests $(BIN)/python -W ignore -m chaos $(or $(CHAOS),storm)
 
 format: .venv/ready-dev
 	$(BIN)/ruff format .

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from covey import config
-from covey.deploy import serve
+from covey.cli.main import main
+from covey.deploy import keys, serve
 from covey.errors import CoveyError
 from covey.files import write_atomically
+from support.deployment import rehearsal
 
 
 def test_words_of_others_do_not_reach_the_terminal_as_orders(capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,6 +38,63 @@ def test_a_file_nested_too_deeply_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(CoveyError, match="nested too deeply"):
         config.read_toml(path)
     assert config.assign({}, "x=" + "[" * 5000)["x"].startswith("[[")
+
+
+@pytest.fixture(scope="module")
+def parties(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("parties") / "keys"
+    keys.make(rehearsal("fedavg", clients=2), ["north", "south"], ["localhost"], folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("without", "sentence"),
+    [
+        ("server/nodes", "nodes admits nobody: copy the server's folder again"),
+        ("server/server.key", "holds no server.key: copy this party's folder again"),
+        ("silos/north/node.key", "holds no node.key: copy this party's folder again"),
+        ("silos/north/ca.crt", "holds no ca.crt: copy this party's folder again"),
+        ("out", "is a file, --out wants a folder"),
+        ("state", "is a file, --state wants a folder"),
+    ],
+)
+def test_what_no_waiting_mends_is_said_before_anything_begins(
+    without: str, sentence: str, parties: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A folder that lacks something, or a file where a folder should be; no process is started for it."""
+    copy = Path(shutil.copytree(parties, tmp_path / "keys"))
+    out = state = tmp_path / "new"
+    if without in ("out", "state"):
+        out = state = tmp_path / "file" / "below"
+        (tmp_path / "file").touch()
+    elif (copy / without).is_dir():
+        shutil.rmtree(copy / without)
+    else:
+        (copy / without).unlink()
+    words = ["serve", "--keys", str(copy / "server"), "--address", "127.0.0.1:1", "--out", str(out)]
+    if without == "state" or "silos" in without:
+        words = ["join", str(copy / "silos" / "north"), "--data", str(tmp_path), "--state", str(state)]
+    code, said = main(words), capfd.readouterr().err
+    assert code == 2 and sentence in said and len(said.splitlines()) == 1
+
+
+def test_little_memory_is_called_that(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """And a package that cannot be loaded is not called missing."""
+    allocator = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+    mapped = ImportError("libgomp.so: failed to map segment from shared object", name="sklearn")
+    for error, words in {
+        MemoryError(): "too little memory",
+        allocator: "too little memory",
+        mapped: "sklearn is installed but",
+    }.items():
+
+        def fail(arguments: object, error: Exception = error) -> int:
+            raise error
+
+        monkeypatch.setattr("covey.cli.main.run", fail)
+        assert main([]) == 2
+        said = capfd.readouterr().err
+        assert words in said and len(said.splitlines()) == 1
 
 
 def _umask() -> int:

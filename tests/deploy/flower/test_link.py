@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -13,9 +14,11 @@ from typing import Any
 import pytest
 
 from covey.deploy import certificates
+from covey.deploy.flower.clock import Clock
 from covey.deploy.flower.link import Link
 from covey.deploy.flower.node import answer_calls
 from covey.deploy.flower.process import Tls, free_port
+from covey.errors import CoveyError
 from support.patience import until
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'covey[deploy]'")
@@ -49,10 +52,10 @@ class Line:
         until(condition, lambda: self.said)
         return time.monotonic() - begin
 
-    def asked(self) -> bytes | None:
+    def asked(self, name: str = "north") -> bytes | None:
         """What the node answers to a question."""
         answers: dict[str, bytes | None] = {}
-        id = self.link.send(self.link.nodes["north"], b"who is there", 60)
+        id = self.link.send(self.link.nodes[name], b"who is there", 60)
         self.until(lambda: bool(answers.update(self.link.receive([id])) or answers))
         return answers[id]
 
@@ -68,6 +71,66 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
     yield line
     line.ended = True
     line.link.close()
+
+
+def node(line: Line, home: str, **given: Any) -> tuple[threading.Thread, list[str], list[CoveyError]]:
+    """Another node's life in a thread: what it says, and how it ends."""
+    said: list[str] = []
+    ends: list[CoveyError] = []
+    folder = line.folder
+    given = {"ca": folder / "ca.crt", "node_key": folder / "south.key", "clock": None, "port": line.port} | given
+    tls = Tls(given["ca"], node_key=given["node_key"])
+
+    def live() -> None:
+        try:
+            clock = given["clock"] and given["clock"](said.append)
+            answer_calls(
+                folder / home, f"localhost:{given['port']}", tls, bytes.upper, lambda: line.ended or "stop" in said,
+                said.append, clock,
+            )  # fmt: skip
+        except CoveyError as e:
+            ends.append(e)
+
+    thread = threading.Thread(target=live, daemon=True)
+    thread.start()
+    return thread, said, ends
+
+
+def test_what_waiting_does_not_mend_ends_a_node(line: Line) -> None:
+    """Before it has ever been connected: another federation's server, no TLS there, no key of its own."""
+    other, nowhere = line.folder / "other.crt", line.folder / "nowhere.key"
+    other.write_bytes(certificates.make_authority().public)
+    for given, words in {
+        "foreign": ({"ca": other}, "another authority than this party's ca.crt"),
+        "without": ({"node_key": nowhere}, "nowhere.key cannot be read \\(No such file"),
+        "nonsense": ({"node_key": other}, "no private key in OpenSSH's form"),
+        "no-ca": ({"ca": nowhere}, "nowhere.key cannot be read as a certificate"),
+    }.items():
+        thread, _, ends = node(line, given, **words[0])  # type: ignore[arg-type]
+        thread.join(30)
+        assert ends and re.search(words[1], str(ends[0])), (given, ends)
+
+
+def test_a_clock_that_is_ten_minutes_off(line: Line) -> None:
+    """A silo keeps the coordinator's time, and says by how much its own is another."""
+    thread, said, ends = node(line, "late", clock=lambda say: Clock(say, lambda: time.time() - 600))
+    line.until(lambda: line.here("south"))
+    assert line.asked("south") == b"WHO IS THERE"
+    assert any("clock is 10 minutes behind the coordinator's" in text for text in said) and not ends
+    said.append("stop")
+    line.link.send(line.link.nodes["south"], b"the last one", 60)
+    thread.join(30)
+
+
+def test_a_key_that_is_not_admitted_waits_and_says_so(line: Line) -> None:
+    """It may be added while the server runs."""
+    unknown = line.folder / "unknown.key"
+    unknown.write_bytes(certificates.make_node().private)
+    thread, said, ends = node(line, "unknown", node_key=unknown)
+    line.until(lambda: any("does not know this party's node key" in text for text in said))
+    said.append("stop")
+    thread.join(30)
+    assert not ends and len(said) == 2
 
 
 def test_a_node_that_was_struck_off_comes_back(line: Line) -> None:

@@ -37,9 +37,12 @@ class Clock:
         self.ahead = 0.0 if abs(ahead) < slack else self.ahead if abs(ahead - self.ahead) < slack else ahead
         if abs(self.ahead - self._said) >= SAY_SECONDS:
             self._said = self.ahead
+            side = "ahead of" if self.ahead > 0 else "behind"
             self._say(
-                f"this machine's clock is {duration(self.ahead)} {'ahead of' if self.ahead > 0 else 'behind'} the coordinator's; "
-                "letters keep the coordinator's time; set both clocks (NTP): certificates expire by them"
+                f"this machine's clock is {duration(self.ahead)} {side} the coordinator's; letters keep the coordinator's time; "
+                "set both clocks (NTP): certificates expire by them"
+                if self.ahead
+                else "this machine's clock is that of the coordinator again"
             )
 
     def asked(self) -> float:
