@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
+from covey.audit.frontier import write_frontier
 from covey.audit.page import write_audit
 from covey.leaks import CLIENT, SERVER
 from covey.papers.harness import VERDICTS, Cell, Claim, Reproduction
@@ -18,6 +19,7 @@ from covey.papers.present import page as page_of_table
 from covey.report.page import write_comparison, write_report
 from support.audits import finding, matrix, small
 from support.chromium import SPILLED, Browser, centre, needs_browser
+from support.frontiers import FIGURES
 from support.patience import PATIENCE
 from support.runs import HOSTILE, synthetic_run
 
@@ -43,6 +45,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         runs
         | several
         | {"audit": audit(room, 1), "matrix": audit(room, 3), "survey": audit(room, 12), "table": reproduction(room)}
+        | {"frontier": write_frontier(FIGURES, room)[1]}
     )
 
 

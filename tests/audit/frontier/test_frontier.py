@@ -26,7 +26,7 @@ from covey.audit.frontier.front import (
     on_overall_front,
     verdict_words,
 )
-from covey.audit.frontier.frontier import Frontier, Gauge, Point, Varied
+from covey.audit.frontier.frontier import Frontier, Gauge
 from covey.audit.frontier.lines import lines_of
 from covey.audit.frontier.text import lines
 from covey.cli.main import main
@@ -37,30 +37,7 @@ from covey.learn.work import Train
 from covey.rounds import completion
 from covey.strength import Strength, strengths_of
 from support.audits import small
-
-
-def score(value: float, half: float = 0.05, chance: float = 0.2, attack: str = "a2") -> Finding:
-    return Finding(attack, "server", "accuracy", value, chance, max(0.0, value - half), min(1.0, value + half))
-
-
-def point(line: str, value: float | None, accuracies: tuple[float, ...], *leaks: Finding, cost: float = 100.0) -> Point:
-    words = f"Noise, σ = {value:g}" if line else "no defence"
-    return Point(line, words, value, accuracies, cost, {}, {one.attack: one for one in leaks})
-
-
-def swept(*points: Point, by_itself: bool = False) -> Frontier:
-    attacks = dict.fromkeys(name for one in points for name in one.leaks)
-    gauges = tuple(Gauge(name, "server", f"row of {name}", "accuracy") for name in attacks)
-    heading = {"algorithm": "ifca", "dataset": "digits", "clients": 8, "rounds": 2, "notes": ()}
-    return Frontier(heading, 2, {"noise": Varied("Noise", "σ of a step", by_itself)}, gauges, points)
-
-
-FIGURES = swept(
-    point("", None, (0.99, 0.97), score(1.0), score(1.0, attack="a1")),
-    point("noise", 1.0, (0.96, 0.96), score(0.6), score(1.0, attack="a1")),
-    point("noise", 2.0, (0.80, 0.82), score(0.22), score(1.0, attack="a1")),
-    point("noise", 4.0, (0.50, 0.52), score(0.3), score(1.0, attack="a1")),
-)
+from support.frontiers import FIGURES, point, score, swept
 
 
 def test_the_front_is_what_no_other_beats_in_everything() -> None:
@@ -83,14 +60,16 @@ def test_what_one_can_afford_is_paired_by_seed_and_says_what_stays() -> None:
     cost = loss(FIGURES, FIGURES.points[1])
     assert cost is not None and cost.value == pytest.approx(0.02) and cost.n == 2
     assert affordable(FIGURES) is FIGURES.points[1] and affordable(FIGURES, 0.2) is FIGURES.points[2]
-    words = verdict_words(FIGURES)
-    assert "For at most 5 points of accuracy, the most that one gets here is Noise, σ = 1" in words
+    words = " ".join(verdict_words(FIGURES))
+    assert "For at most 5 points of accuracy, the most that one gets here is Noise, σ = 1: accuracy 96.0" in words
     assert "row of a2 by a2: 1.00 becomes 0.60; guessing 0.20, which still leaks" in words
     assert "No setting here surely lowers row of a1 (by a1)" in words and "may still be learned" in words
     dear = swept(FIGURES.points[0], FIGURES.points[3])
     assert affordable(dear) is None
-    assert "nothing that was tried lowers any of these attacks by more than luck. The least that" in verdict_words(dear)
-    assert verdict_words(swept(FIGURES.points[0])).startswith("Nothing that was tried lowers any")
+    assert "nothing that was tried lowers any of these attacks by more than luck. The least that" in " ".join(
+        verdict_words(dear)
+    )
+    assert verdict_words(swept(FIGURES.points[0]))[0].startswith("Nothing that was tried lowers any")
 
 
 def test_what_an_algorithm_does_by_itself_is_compared_with_its_own_weakest() -> None:

@@ -121,28 +121,24 @@ def _left(point: Point, gauges: Sequence[Gauge]) -> tuple[float, float]:
     return max(leaks, default=1.0), sum(leaks)
 
 
-def verdict_words(frontier: Frontier, give_up: float = GIVE_UP) -> str:
-    """How much protection one can afford, in a few sentences that nobody takes for safety."""
+def verdict_words(frontier: Frontier, give_up: float = GIVE_UP) -> list[str]:
+    """How much protection one can afford: the answer, what stays open, and what the figures do not say; none reads as safety."""
     moved = movable(frontier)
-    still = [gauge for gauge in frontier.gauges if gauge not in moved]
-    points = f"{100 * give_up:g} points of accuracy"
+    stays = _unmoved([gauge for gauge in frontier.gauges if gauge not in moved])
     end = "What these attacks do not show may still be learned by better ones."
     if not moved:
-        return f"Nothing that was tried lowers any of these attacks by more than luck. {end}"
-    choice = affordable(frontier, give_up)
+        return [f"Nothing that was tried lowers any of these attacks by more than luck. {end}"]
+    points, choice = f"{100 * give_up:g} points of accuracy", affordable(frontier, give_up)
     if choice is None:
         said = f"For at most {points}, nothing that was tried lowers any of these attacks by more than luck."
-        cheapest = _cheapest(frontier, moved)
-        return " ".join(filter(None, [said, cheapest, _unmoved(frontier, still), end]))
-    start, cost = start_of(frontier, choice), loss(frontier, choice)
-    assert cost is not None
-    figures = f"{percent(choice.accuracy.value)} instead of {percent(start.accuracy.value)}"
-    said = f"For at most {points}, the most that one gets here is {choice.words} (accuracy {figures})."
+        return list(filter(None, [f"{said} {_cheapest(frontier, moved)}".rstrip(), stays, end]))
+    start = start_of(frontier, choice)
+    figures = f"accuracy {percent(choice.accuracy.value)} instead of {percent(start.accuracy.value)}"
     falls = [_fall(start, choice, gauge) for gauge in moved if _lowers(frontier, choice, gauge)]
-    stays = [gauge for gauge in moved if not _lowers(frontier, choice, gauge)]
-    parts = [said, f"{'; '.join(falls)}.", _unlowered(choice, stays), _unmoved(frontier, still)]
+    said = f"For at most {points}, the most that one gets here is {choice.words}: {figures}; {'; '.join(falls)}."
+    unlowered = _unlowered(choice, [gauge for gauge in moved if not _lowers(frontier, choice, gauge)])
     picked = "The setting was picked by the same runs that score it."
-    return " ".join(filter(None, [*parts, picked, end]))
+    return list(filter(None, [said, f"{unlowered} {stays}".strip(), f"{picked} {end}"]))
 
 
 def _fall(start: Point, choice: Point, gauge: Gauge) -> str:
@@ -157,7 +153,7 @@ def _unlowered(choice: Point, gauges: Sequence[Gauge]) -> str:
     return f"As open as before, or not surely less: {', '.join(scores)}." if scores else ""
 
 
-def _unmoved(frontier: Frontier, gauges: Sequence[Gauge]) -> str:
+def _unmoved(gauges: Sequence[Gauge]) -> str:
     rows: dict[str, list[str]] = {}
     for gauge in gauges:
         rows.setdefault(gauge.row, []).append(spoken(gauge))
@@ -185,3 +181,8 @@ def _value(point: Point, gauge: Gauge) -> str:
 
 def spoken(gauge: Gauge) -> str:
     return gauge.attack.replace("_", " ")
+
+
+def brief(group: Sequence[Gauge]) -> str:
+    """Attacks that are one picture, in few words."""
+    return spoken(group[0]) + (f" and {len(group) - 1} more" if len(group) > 1 else "")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from covey import files
 from covey.attacks.finding import Finding
-from covey.audit.frontier.front import groups, loss, on_front, on_overall_front, spoken, verdict_words
+from covey.audit.frontier.front import brief, groups, loss, on_front, on_overall_front, spoken, verdict_words
 from covey.audit.frontier.frontier import Frontier, Gauge, Point
 from covey.audit.frontier.text import accuracy_words, claimed_words, markdown, title
 from covey.audit.matrix import LEAKING
@@ -44,6 +44,7 @@ def store_frontier(frontier: Frontier, docs: str | Path, name: str, command: str
     """Keeps a frontier among the documented results: a page of Markdown with the table, the numbers and the page with pictures."""
     folder = Path(docs) / "results" / name
     files.write_atomically(folder / "README.md", markdown(frontier, command).encode())
+    files.write_atomically(folder / "frontier.svg", alone(frontier).encode())
     return write_frontier(frontier, folder, command)
 
 
@@ -58,7 +59,7 @@ def frontier_page(frontier: Frontier, command: str = "") -> Page:
         title=f"{headline} · covey",
         kicker="Frontier",
         headline=headline,
-        lede=[verdict_words(frontier)],
+        lede=verdict_words(frontier),
         badges=[("", tag("span", words)) for words in facts],
         flock=None,
         tiles=_tiles(frontier),
@@ -80,14 +81,25 @@ def _tiles(frontier: Frontier) -> list[Tile]:
 
 
 def _pictures(frontier: Frontier) -> Section:
-    keys = [("ink", "no defence")] if frontier.of_line("") else []
-    keys += [(hue(n), f"{line.label}: {line.words}") for n, line in enumerate(frontier.lines.values())]
     style = tag("style", Html(resources("covey.audit").joinpath("audit.css").read_text("utf-8")))
     drawn = figures(*(_picture(frontier, group) for group in groups(frontier)))
-    return Section("frontier", "Accuracy against leak", LEAD, join([style, legend(keys), drawn]))
+    return Section("frontier", "Accuracy against leak", LEAD, join([style, legend(_keys(frontier)), drawn]))
 
 
 def _picture(frontier: Frontier, group: Sequence[Gauge]) -> Html | None:
+    drawn = drawing(frontier, group)
+    if drawn is None:
+        return None
+    gauge = group[0]
+    score = next(score for point in frontier.points if (score := point.leaks.get(gauge.attack)) is not None)
+    listed = f" The same by {', '.join(map(spoken, group[1:]))}." if group[1:] else ""
+    means = f" {sentence_case(score.means)}." if score.means else ""
+    words = f"{sentence_case(score.metric)}, by the {gauge.column}.{means}{listed}"
+    return figure(f"{sentence_case(gauge.row)}: {brief(group)}", drawn, words)
+
+
+def drawing(frontier: Frontier, group: Sequence[Gauge]) -> Html | None:
+    """The chart of attacks that score alike; None where no setting has a score."""
     gauge = group[0]
     front = dict(zip((point.words for point in frontier.points), on_front(frontier, gauge)))
     largest = max((point.cost or 0.0 for point in frontier.points), default=0.0)
@@ -101,21 +113,55 @@ def _picture(frontier: Frontier, group: Sequence[Gauge]) -> Html | None:
     scores = [score for point in frontier.points if (score := point.leaks.get(gauge.attack)) is not None]
     bars = [score.bar for score in scores if score.bar is not None]
     guess = ("guess", max(bars) if scores[0].scale.upwards else min(bars)) if bars else None
-    names = ", ".join(map(spoken, group))
-    words = f"{scores[0].metric}, by the {gauge.column}"
-    more = "leaks more →" if scores[0].scale.upwards else "← leaks more"
-    drawn = scatter(
-        f"{gauge.row} by {names}",
-        f"Accuracy against {words}, setting by setting.",
+    return scatter(
+        f"{gauge.row} by {', '.join(map(spoken, group))}",
+        f"Accuracy against {scores[0].metric}, by the {gauge.column}, setting by setting.",
         trails,
-        more,
+        "leaks more →" if scores[0].scale.upwards else "← leaks more",
         "accuracy",
         plain,
         percent,
         guess,
     )
-    caption = f"{sentence_case(words)}. {sentence_case(scores[0].means)}." if scores[0].means else f"{words}."
-    return figure(f"{sentence_case(gauge.row)}: {names}", drawn, caption)
+
+
+ALONE = """
+svg { overflow: visible; }
+text { font: 12px system-ui, sans-serif; fill: #5d6678; } .title { font-weight: 600; fill: #1d2433; font-size: 13px; }
+.end { text-anchor: end; } .mid { text-anchor: middle; } .grid { stroke: #e3e6ec; } .ground { fill: #ffffff; }
+.line { fill: none; stroke: var(--k); stroke-width: 1.2; opacity: .8; vector-effect: non-scaling-stroke; }
+.dot { fill: var(--k); stroke: #ffffff; stroke-width: 2; } .ring { fill: #ffffff; stroke: var(--k); stroke-width: 1.6; }
+.spread { stroke: var(--k); opacity: .55; } .chance { stroke: #1d2433; stroke-width: 2; } .swatch { fill: var(--k); }
+.ink { --k: #1d2433; } .c0 { --k: #2d48c5; } .c1 { --k: #fe8b0f; } .c2 { --k: #39c7ab; } .c3 { --k: #681d45; }
+.c4 { --k: #a27afc; } .c5 { --k: #5f540f; } .c6 { --k: #1e88ab; } .c7 { --k: #dd3c69; } .other { --k: #a8a49c; }
+"""
+ACROSS, WIDE, TALL, LEFT, TOP = 3, 270, 230, 62, 66  # pictures in a row; pixels of one, and of what is around it
+
+
+def alone(frontier: Frontier) -> str:
+    """All pictures in one file that needs nothing else: for a page of the documentation, a slide, a paper."""
+    drawn = [(group, picture) for group in groups(frontier) if (picture := drawing(frontier, group)) is not None]
+    width, row = ACROSS * (WIDE + LEFT + 24), TALL + TOP + 44
+    parts: list[Html] = []
+    for n, (group, picture) in enumerate(drawn):
+        x, y = (n % ACROSS) * (WIDE + LEFT + 24) + LEFT, 34 + (n // ACROSS) * row + TOP
+        parts.append(tag("text", f"{sentence_case(group[0].row)}: {brief(group)}", x=x - 38, y=y - 34, class_="title"))
+        parts.append(tag("svg", picture, x=x, y=y, width=WIDE, height=TALL, overflow="visible"))
+    place = 16.0
+    for colour, words in _keys(frontier):
+        parts.append(tag("rect", x=place, y=14, width=10, height=10, rx=2, class_=f"swatch {colour}"))
+        parts.append(tag("text", words, x=place + 15, y=23))
+        place += 40 + 6.4 * len(words)
+    height = 34 + -(-len(drawn) // ACROSS) * row
+    ground = tag("rect", width=width, height=height, class_="ground")
+    said = tag("title", f"Accuracy against leak: {title(frontier)}")
+    size_ = {"viewBox": f"0 0 {width} {height}", "width": width, "height": height, "role": "img"}
+    return tag("svg", said, tag("style", Html(ALONE)), ground, *parts, xmlns="http://www.w3.org/2000/svg", **size_)
+
+
+def _keys(frontier: Frontier) -> list[tuple[str, str]]:
+    keys = [("ink", "no defence")] if frontier.of_line("") else []
+    return keys + [(hue(n), f"{line.label}: {line.words}") for n, line in enumerate(frontier.lines.values())]
 
 
 def _dot(point: Point, gauge: Gauge, on_the_front: bool, largest: float) -> Dot | None:
@@ -156,7 +202,7 @@ def _table(frontier: Frontier) -> Section:
 
 
 def _column(group: Sequence[Gauge]) -> str:
-    return f"{sentence_case(group[0].row)}, {', '.join(map(spoken, group))}"
+    return f"{sentence_case(group[0].row)}, {brief(group)}"
 
 
 def _cell(score: Finding | None) -> object:

@@ -47,7 +47,8 @@ def markdown(frontier: Frontier, command: str) -> str:
     parts = [
         f"# Frontier: {facts(frontier)}",
         f"By `{command}`; do not edit. `frontier.html` beside this page has the pictures, `frontier.json` every number.",
-        verdict_words(frontier),
+        *verdict_words(frontier),
+        "![the pictures](frontier.svg)",
         "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body)),
         "\n".join(f"- {letter}" for letter in letters),
         LEGEND,
@@ -71,7 +72,7 @@ def lines(frontier: Frontier) -> list[str]:
         *_wrapped(LEGEND),
         *(_wrapped(silent) if frontier.silent else []),
         "",
-        *_wrapped(verdict_words(frontier)),
+        *_wrapped(" ".join(verdict_words(frontier))),
     ]
 
 
