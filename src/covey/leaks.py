@@ -61,12 +61,6 @@ def _trains(experiment: Any) -> str:
     return str(getattr(experiment.algorithm, "trains", "clusters"))
 
 
-def _no_property(experiment: Any) -> str:
-    planted = getattr(experiment.partition, "plants_property", False) and experiment.exposure.every
-    why = "no property is planted: set partition = 'property', on data with attributes, and exposure.every"
-    return _alone(experiment) or ("" if planted else why)
-
-
 def _label(experiment: Any) -> str:
     return str(getattr(experiment.algorithm, "label", experiment.algorithm.name))
 
@@ -91,12 +85,9 @@ LABELS = Leak(
 PREFERENCE = LABELS  # its name before, for attacks of users' own
 PROPERTY = Leak(
     "property",
-    "when a client trained on samples with a property that its task is not about",
-    _no_property,
-    known={
-        SERVER: "properties are read off single updates (Melis et al. 2019); covey's attacks look from a client",
-        EAVESDROPPER: "as the server's, where updates pass in the clear (Melis et al. 2019)",
-    },
+    "how many of a client's samples have a property that its task is not about, or when it trained on such",
+    _alone,
+    known={SERVER: _MALICIOUS, CLIENT: _MIXED},
 )
 CATEGORY = Leak(
     "category",

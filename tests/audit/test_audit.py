@@ -214,7 +214,7 @@ def test_ifca_from_run_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     made = audit(small(), tmp_path, quiet=True)
     assert made.cell(IDENTITY, SERVER).verdict == "broken"  # IFCA's replies say the cluster
     assert {t.attack for t in made.cell(IDENTITY, EAVESDROPPER).tried} == {n for n in ATTACKS if n.startswith("a1")}
-    assert made.cell(MODELS, CLIENT).verdict == GIVEN and made.cell(PROPERTY, CLIENT).verdict == INAPPLICABLE
+    assert made.cell(MODELS, CLIENT).verdict == GIVEN and made.cell(PROPERTY, CLIENT).verdict == NOT_MEASURED
     assert "rejoining" in {t.attack for t in made.cell(LINKAGE, SERVER).tried}
     categories = made.cell(CATEGORY, CLIENT)
     assert {t.attack for t in categories.tried} > {"category", "category_single_samples"}

@@ -86,6 +86,8 @@ class PropertyInference:
         kinds = getattr(experiment.algorithm, "sends", ())
         if any(roles.carries(kind, roles.Parts) for kind in kinds):
             return "follows one model per cluster, and here a client gets models for several targets"
+        if not (getattr(experiment.partition, "plants_property", False) and experiment.exposure.every):
+            return "needs a property that is planted: set partition = 'property', on data with attributes, and exposure.every"
         return lacks_rounds(experiment, 3)
 
     @classmethod
