@@ -22,7 +22,7 @@ from covey.attacks.declaration import declaration
 from covey.attacks.finding import NOT_MEASURED, NOTHING_SEEN, Finding, Scale
 from covey.attacks.membership.loss import LossMembership
 from covey.audit import runs as auditing
-from covey.audit.matrix import GIVEN, INAPPLICABLE, LEAKING, NOBODY, UNKNOWN, VERDICTS, Audit
+from covey.audit.matrix import GIVEN, LEAKING, NOBODY, UNKNOWN, VERDICTS, Audit
 from covey.audit.questions import Questions, Watch
 from covey.audit.runs import audit, write
 from covey.audit.surveys import combinations, protecting, survey, surveyed
