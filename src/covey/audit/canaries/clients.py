@@ -81,8 +81,13 @@ class Circle:
     keys: Mapping[str, Any]
     deployed: bool
 
-    def sums(self, round: int, block: int | None, spends: Spends) -> NDArray[np.float64]:
-        """What a round shows: every block along the canary's direction, its size, and how many were clipped."""
+    def sums(
+        self, round: int, block: int | None, spends: Spends, past: list[torch.Tensor] | None = None
+    ) -> NDArray[np.float64]:
+        """What a round shows: every block along the canary's direction, its size, and how many were clipped.
+
+        `past`: noises of the rounds before, where this one takes them back; its own is put to them.
+        """
         sign = 1.0 if round % ROUNDS else -1.0
         planted = replace(self.protected.stands_for, block=block or 0, sign=sign)
         acting = replace(self.protected, stands_for=planted)
@@ -93,12 +98,22 @@ class Circle:
 
         server = Server(round, self.setting.seed, self.setting, dict(self.keys.get("server", {})), _nobody, _untimed)
         server = replace(server, consult=consult, secret=SecretNoise() if self.deployed else None)
-        state = acting.start(self.setting)
-        total = acting.summation.total(server, state, self._replies(acting, state, clients, block is not None))
+        state = replace(acting.start(self.setting), past=past or None)
+        there = block is not None and self._drawn(round) and not past
+        total = acting.summation.total(server, state, self._replies(acting, state, clients, there))
+        if past is not None and total.noise is not None:
+            past.append(total.noise)
         spends += [(round, CANARY, event) for event in clients[CANARY].events]
         spends += [(round, client, event) for client, event in server.events]
         moved = total.changes[:, 0].numpy() / state.clip
         return np.concatenate([moved, total.sizes.numpy(), [total.within]])
+
+    def _drawn(self, round: int) -> bool:
+        """Whether the canary client is in this round, where clients are drawn by coins. Where noise is taken back it answers in the
+        first round of a trial only, since it must not again within the band.
+        """
+        rate = getattr(self.protected.summation, "sampling", 1.0)
+        return rate >= 1 or bool(generator(self.setting.seed, round, "drawn").random() < rate)
 
     def _replies(
         self, acting: Any, state: Any, clients: Mapping[int, Client], there: bool
@@ -159,13 +174,15 @@ def circle_of(experiment: Experiment, deployed: bool) -> Circle:
 def _two_worlds(circle: Circle, question: str, blocks: tuple[int, int | None], trials: int, seed: int) -> LedgerTest:
     count = trials or (SEALED if hasattr(circle.protected.summation, "silent") else CLEAR)
     there = generator(seed, "a client", question).permutation(np.arange(count) % 2 == 0)
+    takes_back = getattr(circle.protected.summation, "band", 1) > 1
     spends: Spends = []
     known = []
     for trial in range(count):
         block = blocks[0] if there[trial] else blocks[1]
         of_trial: Spends = []
         rounds = range(ROUNDS * trial + 1, ROUNDS * trial + 1 + ROUNDS)
-        known.append(np.concatenate([circle.sums(round, block, of_trial) for round in rounds]))
+        past: list[torch.Tensor] | None = [] if takes_back else None
+        known.append(np.concatenate([circle.sums(round, block, of_trial, past) for round in rounds]))
         spends = spends if len(spends) >= len(of_trial) else of_trial
     mechanism, delta = spends[0][2].mechanism, spends[0][2].delta
     curve = {d: e for d in (delta, *FURTHER) if math.isfinite(e := _claimed(spends, d, mechanism, question))}

@@ -156,6 +156,11 @@ class Local:
     delta: float
     clients: int
 
+    def absent(self, me: Client, blocks: int) -> Coroutine:
+        """What a client sends that adds nothing: noise on zeros, so that it cannot be told from another."""
+        zeros = {0: me.setting.start.new_zeros(me.setting.start.shape[-1])}
+        return (yield from self.reply(me, Clipped(zeros, {}, 0.0, 1.0), blocks))
+
     def reply(self, me: Client, clipped: Clipped, blocks: int) -> Coroutine:
         whole = yield from _asked_nothing(dense(clipped, blocks, me.setting.start.shape[-1]))
         noise, amounts = me.noise, self.amounts
@@ -168,6 +173,7 @@ class Local:
                 delta=self.delta,
                 against=self.against,
                 clients=self.clients,
+                zeroed=True,
                 rounding=rounding,
                 secret=noise.secret,
             )
