@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey.algorithms.sums.openings import Seals
 from covey.audit.canaries import clients
 from covey.audit.canaries.verdict import NOT_REFUTED, REFUTED, LedgerTest
 from covey.crypto.noise.shares import Shares
 from covey.crypto.noise.source import KeyedNoise
 from covey.crypto.noise.stream import Stream
 from covey.crypto.openings.circle import read_circle
+from covey.defences.client_dp.carriers import Lattices
 from covey.defences.client_dp.sealed import Sealed
 from covey.experiment.experiment import Experiment
 
@@ -49,13 +49,13 @@ class InTheClear(Sealed):
     """The same without lattices, so that many trials take a moment; that they add up exactly is tested elsewhere."""
 
     def total(self, server: Any, state: Any, replies: Iterator[tuple[int, Any]]) -> Any:
-        public = server.keys["sealing"]
-        return self._total(np.sum([np.stack(reply.blocks) for _, reply in replies], axis=0), public, state.clip)
+        numbers = np.sum([reply for _, reply in replies], axis=0)
+        return self._total(numbers, server.keys["sealing"], state.clip)
 
 
 @pytest.fixture
 def in_the_clear(monkeypatch: pytest.MonkeyPatch) -> clients.Circle:
-    monkeypatch.setattr(Seals, "seal", lambda self, vectors: (list(vectors), None))
+    monkeypatch.setattr(Lattices, "seal", lambda self, me, numbers: numbers)
     circle = clients.circle_of(sealed(), False)
     fields = vars(circle.protected.summation)
     return replace(circle, protected=replace(circle.protected, summation=InTheClear(**fields)))

@@ -75,7 +75,7 @@ def make(
         lying = min(quorum, max(1, 2 * quorum - len(names)))
         print(
             f"{quorum} of {len(names)} silos open a sum together; a coordinator that lies needs {lying} of them to read another's "
-            "upload: a larger algorithm.quorum needs more"
+            "upload: a larger quorum needs more"
         )
     if own is not None:
         print("each silo puts its own NAME.key into its folder as opening.key; no such key was made here")

@@ -15,7 +15,7 @@ import torch
 from covey.audit.canaries.clients import Circle as Clients
 from covey.audit.canaries.clients import circle_of
 from covey.crypto.noise.source import KeyedNoise
-from covey.defences.client_dp.sealed import Circle, shares_of
+from covey.defences.client_dp.sealed import Circle
 from covey.defences.client_dp.summation import STREAM
 from covey.defences.contract import Terms
 from covey.deploy.letters import unpack
@@ -56,6 +56,16 @@ def test_the_epsilon_that_is_asked_for_holds_against_the_server_and_all_but_a_qu
     assert [r["extra"]["unopened"] for r in result.records] == [0.0, 0.0]
 
 
+def test_under_masks_it_is_the_same_guarantee() -> None:
+    """Two thirds open there, so more clients may be corrupted, and the noise is more; IFCA's clusters are not shown."""
+    result = run(sealed(more={"encryption": "secagg"}), quiet=True)
+    entry = result.privacy["client_dp"]
+    assert 3.98 < entry["epsilon"] <= 4.0 and entry["against"].startswith("the server and up to 5 clients together")
+    assert [r["extra"]["unopened"] for r in result.records] == [0.0, 0.0]
+    lost = run(sealed(more={"encryption": "secagg", "participation": {"drops": [[1, 3]], "vanish": 0.1}}), quiet=True)
+    assert [r["extra"]["unopened"] for r in lost.records] == [1.0, 0.0]
+
+
 def test_two_runs_of_a_seed_are_the_same_and_processes_change_nothing() -> None:
     one, two = (run(sealed(more={"engine": {"workers": n}}), quiet=True) for n in (1, 2))
     assert torch.equal(one.state.state.models, two.state.state.models)
@@ -68,15 +78,16 @@ def test_with_little_noise_it_learns_what_the_trusted_server_learns() -> None:
     assert torch.allclose(alone, trusted, atol=5e-3)
 
 
-def planted(**defence: Any) -> Clients:
-    return circle_of(sealed(**defence), False)
+def planted(encryption: str = "threshold", **defence: Any) -> Clients:
+    return circle_of(sealed(more={"encryption": encryption}, **defence), False)
 
 
-def test_the_opened_sum_is_all_contributions_and_all_shares_exactly() -> None:
+@pytest.mark.parametrize("encryption", ["threshold", "secagg"])
+def test_the_opened_sum_is_all_contributions_and_all_shares_exactly(encryption: str) -> None:
     """One round by hand: the canary's bound in block 0, and the shares of the two honest clients, drawn again from their keys."""
-    circle = planted(noise_multiplier=2.0, histogram=0.2)
+    circle = planted(encryption, noise_multiplier=2.0, histogram=0.2)
     summation = circle.protected.summation
-    shares = shares_of(circle.keys["server"]["sealing"], summation.agreed)
+    shares = summation.shares(circle.keys["server"]["sealing"])
     shown = circle.sums(3, 0, [])
     width = circle.setting.start.shape[1] + 2
     noise = sum(
@@ -191,14 +202,15 @@ def test_what_a_grid_costs_is_priced() -> None:
 # ---------------------------------------------------------------- deployed
 
 
-def deployed(**more: Any) -> Experiment:
+def deployed(encryption: str = "threshold", **more: Any) -> Experiment:
     defence = {"name": "client_dp", "epsilon": 8.0, "delta": 1e-2, "survivors": 0.75, "quorum": 3, "corrupted": 1}
-    return rehearsal("ifca", encryption="threshold", model="softmax", defence=defence, **more)
+    return rehearsal("ifca", encryption=encryption, model="softmax", defence=defence, **more)
 
 
-def test_a_deployment_has_the_models_of_the_simulation(tmp_path: Path) -> None:
+@pytest.mark.parametrize("encryption", ["threshold", "secagg"])
+def test_a_deployment_has_the_models_of_the_simulation(encryption: str, tmp_path: Path) -> None:
     """Letters, silos and keys of their own; the noise of a rehearsal is the simulation's."""
-    experiment = deployed(training={"rounds": 2, "epochs": 1})
+    experiment = deployed(encryption, training={"rounds": 1, "epochs": 1})
     deployment = Deployment(tmp_path, experiment)
     result = deployment.coordinator().run()
     expected, _ = simulated(experiment)

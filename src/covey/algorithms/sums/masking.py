@@ -190,6 +190,27 @@ def _means(server: Server, replies: Iterator[tuple[int, Any]], least: int) -> It
         yield Term(j, mean, float(weight), len(groups[j]))
 
 
+def unmasked_sum(
+    server: Server, replies: Iterator[tuple[int, Any]], numbers: int, least: int
+) -> NDArray[np.float64] | None:
+    """The sum over all clients whose replies are whole; None: they are fewer than `least`, or too few help."""
+    public = server.keys["sealing"]
+    mixer = sealing.mixer(public, 1, numbers)
+    kept: dict[int, Kept] = {}
+    for i, reply in replies:
+        if not _is_whole(public, reply):
+            server.blamed.add(i)
+            continue
+        mixer.add(reply.masked, [0])
+        kept[i] = Kept(reply.boxes, reply.tags)
+    groups = {0: sorted(kept)}
+    answers = _ask(server, groups, kept) if len(kept) >= least else {}
+    if not answers:
+        return None
+    opened = _opened(server, {0: mixer.sums()[0]}, groups, kept, answers)
+    return opened[0][0] if opened else None
+
+
 @dataclass(frozen=True)
 class Kept:
     """What the server keeps of a reply until its round is unmasked: the vector is in a sum already."""

@@ -38,9 +38,9 @@ _ASKED = "opened groups"  # in a client's memory
 UNOPENED = Measure(
     "Rounds not opened",
     "share",
-    "Fewer clients than algorithm.quorum helped to open the sums, so the round was lost and its models stayed as they were.",
+    "Fewer clients than must (quorum) were in the sums or helped to open them: the round was lost, its models stayed as they were.",
     alarm=0.5,
-    warning="in some round fewer clients than algorithm.quorum helped to open the sums, and its models stayed as they were",
+    warning="in some round fewer clients than must (quorum) helped to open the sums, and its models stayed as they were",
 )
 
 

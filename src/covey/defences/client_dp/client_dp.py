@@ -164,7 +164,7 @@ class ClientDP:
         )
 
     def _sealed(self, algorithm: Any, terms: Terms, delta: float) -> Any:
-        from covey.defences.client_dp.sealed import Circle, Sealed  # lattices take a moment to import
+        from covey.defences.client_dp.sealed import Circle, Sealed, carrier_of  # lattices take a moment to import
 
         if self.band > 1:
             raise CoveyError(
@@ -176,7 +176,7 @@ class ClientDP:
                 "defence.epsilon is inf: a sealed sum without noise would be opened to everybody; set a finite epsilon"
             )
         circle = Circle.of(terms, self.quorum, self.corrupted, self.survivors)
-        return Sealed(amounts, algorithm.blocks(terms), delta, circle)
+        return Sealed(amounts, algorithm.blocks(terms), delta, circle, carrier_of(terms.encryption))
 
     def amounts(self, algorithm: Any, terms: Terms, sampling: float, more: float = 1.0) -> Amounts:
         """The noise of each part."""

@@ -62,6 +62,7 @@ class Protected:
         if name in (
             "sealing",
             "sealed_with",
+            "masked",
             "keys",
             "check_keys",
             "advise",
@@ -107,7 +108,8 @@ class Protected:
 
     def client(self, me: Client, message: Any) -> Coroutine:
         inner, clip = self._opened(message)
-        reply = yield from self.stands_for.client(me, inner)
+        # The algorithm's own reply does not leave the client: it is not sealed, what is made of it may be.
+        reply = yield from self.stands_for.client(replace(me, setting=replace(me.setting, encryption="none")), inner)
         contribution = self._inner.contribution(me, inner, reply)
         bounded: Clipped = clipped(contribution, clip)
         me.note("clipped", float(bounded.within < 0))

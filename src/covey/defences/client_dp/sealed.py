@@ -16,29 +16,24 @@ closed. A client books a round when it seals, whether or not it is opened: what 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from covey import roles
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
 from covey.algorithms.sums import openings
-from covey.algorithms.sums.openings import Seals
 from covey.crypto.key_kinds import Describe
 from covey.crypto.noise.shares import SharedNoise, Shares
 from covey.crypto.noise.stream import Stream
 from covey.crypto.openings import of_family
-from covey.crypto.openings.circle import read_circle
-from covey.crypto.openings.threshold import OpeningAdvice, OpeningQuestion, default_quorum, open_unpadded
-from covey.crypto.openings.threshold import key_kind as own_key_kind
-from covey.crypto.sealing import sealing
-from covey.crypto.sealing.sealing import key_kind
+from covey.crypto.openings.threshold import OpeningQuestion
 from covey.defences.client_dp.amounts import Amounts
+from covey.defences.client_dp.carriers import BESIDE, BOUND, CARRIERS, Carrier, Integers
 from covey.defences.client_dp.clipping import HALF, Clipped
 from covey.defences.client_dp.messages import PrivateState
 from covey.defences.client_dp.summation import STREAM, Total
@@ -47,45 +42,6 @@ from covey.errors import CoveyError
 from covey.learn.work import Compute
 from covey.ledger.events import ClientRelease
 from covey.measures import Measure
-from covey.messages import message
-
-BOUND = 1.0  # of the sealed fixed-point numbers: they carry whole numbers here, and only how many bits they have counts
-BESIDE = 2  # numbers of a block behind the change: how much of the client counts there, and whether it was clipped
-
-
-class Moves(roles.Change):
-    """A change of a model in units of noise: only ever inside something sealed."""
-
-    def numbers(self, bounds: roles.Bounds) -> int:
-        return bounds.weights
-
-
-class Clip(roles.Role):
-    """Whether a client's change was longer than the bound, in units of noise: only ever inside something sealed."""
-
-    words = "whether a change was clipped"
-
-    def numbers(self, bounds: roles.Bounds) -> int:
-        return 1
-
-
-class SealedRows(roles.SealedBlocks):
-    """A sealed vector for every model, all but one of zeros with noise."""
-
-    words = "sealed vectors with noise"
-
-    def check(self, value: Any, bounds: roles.Bounds) -> None:
-        if not isinstance(value, list) or not 0 < len(value) <= max(bounds.clusters, BESIDE):
-            raise CoveyError(f"is not a list of at most {max(bounds.clusters, BESIDE)} blocks")
-        for one in value:
-            roles.Sealed.check(self, one, bounds)
-
-
-@message
-@dataclass(frozen=True)
-class SealedContribution:
-    blocks: Annotated[list[bytes], SealedRows((Moves, roles.Count, Clip))]  # b, each seals [d + 2]
-    boxes: Annotated[list[bytes] | None, roles.Boxes]  # this client's one-round key, in shares
 
 
 @dataclass(frozen=True)
@@ -100,16 +56,12 @@ class Circle:
     @classmethod
     def of(cls, terms: Terms, quorum: int, corrupted: int, survivors: float) -> Circle:
         """As the options say, for the clients that a round expects; refuses what protects nobody."""
-        if terms.encryption not in of_family(Sealed.sealing):
-            raise CoveyError(
-                f"encryption is '{terms.encryption}', under which a single client opens what another one has sealed, with no noise "
-                "but its own share: take encryption = 'threshold'"
-            )
+        carrier = carrier_of(terms.encryption)
         if not 0 < survivors <= 1:
             raise CoveyError(f"defence.survivors is {survivors}: expected a share of a round's clients, up to 1")
         openings.check_quorum(quorum, "defence.quorum")
         expected = max(1, math.floor(terms.clients * terms.share + 1e-9))
-        helpers = quorum or max(2, default_quorum(expected))
+        helpers = quorum or max(2, carrier.default_quorum(expected))
         least, false = math.ceil(expected * survivors - 1e-9), helpers - 1 if corrupted < 0 else corrupted
         if false >= helpers:
             raise CoveyError(
@@ -126,7 +78,7 @@ class Circle:
     @property
     def against(self) -> str:
         """Whom it protects against. Two sums that differ by one client, opened by two halves, show it with no noise but its own."""
-        said = f"the server and up to {self.corrupted} clients together"
+        said = f"the server and up to {self.corrupted} client{'' if self.corrupted == 1 else 's'} together"
         bridging = 2 * self.quorum - self.clients - 1
         if bridging >= self.corrupted:
             return f"{said}, whatever the server asks"
@@ -139,18 +91,35 @@ class Circle:
 class Sealed:
     """See the module's docstring."""
 
-    sealing: ClassVar[str] = "sums"
     sealed_with: ClassVar[str] = "sealing"
-    replies: ClassVar[Messages] = (SealedContribution,)
     consults: ClassVar[Messages] = (OpeningQuestion,)
-    advises: ClassVar[Messages] = (OpeningAdvice,)
-    key_kinds: ClassVar[Mapping[str, Describe]] = {"sealing": key_kind, openings.OWN: own_key_kind}
     measures: ClassVar[Mapping[str, Measure]] = {"unopened": openings.UNOPENED}
 
     amounts: Amounts
     blocks: int
     delta: float
     circle: Circle
+    carrier: Carrier
+
+    @property
+    def sealing(self) -> str:
+        return self.carrier.sealing
+
+    @property
+    def replies(self) -> Messages:
+        return self.carrier.replies
+
+    @property
+    def masked(self) -> Messages:
+        return self.carrier.replies
+
+    @property
+    def advises(self) -> Messages:
+        return self.carrier.advises
+
+    @property
+    def key_kinds(self) -> Mapping[str, Describe]:
+        return self.carrier.key_kinds
 
     @property
     def agreed(self) -> SharedNoise:
@@ -158,7 +127,7 @@ class Sealed:
         return SharedNoise(1 / self.amounts.joint, self.amounts.joint, self.circle.least, self.circle.corrupted)
 
     def keys(self, setting: Setting, publics: Mapping[int, bytes] | None = None) -> dict[str, dict[str, Any]]:
-        held, server = openings.issue(setting, BOUND, self.circle.quorum, publics)
+        held, server = self.carrier.issue(setting, self.circle.quorum, publics)
         return {"clients": held, "server": {"sealing": server}}
 
     def check_keys(self, keys: Mapping[str, Any], client: int, encryption: str) -> None:
@@ -166,8 +135,8 @@ class Sealed:
 
     def reply(self, me: Client, clipped: Clipped, blocks: int) -> Coroutine:
         rows = self._rows(clipped, blocks, me.setting.start.shape[-1])
-        shares = shares_of(me.keys["sealing"], self.agreed)
-        sealed, boxes = yield Compute("encrypt", _sealed, (Seals.of(me), rows, shares, me.noise.stream(STREAM)))
+        shares = self.shares(me.keys["sealing"])
+        reply = yield Compute("encrypt", self._sealed, (me, rows, shares, me.noise.stream(STREAM)))
         me.spend(
             ClientRelease(
                 noise=self.amounts.joint,
@@ -179,7 +148,7 @@ class Sealed:
                 zeroed=True,
             )
         )
-        return SealedContribution(sealed, boxes)
+        return reply
 
     @property
     def members(self) -> int:
@@ -198,37 +167,26 @@ class Sealed:
         """What a client sends that contributes nothing: zeros, with its share of the noise."""
         return self.reply(me, Clipped({}, {}, 0.0, 1.0), blocks)
 
-    def silent(self, me: Client, blocks: int) -> SealedContribution:
+    def silent(self, me: Client, blocks: int) -> Any:
         """What a corrupted client may send: zeros, and no noise. For attackers and tests: no honest client does this."""
-        nothing = np.zeros(me.setting.start.shape[-1] + BESIDE)
-        return SealedContribution(*Seals.of(me).seal([nothing] * blocks))
+        return self.carrier.seal(me, np.zeros((blocks, me.setting.start.shape[-1] + BESIDE), np.int64))
 
     def total(self, server: Server, state: PrivateState, replies: Iterator[tuple[int, Any]]) -> Total | None:
-        public, width = server.keys["sealing"], server.setting.start.shape[-1] + BESIDE
-        mixer = sealing.mixer(public, self.blocks, width)
-        boxes: dict[int, Sequence[bytes]] = {}
-        for i, reply in replies:
-            if len(reply.blocks) != self.blocks or not openings.keep_boxes(server, boxes, i, reply.boxes):
-                continue
-            for b, block in enumerate(reply.blocks):
-                mixer.add(block, [b])
-        server.note("unopened", 1.0)
-        if len(boxes) < self.circle.least:
-            return None
-        everyone = np.ones((self.blocks, len(boxes)), dtype=bool)
-        opening = openings.open_together(server, everyone, boxes, range(self.blocks), padded=False)
-        if opening is None:
-            return None
-        try:
-            opened = np.stack(open_unpadded(public, mixer.sums(), opening))
-        except CoveyError:  # somebody's shares, or answers, were wrong: which, nobody can say
-            server.note("unopened", 1.0)
-            return None
-        return self._total(opened, public, state.clip)
+        shape = (self.blocks, server.setting.start.shape[-1] + BESIDE)
+        numbers = self.carrier.total(server, replies, shape, self.circle.least)
+        server.note("unopened", float(numbers is None))
+        return None if numbers is None else self._total(numbers, server.keys["sealing"], state.clip)
 
     def advise(self, me: Client, question: OpeningQuestion) -> Coroutine:
         """This client's part of the opening, of one set that is large enough."""
-        return (yield from openings.help_open(me, question, self.circle.least, for_all=True))
+        return (yield from self.carrier.advise(me, question, self.circle.least))
+
+    def shares(self, public: bytes) -> Shares:
+        """The finest shares that these keys can carry."""
+        return _fitting(self.agreed, self.carrier.capacity(public))
+
+    def _sealed(self, me: Client, rows: NDArray[np.float64], shares: Shares, stream: Stream) -> Any:
+        return self.carrier.seal(me, shares.seal(rows.reshape(-1), stream).reshape(rows.shape))
 
     def _rows(self, clipped: Clipped, blocks: int, weights: int) -> NDArray[np.float64]:
         """[b, d + 2], every part in units of its deviation; what is not released stays zero, and gets noise all the same."""
@@ -242,22 +200,25 @@ class Sealed:
             rows[0, weights + 1] = clipped.within / (amounts.within * HALF)
         return rows
 
-    def _total(self, opened: NDArray[np.float64], public: bytes, clip: float) -> Total:
+    def _total(self, numbers: Integers, public: bytes, clip: float) -> Total:
         amounts = self.amounts
-        rows = read_circle(public).numbers(opened) * shares_of(public, self.agreed).step  # [b, d + 2]
+        rows = numbers * self.shares(public).step  # [b, d + 2]
         changes = torch.from_numpy(rows[:, :-BESIDE] * (amounts.changes * clip))
         sizes = torch.from_numpy(rows[:, -BESIDE] * amounts.sizes)
         return Total(changes, sizes, float(rows[0, -1]) * amounts.within * HALF)
 
 
+def carrier_of(encryption: str) -> Carrier:
+    for carrier in CARRIERS:
+        if encryption in of_family(carrier.sealing):
+            return carrier
+    able = " or ".join(repr(name) for carrier in CARRIERS for name in of_family(carrier.sealing))
+    raise CoveyError(
+        f"encryption is '{encryption}', under which a single client opens what another one has sealed, with no noise but its own "
+        f"share: take encryption = {able}"
+    )
+
+
 @lru_cache(maxsize=8)
-def shares_of(public: bytes, agreed: SharedNoise) -> Shares:
-    """The finest shares that these keys can carry."""
-    return agreed.fitting(read_circle(public).capacity)
-
-
-def _sealed(
-    seals: Seals, rows: NDArray[np.float64], shares: Shares, stream: Stream
-) -> tuple[list[bytes], list[bytes] | None]:
-    numbers = shares.seal(rows.reshape(-1), stream).reshape(rows.shape)
-    return seals.seal(list(read_circle(seals.key).values(numbers)))
+def _fitting(agreed: SharedNoise, capacity: int) -> Shares:
+    return agreed.fitting(capacity)
