@@ -22,6 +22,7 @@ from support.deployment import rehearsal
 
 FIELD: list[Any] = ["fedavg_ft", "ditto", "fedper", "fedrep", "apfl", "perfedavg", "fesem", "fedgroup"]
 FIELD += [{"name": "flhc", "warm_up": 1}, "pacfl", "stocfl", "fedrc", {"name": "flux", "warm_up": 1}]
+FIELD += ["fedgwc", {"name": "rr_cluster", "least": 2}, "rdpcfl"]
 
 
 def apart(experiment: Experiment) -> tuple[Any, list[Any]]:
