@@ -122,13 +122,19 @@ def judge(attempt: Attempt, data: bytes) -> tuple[bool, float]:
 
 
 def drive(
-    target: Target, attempt: Attempt, seconds: float, seed: int, most: int = 0, stop: Callable[[], bool] = lambda: False
+    target: Target,
+    attempt: Attempt,
+    seconds: float,
+    seed: int,
+    most: int = 0,
+    least: int = 0,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Count:
-    """The plain driver: the corpus as it is, then mutations of it, for so many CPU seconds or inputs."""
+    """The plain driver: the corpus as it is, then mutations of it, for so many CPU seconds or inputs; `least` inputs always."""
     random, count, began = Random(seed), Count(target.name), time.process_time()
     pool = corpus(target)
     for number, data in enumerate(_inputs(target, pool, random)):
-        past = number >= len(pool) and (
+        past = number >= max(len(pool), least) and (
             (most and number >= most) or (not most and time.process_time() - began > seconds)
         )
         if past or stop():
