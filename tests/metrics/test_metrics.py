@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from sklearn import metrics as sk
 
 from covey.errors import CoveyError
 from covey.metrics import METRICS
@@ -44,6 +43,8 @@ def numbers():
 
 
 def test_classes_are_measured_as_scikit_learn_does(classes) -> None:
+    from sklearn import metrics as sk
+
     said, y, weights = classes
     guess, p = said.chosen.numpy(), said.probabilities().astype(np.float64)
     keep = weights > 0  # scikit-learn takes a class of samples without weight for one that is there
@@ -64,6 +65,8 @@ def test_classes_are_measured_as_scikit_learn_does(classes) -> None:
 
 
 def test_auc_of_all_classes_is_scikit_learns_one_against_the_rest() -> None:
+    from sklearn import metrics as sk
+
     y, raw = RNG.integers(0, 3, 40), torch.from_numpy(RNG.normal(size=(1, 40, 3)).astype(np.float32))
     said, w = predictions(CLASSES, raw, torch.from_numpy(y)), np.full(40, 1 / 40)
     whole = sk.roc_auc_score(y, said.probabilities().astype(np.float64), multi_class="ovr", average="macro")
@@ -71,6 +74,8 @@ def test_auc_of_all_classes_is_scikit_learns_one_against_the_rest() -> None:
 
 
 def test_labels_are_measured_as_scikit_learn_does(labels) -> None:
+    from sklearn import metrics as sk
+
     said, y, w = labels
     p = said.probabilities()
     guess = p > 0.5
@@ -85,6 +90,8 @@ def test_labels_are_measured_as_scikit_learn_does(labels) -> None:
 
 
 def test_numbers_are_measured_as_scikit_learn_does(numbers) -> None:
+    from sklearn import metrics as sk
+
     said, y, w = numbers
     p = said.probabilities()
     expected = {

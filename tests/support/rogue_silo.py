@@ -66,8 +66,8 @@ def slow(self: Any, call: bytes) -> bytes:
 
 
 def held(self: Any, call: bytes) -> bytes:
-    """Honest, and slow in round 3."""
-    if is_of_round(call, 3):
+    """Honest, and slow in round 2."""
+    if is_of_round(call, 2):
         wait_to_go_on(self)
     return honest(self, call)
 

@@ -87,11 +87,7 @@ class Network:
         """A module to `write` a vector into. What no vector holds has its values; building it leaves torch's generator alone."""
         if not self.plain:
             return self._copy().to(device)
-        module = copy.deepcopy(self.architecture).to_empty(device=device)
-        with torch.no_grad():
-            for parameter in module.parameters():
-                parameter.zero_()
-        return module
+        return with_zeros(copy.deepcopy(self.architecture), device)
 
     @cached_property
     def architecture(self) -> Any:
@@ -275,6 +271,13 @@ def once(function: Callable[[Network], T]) -> Callable[[Network], T]:
         return value
 
     return remembered
+
+
+def with_zeros(module: Any, device: str | torch.device) -> Any:
+    """A module of the device `meta`, with values. `to_empty` does this too, but torch's `empty_like` of a tensor without values
+    imports sympy, for which every silo, worker and command would compute half a second before its first round.
+    """
+    return module._apply(lambda tensor: torch.zeros(tensor.shape, dtype=tensor.dtype, device=device))
 
 
 def views(vector: Tensor, shapes: dict[str, torch.Size]) -> dict[str, Tensor]:

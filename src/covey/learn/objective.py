@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from covey import randomness
 from covey.learn.examine import example_inputs
-from covey.learn.flat import Network, once, views
+from covey.learn.flat import Network, once, views, with_zeros
 from covey.learn.keyed import keyed
 from covey.learn.losses import example_targets
 
@@ -28,7 +28,7 @@ class Objective(nn.Module):
         self.head = None
         head: dict[str, torch.Size] = {}
         if head_classes:
-            self.head = nn.Linear(network.features, head_classes, device="meta").to_empty(device=device)
+            self.head = with_zeros(nn.Linear(network.features, head_classes, device="meta"), device)
             head = {f"head.{name}": p.shape for name, p in self.head.named_parameters()}
         inner = ({f"net.{name}": shape for name, shape in part.items()} for part in (network.shapes, network.local))
         shapes, local = inner

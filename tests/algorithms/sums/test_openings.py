@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -91,21 +92,29 @@ def test_quorums_that_cannot_be() -> None:
 
 
 SETTING = Setting(0, 6, 2, 5, Plan(), torch.zeros(2, 4), torch.ones(4, dtype=torch.bool), "threshold")
-KEYS = make_keys(Routing(), SETTING)
+
+
+@functools.cache
+def issued() -> Any:
+    return make_keys(Routing(), SETTING)
+
+
 MEMORY: dict[str, Any] = {}
 
 
 def client(i: int, round: int = 1, memory: dict[str, Any] | None = None, run_id: str = "") -> Client:
-    held = own_keys(KEYS["clients"], i)
+    held = own_keys(issued()["clients"], i)
     kept = {} if memory is None else memory
     return Client(i, round, 0, 1, Plan(), SETTING, kept, held, data=lambda: None, run=run_id)  # type: ignore
 
 
-SEALED = {i: openings.Seals.of(client(i)).seal([np.full(4, float(i))])[1] for i in range(6)}
+@functools.cache
+def sealed() -> Any:
+    return {i: openings.Seals.of(client(i)).seal([np.full(4, float(i))])[1] for i in range(6)}
 
 
 def asked(groups: list[list[int]], j: int = 0, boxes: Any = None, round: int = 1, least: int = 2, **more: Any) -> Any:
-    boxes = boxes or SEALED
+    boxes = boxes or sealed()
     senders = sorted({i for group in groups for i in group if i in boxes})
     question = OpeningQuestion(groups, {i: boxes[i][j] for i in senders})
     turn = openings.help_open(client(j, round, **more), question, least)
@@ -170,7 +179,7 @@ def test_two_questions_to_two_halves() -> None:
     """Of six clients four must help. Two that side with the server bridge two halves, and the sums differ by client 0; with one
     of them nobody is left for the second question: the bound is 2 t - n > c, as the page says.
     """
-    public, everyone, others = KEYS["clients"]["sealing"], [[0, 1, 2, 3, 4, 5]], [[1, 2, 3, 4, 5]]
+    public, everyone, others = issued()["clients"]["sealing"], [[0, 1, 2, 3, 4, 5]], [[1, 2, 3, 4, 5]]
     sealed = {i: openings.Seals.of(client(i)).seal([np.full(4, i + 0.5)]) for i in range(6)}
     boxes = {i: kept for i, (_, kept) in sealed.items()}
     sums = []
@@ -197,7 +206,7 @@ def test_two_questions_to_two_halves() -> None:
 
 
 def test_routing_opens_no_fewer_than_its_min_group() -> None:
-    senders = {i: SEALED[i][0] for i in range(3)}  # type: ignore[index]
+    senders = {i: sealed()[i][0] for i in range(3)}
     question = OpeningQuestion([[0, 1, 2]], senders)
     with pytest.raises(CoveyError, match="sums of at least 4 are opened"):
         next(Routing(min_group=4).advise(client(0), question))
@@ -206,7 +215,7 @@ def test_routing_opens_no_fewer_than_its_min_group() -> None:
 
 def test_keys_that_are_not_what_was_agreed() -> None:
     """Who hands out a roster must not be able to lower the quorum in it."""
-    held = own_keys(KEYS["clients"], 0)
+    held = own_keys(issued()["clients"], 0)
     Routing().check_keys(held, 0, "threshold")
     with pytest.raises(CoveyError, match=r"open sums with 4 silos and a bound of 16, agreed are 5 and 16"):
         Routing(quorum=5).check_keys(held, 0, "threshold")

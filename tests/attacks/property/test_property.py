@@ -11,8 +11,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.metrics import roc_auc_score
 
 from covey.algorithms.averaging import GlobalModel, LocalModel
 from covey.algorithms.contract import Client
@@ -190,6 +188,8 @@ def test_groups_hold_one_update_of_the_kind_and_others() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=40))
 def test_auc_is_that_of_scikit_learn(pairs: list[tuple[int, bool]]) -> None:
+    from sklearn.metrics import roc_auc_score
+
     score = np.array([p[0] for p in pairs], float)
     truth = np.array([p[1] for p in pairs], np.int64)
     if truth.min() == truth.max():
@@ -232,6 +232,8 @@ def evidence(seed: int = 0) -> tuple[Evidence, Labels]:
 
 
 def test_the_forest_is_fitted_on_simulated_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sklearn.ensemble import RandomForestClassifier
+
     rows, labels = evidence()
     fitted: list[Any] = []
     fit = RandomForestClassifier.fit

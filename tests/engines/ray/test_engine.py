@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import socket
@@ -37,27 +38,28 @@ from covey.sweep.grid import sweep
 from support.own_algorithms import Mine, Odd
 from support.patience import PATIENCE, until
 
-os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # else Ray warns
-ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'covey[ray]')")
+if importlib.util.find_spec("ray") is None:  # not imported yet: a cluster has its token only where `connect` does that
+    pytest.skip("Ray is not installed (pip install 'covey[ray]')", allow_module_level=True)
 
 
 ATTEMPTS = 5
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
+def ray() -> Iterator[Any]:
+    """The module, connected to one cluster for all tests."""
     with pytest.MonkeyPatch.context() as patched:
         patched.delenv("RAY_ADDRESS", raising=False)
         for attempt in range(ATTEMPTS):
             try:
-                connect(cpus=2)
+                module = connect(cpus=2)
                 break
             except Exception as e:  # Ray gives itself 30 s, whatever else the machine has to do
-                ray.shutdown()
+                sys.modules["ray"].shutdown()
                 if attempt == ATTEMPTS - 1 or "timed out during startup" not in str(e):
                     raise
-        yield
-        ray.shutdown()
+        yield module
+        module.shutdown()
 
 
 def small(engine_: str = "ray", **more: Any) -> Experiment:
@@ -81,7 +83,7 @@ def same(a: Result, b: Result) -> None:
             assert one[key] == other[key], (one["round"], key)
 
 
-def test_an_algorithm_of_ones_own_gives_the_same_run_to_the_bit(cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_algorithm_of_ones_own_gives_the_same_run_to_the_bit(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     puts, asked = [], []
     really_put, really_ask = ray.put, RayWorkers._ask
 
@@ -112,7 +114,7 @@ class Stop(KeyboardInterrupt):
     pass
 
 
-def test_an_interrupted_run_resumes_to_the_same_result(cluster: None, tmp_path: Path) -> None:
+def test_an_interrupted_run_resumes_to_the_same_result(ray: Any, tmp_path: Path) -> None:
     more: dict[str, Any] = {"algorithm": "feddyn", "participation": {"share": 0.6}}
     whole = run(small("simulate", **more), out=tmp_path / "whole", quiet=True)
 
@@ -183,7 +185,7 @@ class Killer:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds worker processes in /proc")
-def test_a_killed_worker_changes_nothing(cluster: None, tmp_path: Path) -> None:
+def test_a_killed_worker_changes_nothing(ray: Any, tmp_path: Path) -> None:
     # One client per wave: of the killed worker's clients some have been heard, some are under way, some wait.
     more: dict[str, Any] = {"algorithm": "local", "engine": {"clients_at_once": 1}}
     reference = run(small("simulate", **more), out=tmp_path / "simulated", quiet=True)
@@ -195,7 +197,7 @@ def test_a_killed_worker_changes_nothing(cluster: None, tmp_path: Path) -> None:
 
 
 def test_a_worker_that_always_dies_ends_in_one_sentence(
-    cluster: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     really_send = RayWorkers._send
 
@@ -211,7 +213,7 @@ def test_a_worker_that_always_dies_ends_in_one_sentence(
     assert checkpoint.load(tmp_path / "checkpoint")[0]["round"] == 2
 
 
-def test_an_attacker_in_a_clients_place_and_keys_reach_the_workers(cluster: None) -> None:
+def test_an_attacker_in_a_clients_place_and_keys_reach_the_workers(ray: Any) -> None:
     spied: dict[str, Any] = {
         "algorithm": {"name": "sattler", "eps1": 1.0, "eps2": 1.0, "gamma": 0.3},
         "attacks": [{"name": "acquisition", "first": 7, "colluders": 3}],
@@ -225,7 +227,7 @@ def test_an_attacker_in_a_clients_place_and_keys_reach_the_workers(cluster: None
         assert a["accuracy"]["client_mean"] == pytest.approx(b["accuracy"]["client_mean"], abs=0.02)
 
 
-def test_the_runs_of_a_sweep_are_spread_over_the_cluster(cluster: None, tmp_path: Path) -> None:
+def test_the_runs_of_a_sweep_are_spread_over_the_cluster(ray: Any, tmp_path: Path) -> None:
     made = sweep(small().table(), ["training.lr=0.1,0.02"], 1, tmp_path, quiet=True)
     assert not made.failed and len(made.settings) == 2
     for one in made.settings:
@@ -269,7 +271,7 @@ def test_what_workers_could_not_build_is_refused_in_one_sentence() -> None:
         small(engine={"device": "cuda"})
 
 
-def test_without_ray_or_without_its_cluster_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_or_without_its_cluster_there_is_one_sentence(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(**_: Any) -> None:
         raise ConnectionError("Ray is trying to start at 192.0.2.1:1, but is unable to connect")
 
@@ -295,24 +297,24 @@ def test_sigterm_stays_with_the_command_that_connects(monkeypatch: pytest.Monkey
         assert signal.getsignal(signal.SIGTERM) is ours
 
 
-def test_a_stranger_is_not_let_into_the_cluster_that_we_start() -> None:
+def test_a_stranger_is_not_let_into_the_cluster_that_we_start(ray: Any) -> None:
     """Ray listens on all interfaces, and whoever gets in can run code."""
+    address, right = ray.get_runtime_context().gcs_address, os.environ["RAY_AUTH_TOKEN"]
     env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
-    start = "import os; from covey.engines.ray.pool import connect; ray = connect(1)\n"
-    start += "print(ray.get_runtime_context().gcs_address, os.environ['RAY_AUTH_TOKEN'], flush=True); input()"
-    ours = subprocess.Popen(
-        [sys.executable, "-c", start], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert ours.stdout
-    try:
-        address, right = ours.stdout.readline().split()
-        enter = f"import ray; ray.init(address='{address}', log_to_driver=False); print(ray.cluster_resources()['CPU'])"
-        for token in ("", "0" * 64, right):
-            key = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {}
-            done = subprocess.run([sys.executable, "-c", enter], env=env | key, capture_output=True, text=True)
-            assert (done.returncode == 0 and "1.0" in done.stdout) == (token == right), done.stderr
-    finally:
-        ours.communicate("\n", timeout=PATIENCE)
+    enter = f"import ray; ray.init(address='{address}', log_to_driver=False); print(ray.cluster_resources()['CPU'])"
+    visits = {
+        token: subprocess.Popen(
+            [sys.executable, "-c", enter],
+            env=env | ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for token in ("", "0" * 64, right)
+    }
+    for token, visit in visits.items():
+        said, why = visit.communicate(timeout=PATIENCE)
+        assert (visit.returncode == 0 and "2.0" in said) == (token == right), why
 
 
 @pytest.mark.slow
