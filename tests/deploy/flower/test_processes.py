@@ -155,14 +155,14 @@ def test_a_lying_silo_and_a_stranger(deploy: Any) -> None:
 @pytest.mark.alone  # it mostly waits; the others share the process from which their parties are copied
 def test_silos_come_and_go(deploy: Any) -> None:
     """One seals under keys of its own, then dawdles and is missed; one is killed in mid-round and comes back with its memory; one
-    joins later. The one that is killed comes back while the sleeper is waited for: Flower takes it for alive until then.
+    joins later. The one that is killed comes back while the sleeper is waited for.
     """
     experiment = rehearsal(
         "mingledpie",
         encryption="ckks",
         clients=4,
         training={"rounds": 6},
-        deployment={"round_seconds": 40.0, "rehearsal": True},  # which nobody takes but the sleeper
+        deployment={"round_seconds": 25.0, "rehearsal": True},  # which nobody takes but the sleeper
     )
     parties = deploy(experiment, silos=3)
     parties.serve()
@@ -182,7 +182,9 @@ def test_silos_come_and_go(deploy: Any) -> None:
     print(f"greeted {time.monotonic() - killed:.0f} s after it was killed")
     parties.until(lambda: "east is there" in parties.log("server"))
     parties.until(lambda: len(parties.records()) >= 2)
-    assert parties.records()[1]["participants"] == 1 and parties.records()[1]["dropped"] == 2  # went on without them
+    second = parties.records()[1]
+    assert second["participants"] + second["dropped"] == 3  # went on without the sleeper; the other is there if it was quick
+    assert second["dropped"] in (1, 2)
     parties.wake("south")
     for name in ("server", *parties.names, "east"):
         parties.wait(name)
