@@ -266,7 +266,7 @@ def test_attacks_that_read_broadcasts_and_replies_pass_over_the_exchange() -> No
 
 def test_a_sum_that_everybody_may_see_is_opened_without_pads_and_alone() -> None:
     """Noise protects one sum: of two sums that hold the same noise a difference could be taken."""
-    public = KEYS["clients"]["sealing"]
+    public = issued()["clients"]["sealing"]
     sealed = {i: openings.Seals.of(client(i)).seal([np.full(4, i + 0.5)]) for i in range(6)}
     everyone = OpeningQuestion([[0, 1, 2, 3, 4, 5]], {})
 
