@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from decimal import Decimal, localcontext
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from covey.crypto.noise.stream import Stream, Words
@@ -23,7 +21,6 @@ Integers = NDArray[np.int64]
 SIGMA = 20
 TAIL = 12 * SIGMA  # no secret and no error is larger
 _LEADING, _REST = 31, 95  # bits of a threshold
-_CHUNK = 4096  # numbers that stay in the cache while all thresholds pass
 
 
 def uniform(stream: Stream, count: int, modulus: int) -> Words:
@@ -45,7 +42,9 @@ def gaussians(stream: Stream, count: int) -> Integers:
     words = stream.words(-(-count // 2)).view("<u4")[:count]
     magnitudes, ties = np.zeros(count, np.int32), np.zeros(count, np.int32)
     bits = (words & np.uint32((1 << _LEADING) - 1)).view(np.int32)
-    _count_passed(magnitudes, ties, bits, leading)
+    from covey.crypto.openings.passing import count_passed  # brings numba, 55 MB that other keys do not need
+
+    count_passed(magnitudes, ties, bits, leading)
     for n in np.flatnonzero(ties):
         more = stream.words(2)
         whole = (int(bits[n]) << _REST) | (((int(more[0]) << 64) | int(more[1])) >> (128 - _REST))
@@ -65,15 +64,3 @@ def _thresholds() -> tuple[list[int], NDArray[np.int32]]:
             passed += mass
             thresholds.append(int(passed / total * 2 ** (_LEADING + _REST)))
     return thresholds, np.array([threshold >> _REST for threshold in thresholds], np.int32)
-
-
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _count_passed(out: Any, ties: Any, bits: Any, leading: Any) -> None:
-    """How many thresholds each number has passed, and whether it is still level with one."""
-    for begin in range(0, out.size, _CHUNK):
-        passed, level, drawn = out[begin : begin + _CHUNK], ties[begin : begin + _CHUNK], bits[begin : begin + _CHUNK]
-        for i in range(leading.size):
-            threshold = leading[i]
-            for n in range(drawn.size):  # one instruction takes eight of them
-                passed[n] += np.int32(drawn[n] > threshold)
-                level[n] |= np.int32(drawn[n] == threshold)

@@ -28,12 +28,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from covey import roles
 from covey.crypto.key_kinds import KeyKind
-from covey.crypto.noise.stream import KEY_BYTES, Stream
+from covey.crypto.noise.stream import KEY_BYTES, Stream, Words
 from covey.crypto.openings import shamir
 from covey.crypto.openings.boxes import OVERHEAD, BoxKey
 from covey.crypto.openings.circle import Circle, draw_circle, read_circle
 from covey.crypto.openings.draws import TAIL, Integers, gaussians, uniform
-from covey.crypto.openings.transform import Words, transform
 from covey.crypto.sealing.mixing import ResidueMixer, read_words, write_words
 from covey.crypto.sealing.sealing import checked_vector
 from covey.errors import CoveyError
@@ -127,6 +126,8 @@ class Member:
         circle = self.circle
         stream = Stream()
         secret = gaussians(stream, circle.degree)
+        from covey.crypto.openings.transform import transform  # brings numba
+
         ring = transform(circle.degree, circle.modulus)
         factors = ring.factors(ring.forward(_residues(secret, circle.modulus))[0])
         sealed = []
@@ -306,6 +307,8 @@ def _opened(circle: Circle, sealed: bytes, secret: Integers | None, occasion: st
         return np.zeros(claimed.length)
     if secret is None:
         raise CoveyError("a sum came without the key that opens it: the server mixed up its groups")
+    from covey.crypto.openings.transform import transform
+
     ring = transform(circle.degree, circle.modulus)
     factors = ring.factors(ring.forward(_residues(secret, circle.modulus))[0])
     images = public_images(circle, occasion, vector, circle.blocks(claimed.length))

@@ -5,10 +5,12 @@ from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from covey.crypto.sealing.residues import Words, accumulate, as_words, survey
 from covey.crypto.sealing.sealing import LABEL_BYTES, Label, checked_members
 from covey.errors import CoveyError
+
+Words = NDArray[np.uint64]
 
 # Blobs wait to be added together: fewer sweeps over the accumulators. At most 24, and at most 64 MiB or k blobs, so that
 # the mixer's memory stays within twice its accumulators (or a little more than nothing).
@@ -38,6 +40,11 @@ def read_words(sealed: bytes, own: Label, ring: Residues, length: int | None = N
             f"A sealed vector of {claimed.length} floats has {ring.payload_bytes(claimed.length)} bytes, "
             f"found {len(payload)}: it was cut or extended on the way."
         )
+    from covey.crypto.sealing.residues import (
+        as_words,
+        survey,
+    )  # brings numba, 55 MB that a party without sums does not need
+
     words = as_words(payload)
     largest, total, weighted = survey(words)
     if largest >= ring.modulus or claimed != claimed.over(_digest(total, weighted)):
@@ -48,6 +55,8 @@ def read_words(sealed: bytes, own: Label, ring: Residues, length: int | None = N
 
 
 def write_words(words: Words, own: Label, length: int, terms: int) -> bytes:
+    from covey.crypto.sealing.residues import survey
+
     _, total, weighted = survey(words)
     mark = replace(own, length=length, terms=terms).over(_digest(total, weighted))
     return b"".join((mark.write(), words.data))
@@ -87,6 +96,8 @@ class ResidueMixer:
         ]
 
     def _flush(self) -> None:
+        from covey.crypto.sealing.residues import accumulate
+
         inputs, members = [w for w, _ in self._waiting], [m for _, m in self._waiting]
         accumulate(self._sums, inputs, members, WINDOW, self._ring.modulus)
         self._waiting.clear()
