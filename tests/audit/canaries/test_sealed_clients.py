@@ -1,4 +1,4 @@
-"""A whole client as the canary: the claims for sums over clients hold, and mistakes in them are seen."""
+"""A whole client as the canary in sealed sums: what is claimed of them holds, and mistakes in them are seen."""
 
 from __future__ import annotations
 
@@ -92,12 +92,6 @@ def test_noise_that_is_drawn_twice_is_seen(in_the_clear: clients.Circle, monkeyp
 def test_a_bound_that_is_off_by_two_is_seen(in_the_clear: clients.Circle, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Shares, "steps", lambda self, vector: np.trunc(2 * vector / self.step).astype(np.int64))
     assert judged(in_the_clear).verdict == REFUTED
-
-
-def test_central_sums_are_tested_alike() -> None:
-    experiment = replace(sealed(), encryption="none")
-    part, cluster = clients.tests(experiment, 600, deployed=False)
-    assert {part.verdict, cluster.verdict} == {NOT_REFUTED} and cluster.shown > 0.5 and part.shown > 0.5
 
 
 def test_the_circle_is_the_schemes() -> None:
