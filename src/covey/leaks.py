@@ -119,7 +119,8 @@ MODELS = Leak(
     "models of clusters that a party is not in",
     _no_other_clusters,
     known={
-        CLIENT: "clients that steer their updates are put where they want (Kim et al. 2023); covey does so for trees only"
+        SERVER: _MALICIOUS,
+        CLIENT: "clients that steer their updates are put where they want (Kim et al. 2023); covey does so for trees only",
     },
 )
 LINKAGE = Leak(
@@ -129,7 +130,15 @@ LINKAGE = Leak(
     ("row linkage",),
     known={SERVER: _MALICIOUS, CLIENT: _MIXED},
 )
-ISOLATION = Leak("another client's model", "what a single other client trained, exactly", _alone)
+ISOLATION = Leak(
+    "another client's model",
+    "what a single other client trained, exactly",
+    _alone,
+    known={
+        SERVER: _MALICIOUS,
+        CLIENT: "sums of rounds that differ in few clients give these away (So et al. 2023); covey looks at single rounds",
+    },
+)
 INTEGRITY = Leak(
     "integrity",
     "whether one participant can spoil what others are given",
@@ -153,5 +162,20 @@ LEAKS = (
     INTEGRITY,
 )  # in the order of an audit's rows
 CURRENT = {former: leak.name for leak in LEAKS for former in leak.also}  # a row's name in an older audit -> its name
+# What is known of these holds of the party, too.
+MEMBERS = {COALITION: (SERVER, CLIENT), SERVERS: (SERVER,), SECOND: (SERVER,)}
+_ON_THE_LINE = (
+    "who can also change what passes is as strong as a server that departs from the protocol (Pasquini et al. 2022): "
+    "signed letters and TLS are against that, and covey's eavesdropper only reads"
+)
+
+
+def known_elsewhere(row: Leak, column: str) -> str:
+    """What others' work does that covey has not; "": nothing that we know of."""
+    names = (column, *MEMBERS.get(column, ()))
+    said = next((row.known[name] for name in names if row.known.get(name)), "")
+    return said or (_ON_THE_LINE if column == EAVESDROPPER else "")
+
+
 DEEDS = {leak.name: leak.does for leak in LEAKS if leak.does}
 OWN = Leak("own attacks", "what attacks of one's own look for that do not say in which row they belong")

@@ -247,9 +247,9 @@ def _cell(
     if questions.unspoken:
         return Cell(row.name, column, NOT_MEASURED, questions.unspoken)
     unfit = dict.fromkeys(words for name in attacks if (words := questions.unfit(name, column)))
-    known = row.known.get(column, "")
-    elsewhere = [f"known elsewhere: {known}"] if known else []
-    return Cell(row.name, column, UNKNOWN, "; ".join(["no attack of covey tells from here", *unfit, *elsewhere]))
+    known = leaks.known_elsewhere(row, column) or "nothing that we know of, which is no sign of safety"
+    said = ["no attack of covey tells from here", *unfit, f"known elsewhere: {known}"]
+    return Cell(row.name, column, UNKNOWN, "; ".join(said))
 
 
 def _scored(row: str, column: str, scored: Sequence[tuple[Finding, str]], problems: Sequence[str]) -> Cell:
