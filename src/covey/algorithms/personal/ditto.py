@@ -19,6 +19,7 @@ from torch import Tensor
 from covey.algorithms.averaging import GlobalModel, LocalModel
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.algorithms.robust.averages import check_average, mean_model
+from covey.algorithms.sums.contributions import Contribution
 from covey.errors import CoveyError
 from covey.learn.work import Train
 
@@ -31,6 +32,7 @@ class Ditto:
     sends: ClassVar[Messages] = (GlobalModel,)
     replies: ClassVar[Messages] = (LocalModel,)
     trains: ClassVar[str] = "one"
+    counted: ClassVar[bool] = False
 
     pull: float = 0.1  # λ
     weighting: str = "samples"  # or "clients"
@@ -59,6 +61,15 @@ class Ditto:
 
     def aggregate(self, server: Server, state: GlobalModel, replies: Iterator[tuple[int, Any]]) -> GlobalModel:
         return mean_model(state, replies, self.weighting, self.aggregation, self.min_group)
+
+    def blocks(self, setting: Setting) -> int:
+        return 1
+
+    def contribution(self, me: Client, message: GlobalModel, reply: LocalModel) -> Contribution:
+        return Contribution({0: reply.model - message.model})
+
+    def moved(self, setting: Setting, state: GlobalModel, means: Tensor, share: float) -> GlobalModel:
+        return GlobalModel(state.model + means[0])
 
     def use(self, me: Client, message: GlobalModel) -> Coroutine:
         if "model" not in me.memory:  # it has not taken part yet

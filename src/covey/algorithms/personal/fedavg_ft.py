@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from covey.algorithms.averaging import GlobalModel, LocalModel
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.algorithms.robust.averages import check_average, mean_model
+from covey.algorithms.sums.contributions import Contribution
 from covey.errors import CoveyError
 from covey.learn.work import Train
 
@@ -26,6 +29,7 @@ class FineTuned:
     sends: ClassVar[Messages] = (GlobalModel,)
     replies: ClassVar[Messages] = (LocalModel,)
     trains: ClassVar[str] = "one"
+    counted: ClassVar[bool] = False
 
     epochs: int = 1  # of fine-tuning
     lr: float = 0.0  # of fine-tuning; 0: that of training
@@ -52,6 +56,15 @@ class FineTuned:
 
     def aggregate(self, server: Server, state: GlobalModel, replies: Iterator[tuple[int, Any]]) -> GlobalModel:
         return mean_model(state, replies, self.weighting, self.aggregation, self.min_group)
+
+    def blocks(self, setting: Setting) -> int:
+        return 1
+
+    def contribution(self, me: Client, message: GlobalModel, reply: LocalModel) -> Contribution:
+        return Contribution({0: reply.model - message.model})
+
+    def moved(self, setting: Setting, state: GlobalModel, means: Tensor, share: float) -> GlobalModel:
+        return GlobalModel(state.model + means[0])
 
     def use(self, me: Client, message: GlobalModel) -> Coroutine:
         if self.epochs == 0:
