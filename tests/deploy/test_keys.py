@@ -200,6 +200,13 @@ def test_an_own_algorithm_says_what_its_keys_are_and_how_it_is_deployed(tmp_path
         check_same(experiment({**MINGLEDPIE, "rate": 0.25}).table(), tmp_path / "out" / "server")
 
 
+def test_own_code_that_does_not_say_how_it_draws_secrets_is_named() -> None:
+    assert keys.keyed_draws(experiment()) == []
+    assert keys.keyed_draws(experiment({**MINGLEDPIE, "name": "support.own_algorithms:Reticent"})) == []
+    silent = experiment("support.own_algorithms:Mine", encryption="none")
+    assert keys.keyed_draws(silent) == ["support.own_algorithms:Mine"]
+
+
 def test_nobody_is_said_to_open_nothing_whose_keys_the_algorithm_does_not_describe(tmp_path: Path) -> None:
     own = experiment({"name": "support.own_algorithms:Undescribed"}, encryption="ckks")
     keys.make(own, NAMES, [], tmp_path / "out")

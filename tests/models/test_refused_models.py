@@ -179,7 +179,10 @@ number = 7
         (f"{__name__}:number", r"is no model: expected a torch\.nn\.Module class, a function"),
         (f"{__name__}:built", "is one module that is already built: write the path of its class"),
         (f"{__name__}:gives_text", r"gave a str: expected a torch\.nn\.Module"),
-        (f"{__name__}:fails", "could not be built.*ValueError: no such file: weights.pt"),
+        (
+            f"{__name__}:fails",
+            r"could not be built.*ValueError: no such file: weights.pt \(at .*test_refused_models\.py:\d+\)",
+        ),
         (f"{__name__}:needs_width", "needs an argument 'width': set model.width"),
         (
             {"name": f"{__name__}:needs_width", "widht": 3},

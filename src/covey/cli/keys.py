@@ -51,7 +51,7 @@ def make(
         table = config.assign(table, "deployment.rehearsal=true")
 
     from covey.algorithms.contract import declaration
-    from covey.deploy.keys import SERVER, deployed, load, make, protected, quorum_held
+    from covey.deploy.keys import SERVER, deployed, keyed_draws, load, make, protected, quorum_held
     from covey.experiment.experiment import Experiment
 
     experiment, names = Experiment.of(protected(table)), comma_separated(silos)
@@ -67,6 +67,11 @@ def make(
         )
     elif deployed(experiment) != experiment:
         print("changed for real parties: " + ", ".join(_changes(experiment.algorithm, deployed(experiment).algorithm)))
+    for name in () if rehearsal else keyed_draws(experiment):
+        print(
+            f"{name} is not covey's: what its clients draw with `me.random` comes from a seed of each silo's own, by a generator "
+            "that is not made for secrets; noise that is to protect must come from `me.noise`"
+        )
     if experiment.encryption != Experiment.of(table).encryption:
         print(
             f"encryption = {experiment.encryption!r}, since the experiment chooses none: no silo alone opens what others seal"

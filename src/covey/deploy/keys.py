@@ -35,6 +35,7 @@ from covey.experiment import encryptions
 from covey.experiment.experiment import Experiment
 from covey.files import expect, write_atomically
 from covey.messages import check_fields, decode, encode, message
+from covey.names import OURS, path_of
 
 SERVER = "server"
 OWN_KEY = f"{openings.OWN}.key"
@@ -264,6 +265,13 @@ def deployed(experiment: Experiment) -> Experiment:
         return experiment
     own = getattr(experiment.algorithm, "deployed", None)
     return replace(experiment, algorithm=own(experiment.encryption)) if own else experiment
+
+
+def keyed_draws(experiment: Experiment) -> list[str]:
+    """Own code among what a silo runs that does not say how it draws secrets: nobody can tell whether what it draws is one."""
+    silent = [thing for thing in (experiment.algorithm, experiment.defence) if not hasattr(thing, "deployed")]
+    paths = [path_of(type(thing)) for thing in silent if thing is not None]
+    return [path for path in paths if path.partition(".")[0] != OURS]
 
 
 # ---------------------------------------------------------------- writing

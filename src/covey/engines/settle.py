@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from covey.data.own.rules import Rules
 from covey.data.partitions import PARTITIONS
 from covey.data.partitions.natural import Natural
 from covey.data.sources.load import load
-from covey.errors import CoveyError
+from covey.errors import CoveyError, CoveyWarning
 from covey.experiment.experiment import Experiment
 
 
@@ -42,6 +43,13 @@ def settle(experiment: Experiment, given: Federation | None = None) -> tuple[Exp
         changed["data"] = replace(experiment.data, fingerprint=own)
     if cut_already or getattr(experiment.partition, "as_the_data_say", False):
         changed["clients"] = len(federation.clients)
+        if experiment.clients not in (Experiment.clients, len(federation.clients)):
+            warnings.warn(
+                f"clients = {experiment.clients} is not used: the data say whose they are, and have "
+                f"{len(federation.clients)} clients; choose another partition to cut them anew",
+                CoveyWarning,
+                stacklevel=2,
+            )
     return (replace(experiment, **changed) if changed else experiment), federation
 
 

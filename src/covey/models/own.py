@@ -10,6 +10,7 @@ It is called with what it asks for by name, and with the options of the experime
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -58,7 +59,7 @@ class Own:
         except Exception as e:
             raise CoveyError(
                 f"model '{self.name}' could not be built for samples of the shape {offered['input_shape']} and {classes} "
-                f"outputs: {type(e).__name__}: {first_line(e)}"
+                f"outputs: {type(e).__name__}: {first_line(e)}{_place(e)}"
             ) from e
         if not isinstance(module, nn.Module):
             raise CoveyError(f"model '{self.name}' gave a {type(module).__name__}: expected a torch.nn.Module")
@@ -76,6 +77,13 @@ def first_line(error: BaseException) -> str:
     """What an error of somebody else's code says, short enough for one sentence."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or ["no reason said"]
     return lines[0][:200].rstrip(".")
+
+
+def _place(error: BaseException) -> str:
+    """Where the code that builds a model failed: its own last line, not torch's below it; nothing where it was not even called."""
+    frames = list(traceback.walk_tb(error.__traceback__))[1:]
+    own = [at for at in frames if at[0].f_globals.get("__name__", "").partition(".")[0] != "torch"]
+    return f" (at {own[-1][0].f_code.co_filename}:{own[-1][1]})" if own else ""
 
 
 def _arguments(
