@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from covey.attacks.finding import BROKEN, LEAKS, NOT_MEASURED, NOTHING_SEEN, Finding
-from covey.attacks.reconstruction.first_layer import FirstLayer
+from covey.attacks.reconstruction.first_layer import FirstLayer, agreed
 from covey.attacks.reconstruction.gradients import GradientInversion, label_counts, whole_counts
 from covey.attacks.reconstruction.images import Match, nearest, psnr, ssim
 from covey.attacks.reconstruction.inversion import NEAREST
@@ -145,3 +145,31 @@ def test_settings_that_cannot_be() -> None:
     for wrong in (lambda: FirstLayer(clients=0), lambda: GradientInversion(most=0), lambda: GradientInversion(lr=0.0)):
         with pytest.raises(CoveyError, match="attack"):
             wrong()
+
+
+# ---------------------------------------------------------------- several rounds
+
+
+def test_pictures_on_which_two_rounds_agree_are_chosen_each_once() -> None:
+    rng = np.random.default_rng(0)
+    samples, mixtures = rng.random((3, 4, 4, 1)), rng.random((8, 4, 4, 1))
+    first = np.concatenate([samples[:2], mixtures[:3]])
+    second = np.concatenate([samples[[1, 0]] + 1e-4, mixtures[3:6], samples[2:]])
+    third = np.concatenate([mixtures[6:], samples[2:] + 1e-4])
+    chosen = agreed([first, second, third])
+    assert len(chosen) == len(first)
+    assert psnr(samples, chosen[nearest(samples, chosen)]).min() > 60  # all three, the third from later rounds
+    assert agreed([first]).shape == first.shape
+
+
+def test_several_rounds_bring_more_back_than_one(tmp_path: Path) -> None:
+    training = {"rounds": 4, "lr": 0.1, "epochs": 2, "batch_size": 10}
+    both = found("first_layer", 32, tmp_path, training=training)
+    share, agreeing = both.variants
+    assert (
+        agreeing.attack == "first_layer_rounds"
+        and agreeing.value >= share.value
+        and agreeing.verdict in (LEAKS, BROKEN)
+    )
+    alone = found({"name": "first_layer", "rounds": 1}, 32, tmp_path / "one", training=training)
+    assert [v.attack for v in alone.variants] == ["first_layer_share"] and alone.variants[0].value == share.value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -88,24 +88,12 @@ class Inversion:
     def finding(self, truth: Truth) -> Finding:
         if words := self.unfit():
             return self.nothing(words)
-        public = pixels(
-            np.asarray(self.known.x[np.concatenate([p for n, p in self.known.where.items() if n.startswith("public")])])
-        )
-        own, guessed, counted = [], [], []
-        for client, seen, samples in self.uploads():
-            images = self.recovered(seen, samples)
-            if len(images):
-                true = pixels(truth.federation.dataset.x_train[truth.federation.clients[client]])
-                own.append(Match.of(true, images))
-                guessed.append(Match.of(true, public[: max(len(images), len(true))]))
-                counted.append(len(images))
-        if not own:
+        compared = self.compared(truth, lambda client, seen, samples: self.recovered(seen, samples))
+        if compared is None:
             return self.nothing("no plain upload that it could invert")
-        match, control = Match.joined(own), Match.joined(guessed)
-        used = (
-            f"the first upload of {len(own)} clients, {sum(counted)} pictures read off; chance is the mean public image"
-        )
-        blank = Match(match.true, np.broadcast_to(public.mean(0), match.true.shape))
+        match, control, blank, counted = compared
+        read = f"the first upload of {len(counted)} clients, {sum(counted)} pictures read off"
+        used = f"{read}{self.scarce(counted)}; chance is the mean public image"
         mean, sharp = student(match.similarities().tolist()), match.sharpness()
         words = (
             f"{int((sharp >= SHARP).sum())} of {len(sharp)} samples came back at {SHARP:.0f} dB or more; PSNR "
@@ -122,15 +110,43 @@ class Inversion:
             {NEAREST: float(control.similarities().mean())},
             used,
             {"in_words": words, "psnr": float(sharp.mean()), "pictures": [match.picture("True and recovered")]},
-            variants=[self._recovered_share(match, control, blank, used)],
+            variants=[self.recovered_share("share", match, control, blank, used)],
         )
 
-    def _recovered_share(self, match: Match, control: Match, blank: Match, used: str) -> Finding:
+    def _public(self) -> Floats:
+        places = [place for name, place in self.known.where.items() if name.startswith("public")]
+        return pixels(np.asarray(self.known.x[np.concatenate(places)]))
+
+    def scarce(self, counted: Sequence[int]) -> str:
+        """What a reader must know where there are fewer public pictures than were read off a client."""
+        there = len(self._public())
+        return f"; the control has {there} public ones, fewer than that of a client" if there < max(counted) else ""
+
+    def compared(
+        self, truth: Truth, pictures: Callable[[int, Upload, int], Floats]
+    ) -> tuple[Match, Match, Match, list[int]] | None:
+        """(what was recovered, the nearest public pictures, the mean public one, how many were read off each client)."""
+        public = self._public()
+        own, guessed, counted = [], [], []
+        for client, seen, samples in self.uploads():
+            images = pictures(client, seen, samples)
+            if len(images):
+                true = pixels(truth.federation.dataset.x_train[truth.federation.clients[client]])
+                own.append(Match.of(true, images))
+                guessed.append(Match.of(true, public[: max(len(images), len(true))]))
+                counted.append(len(images))
+        if not own:
+            return None
+        match = Match.joined(own)
+        blank = Match(match.true, np.broadcast_to(public.mean(0), match.true.shape))
+        return match, Match.joined(guessed), blank, counted
+
+    def recovered_share(self, kind: str, match: Match, control: Match, blank: Match, used: str) -> Finding:
         """A mean hides a few samples that came back whole among many that did not: so they are counted, too."""
         share = match.recovered()
         low, high = wilson(share, len(match.true))
         reached = {NEAREST: wilson(control.recovered(), len(match.true))[1]}  # its upper end: it is an estimate as well
-        name = f"{self.name}_share"
+        name = f"{self.name}_{kind}"
         means = f"the share of a client's pictures that came back at {SHARP:.0f} dB or more"
         metric = f"share at {SHARP:.0f} dB"
         return Finding(name, self.vantage, metric, share, blank.recovered(), low, high, reached, used, means=means)
