@@ -13,6 +13,7 @@ class KeyKind:
     secret: bool
     opens: str = ""  # what can be decrypted with it
     public: bytes | None = None  # its public half, where there is one: the fingerprint is then the same on both sides
+    guarded: bool = False  # what it opens is authenticated, so that whether it opens tells nothing of it
 
 
 Describe = Callable[[Any, str], KeyKind]  # (the material, its holder's role) -> what it is

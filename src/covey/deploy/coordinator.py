@@ -22,6 +22,7 @@ from typing import Any
 from covey import roles
 from covey.algorithms.admission import admit, admit_advice
 from covey.algorithms.contract import BadAnswer, Server, carried_on, declaration, wanted
+from covey.algorithms.sums.openings import is_together
 from covey.compression.replies import unpack
 from covey.data.names import SILOS
 from covey.deploy import doubts
@@ -242,7 +243,8 @@ class Coordinator:
 
     def _go_back(self, server: Server) -> Any:
         state, round = self.doubts.before, server.round
-        self.doubts = doubts.after_setback(self.doubts, self.deployment.max_refusals)
+        together = is_together(self.experiment.encryption)
+        self.doubts = doubts.after_setback(self.doubts, 0 if together else self.deployment.max_refusals)
         names = ", ".join(self.session.name(f"client:{i}") for i in self.doubts.suspects or self.doubts.left_out)
         whose = "one of" if self.doubts.suspects else "left out from now on:"
         self.say(f"round {round}: the sums of the round before do not open, back to those before them; {whose} {names}")

@@ -8,6 +8,8 @@ replies of the bad round are never added up anew without one of them, since silo
 portion whose sums open is cleared. One whose sums do not becomes all that is suspected; before the silos' last refusal but one
 (`deployment.max_refusals`) it is left out for the rest of the run.
 
+Where no refusal tells of a lasting key (sums that are opened together), nothing limits the search: it ends with one silo.
+
 So one bad silo costs two rounds and, with three refusals, at worst half of the silos; more refusals find it more closely. A
 minority that refuses without reason costs itself the round. A majority that does, or that sends bad sums by turns, can keep a
 run from going on: it could do so by staying away. Who is left out still gets the models.
@@ -74,9 +76,10 @@ def after_judgement(
 
 
 def after_setback(doubts: Doubts, most: int) -> Doubts:
-    """The state that was sent is bad; `most` are the refusals after which a silo stops."""
+    """The state that was sent is bad; `most` are the refusals after which a silo stops, 0: it does not."""
     among = set(doubts.suspects) or set(doubts.senders)
     suspects, setbacks = [i for i in doubts.senders if i in among], doubts.setbacks + 1
-    if setbacks < max(1, most - 1):
+    known = bool(doubts.suspects) and len(suspects) == 1
+    if not known and (not most or setbacks < max(1, most - 1)):
         return Doubts(None, [], suspects, doubts.left_out, setbacks)
     return Doubts(None, [], [], sorted({*doubts.left_out, *suspects}), setbacks)

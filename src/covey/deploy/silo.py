@@ -444,6 +444,9 @@ def _server_of(party: Party) -> str:
 
 
 def holds_secrets(declared: Declaration, material: Mapping[str, Any], role: str) -> bool:
-    """Whether some of a party's key material is secret, as its algorithm describes it; what it does not describe is."""
+    """Whether refusals may tell of some of a party's key material, as its algorithm describes it; of what it does not describe
+    they may.
+    """
     kinds = declared.key_kinds
-    return any(name not in kinds or kinds[name](value, role).secret for name, value in material.items())
+    described = [kinds[name](value, role) if name in kinds else None for name, value in material.items()]
+    return any(kind is None or (kind.secret and not kind.guarded) for kind in described)

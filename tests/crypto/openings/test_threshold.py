@@ -130,8 +130,7 @@ def test_a_share_counts_in_its_round_for_its_receiver_and_from_its_sender():
     with pytest.raises(CoveyError, match=r"share of client 0: a box does not open"):
         MEMBERS[2].advise(question(3), "run:1")
     swapped = {**question(2).boxes, 0: BOXES[1][2]}
-    with pytest.raises(CoveyError, match=r"share of client 0: a box does not open"):
-        MEMBERS[2].advise(OpeningQuestion(GROUPS, swapped), "run:1")
+    assert MEMBERS[2].advise(OpeningQuestion(GROUPS, swapped), "run:1") == OpeningAdvice([], b"", [0])
     with pytest.raises(CoveyError, match="without the share"):
         MEMBERS[2].advise(OpeningQuestion(GROUPS, {}), "run:1")
 

@@ -220,9 +220,18 @@ def open_together(
     usable = {j: advice for j, advice in answers.items() if _is_usable(public, advice, len(distinct), padded)}
     server.note("unopened", float(len(usable) < quorum))
     if len(usable) < quorum:
+        server.blamed.update(_blamed(public, senders, answers))
         return None
     of_sums = [distinct.index(one) if one else -1 for one in sets]
     return fuse(public, usable, occasion(server.run, server.round), of_sums, vectors)
+
+
+def _blamed(public: bytes, senders: Sequence[int], answers: Mapping[int, Any]) -> list[int]:
+    """Clients whose boxes more of the others cannot read than there can be liars, where a quorum is honest."""
+    circle = _module(public).read(public)
+    said = [getattr(advice, "unreadable", None) for advice in answers.values()]
+    complaints = {i: sum(isinstance(one, list) and i in one for one in said) for i in senders}
+    return [i for i, count in complaints.items() if count > circle.holders - circle.quorum]
 
 
 def help_open(me: Client, question: Any, least: int, for_all: bool = False) -> Coroutine:

@@ -112,7 +112,9 @@ def member(public: bytes, client: int, secret: bytes) -> Member:
 def key_kind(material: bytes, role: str) -> KeyKind:
     """Of a client's own key."""
     opens = "shares of others' masks: with those of enough other silos, what silos send; and, with the sums' masks, what it sent"
-    return KeyKind("own key for masks and boxes between silos (X25519)", True, opens, BoxKey(material).public)
+    return KeyKind(
+        "own key for masks and boxes between silos (X25519)", True, opens, BoxKey(material).public, guarded=True
+    )
 
 
 class MaskMixer:

@@ -36,7 +36,7 @@ from covey.crypto.openings.draws import TAIL, Integers, gaussians, uniform
 from covey.crypto.sealing.mixing import ResidueMixer, read_words, write_words
 from covey.crypto.sealing.sealing import checked_vector
 from covey.errors import CoveyError
-from covey.messages import message
+from covey.messages import LATER, message
 
 name = "threshold"
 label = "Threshold"
@@ -59,6 +59,8 @@ class OpeningQuestion:
 class OpeningAdvice:
     shares: Annotated[list[bytes], roles.BlindedShares]  # of the key of each group, under a pad
     pads: Annotated[bytes, roles.Boxes]  # the pad's key, in a box for each client of the roster, one after the other
+    # senders whose box does not open here: then there is nothing else in it
+    unreadable: Annotated[list[int] | None, roles.Plain()] = field(default=None, metadata=LATER)
 
 
 @message
@@ -110,7 +112,7 @@ def member(public: bytes, client: int, secret: bytes) -> Member:
 def key_kind(material: bytes, role: str) -> KeyKind:
     """Of a client's own key."""
     opens = "shares of others' one-round keys: with those of enough other silos, what silos seal"
-    return KeyKind("own key for the boxes of other silos (X25519)", True, opens, BoxKey(material).public)
+    return KeyKind("own key for the boxes of other silos (X25519)", True, opens, BoxKey(material).public, guarded=True)
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,9 @@ class Member:
         circle = self.circle
         about = circle.about("share", occasion)
         senders = sorted({i for group in question.groups for i in group})
-        shares = {i: self._unbox(i, question.boxes, about) for i in senders}
+        shares, unreadable = self._unboxed(senders, question.boxes, about)
+        if unreadable:
+            return OpeningAdvice([], b"", unreadable)
         pad_key = Stream().words(KEY_BYTES // 8).tobytes()
         drawn = _pads(circle, pad_key, len(question.groups))
         pads = drawn if padded else [np.zeros_like(pad) for pad in drawn]
@@ -194,6 +198,23 @@ class Member:
         if not self.circle.roster[receiver]:
             return b""
         return self.key.seal(self.circle.public_key(receiver), content, about)
+
+    def _unboxed(
+        self, senders: Sequence[int], boxes: Mapping[int, bytes], about: bytes
+    ) -> tuple[dict[int, NDArray[np.int64]], list[int]]:
+        """(the shares that these clients made for this one, whose cannot be read). Where more cannot than may be liars, the
+        question is of another round, or its boxes were altered on the way: refused.
+        """
+        shares: dict[int, NDArray[np.int64]] = {}
+        problems: dict[int, CoveyError] = {}
+        for i in senders:
+            try:
+                shares[i] = self._unbox(i, boxes, about)
+            except CoveyError as e:
+                problems[i] = e
+                if i not in boxes or len(problems) > self.circle.holders - self.circle.quorum:
+                    raise next(iter(problems.values())) from e
+        return shares, list(problems)
 
     def _unbox(self, sender: int, boxes: Mapping[int, bytes], about: bytes) -> NDArray[np.int64]:
         if sender not in boxes:
