@@ -32,6 +32,12 @@ MUTANTS = (
     Mutant("crypto/openings/circle.py", "{what}\\n{occasion}", "{what}\\n", "crypto/openings"),
     Mutant("crypto/openings/threshold.py", "> terms * TAIL", "> 2**62", "crypto/openings"),
     Mutant("crypto/openings/threshold.py", "total = pad.copy()", "total = 0 * pad", "crypto/openings"),
+    # Masks: what is asked for, of how many, for which round and model, and who is blamed.
+    Mutant("algorithms/sums/masking.py", "LEAST = 3 ", "LEAST = 2 ", "algorithms/sums"),
+    Mutant("algorithms/sums/masking.py", "if len(together) < quorum", "if len(together) < 1", "algorithms/sums"),
+    Mutant("crypto/openings/secagg.py", "{occasion}\\n{alike}", "{occasion}\\n", "algorithms/sums/test_masking.py"),
+    Mutant("crypto/openings/secagg.py", "[0, *(1 + n for", "[0, 1, *(1 + n for", "crypto/openings"),
+    Mutant("crypto/openings/secagg.py", "> cohort.holders - cohort.quorum", "> 0", "crypto/openings"),
     # What is promised: the ledger.
     Mutant("ledger/statements.py", "times * event.uses * _inverse", "times * _inverse", "ledger"),
     Mutant("ledger/statements.py", "(event.poisson for event in every)", "(True for event in every)", "ledger"),

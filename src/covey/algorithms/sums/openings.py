@@ -229,7 +229,7 @@ def open_together(
 def _blamed(public: bytes, senders: Sequence[int], answers: Mapping[int, Any]) -> list[int]:
     """Clients whose boxes more of the others cannot read than there can be liars, where a quorum is honest."""
     circle = _module(public).read(public)
-    said = [getattr(advice, "unreadable", None) for advice in answers.values()]
+    said = [advice.unreadable for advice in answers.values() if isinstance(advice, OpeningAdvice)]
     complaints = {i: sum(isinstance(one, list) and i in one for one in said) for i in senders}
     return [i for i, count in complaints.items() if count > circle.holders - circle.quorum]
 
