@@ -158,6 +158,8 @@ def test_who_is_gone_after_sealing_is_in_the_sum_and_too_few_leave_it_closed() -
         ({}, {"quorum": 9}, "a round has 8 clients, 9 must open"),
         ({}, {"quorum": 4, "corrupted": 4}, "4 clients open every upload"),
         ({}, {"survivors": 0.5, "quorum": 8}, "4 be in it"),
+        ({"clients": 2}, {}, "2 clients would be in a sum"),
+        ({}, {"survivors": 0.25}, "2 clients would be in a sum"),
         ({}, {"survivors": 0.0}, r"defence\.survivors is 0"),
         ({}, {"survivors": 1.5}, r"defence\.survivors is 1"),
     ],

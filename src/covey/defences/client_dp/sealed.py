@@ -43,6 +43,8 @@ from covey.learn.work import Compute
 from covey.ledger.events import ClientRelease
 from covey.measures import Measure
 
+FEWEST = 3  # clients in a sum, however much noise is in it: either scheme opens no smaller one
+
 
 @dataclass(frozen=True)
 class Circle:
@@ -63,6 +65,11 @@ class Circle:
         expected = max(1, math.floor(terms.clients * terms.share + 1e-9))
         helpers = quorum or max(2, carrier.default_quorum(expected))
         least, false = math.ceil(expected * survivors - 1e-9), helpers - 1 if corrupted < 0 else corrupted
+        if least < FEWEST:
+            raise CoveyError(
+                f"{least} clients would be in a sum that is opened, expected {FEWEST} at least, since of two one knows the other's "
+                "part: take more clients a round, or raise defence.survivors"
+            )
         if false >= helpers:
             raise CoveyError(
                 f"defence.corrupted is {false}, and {helpers} clients open every upload: noise is no help against them; set "
