@@ -1,9 +1,11 @@
 """Statements about whole clients."""
 
 import math
+from itertools import combinations
 
 import pytest
 
+from covey.crypto.identity_math import false_counts, ruled_out
 from covey.errors import CoveyError
 from covey.ledger.calibration import analytic_epsilon
 from covey.ledger.clients import (
@@ -88,3 +90,17 @@ def test_sums_and_answers_together_cost_more_than_either_and_less_than_both():
     priced = price(spends)
     both = priced["client_dp + randomised_response"]["epsilon"]
     assert max(1.0, priced["client_dp"]["total"]["replaced"]) < both <= 1.0 + priced["client_dp"]["total"]["replaced"]
+
+
+def test_shown_sets_rule_clusters_out_whatever_epsilon() -> None:
+    """By enumeration: Σ max(0, P_1 − e^ε P_2) over all sets is the same δ at every ε."""
+    k, rate, threshold = 5, 0.5, 2
+    counts = false_counts(k, rate, threshold)
+
+    def probability(shown: frozenset[int], own: int) -> float:
+        return counts[len(shown) - 1] / math.comb(k - 1, len(shown) - 1) if own in shown else 0.0
+
+    sets = [frozenset(c) for n in range(1, k + 1) for c in combinations(range(k), n)]
+    for epsilon in (0.0, 3.0, 50.0):
+        delta = sum(max(0.0, probability(s, 1) - math.exp(epsilon) * probability(s, 2)) for s in sets)
+        assert delta == pytest.approx(ruled_out(k, rate, threshold))

@@ -63,6 +63,15 @@ def effective_rate(clusters: int, rate: float, threshold: int, reading: Reading 
     return sum(m * weight for m, weight in enumerate(counts)) / (clusters - 1)
 
 
+def ruled_out(clusters: int, rate: float, threshold: int, reading: Reading = "members", sets: int = 1) -> float:
+    """δ of showing so many fresh sets: with this probability they rule out another given cluster for certain.
+
+    A set that holds both clusters is as likely under one as under the other; one that holds only the first is impossible under the
+    second. So showing sets is (0, δ)-private for a replaced cluster, and at no ε, however large, private with a smaller δ.
+    """
+    return 1.0 - effective_rate(clusters, rate, threshold, reading) ** sets
+
+
 def pairing(clusters: int, rate: float, threshold: int, reading: Reading = "members") -> float:
     """How much likelier two given others are in a set together than if each came alone: 1 if the threshold never bites."""
     counts = false_counts(clusters, rate, threshold, reading)

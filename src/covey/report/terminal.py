@@ -98,7 +98,8 @@ def _spent(entry: dict[str, Any]) -> str:
         return f"not priced: {entry['why']}"
     if entry["epsilon"] is None:
         return "nothing is guaranteed (ε = ∞)"
-    return f"ε = {entry['epsilon']:.3g} at δ = {entry['delta']:.0e}"
+    unit = f", of one {entry['unit']}" if "unit" in entry else ""
+    return f"ε = {entry['epsilon']:.3g} at δ = {entry['delta']:.0e}{unit}"
 
 
 def _warnings(result: Figures) -> list[str]:

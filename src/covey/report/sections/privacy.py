@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from covey.attacks.finding import Finding
+from covey.ledger.events import CLIENT, RECORD
 from covey.measures import NOISE
 from covey.report.draw.layout import Section, figures, rows_table
 from covey.report.draw.marks import track
@@ -89,11 +90,17 @@ def privacy(run: Run) -> Section | None:
     noise = [picture for key in keys_of(run) if key in own.shown(NOISE) and (picture := measured(run, own, key))]
     if not entries and not noise:
         return None
-    lead = "What each mechanism spends, how the spends were added up, and what the number does not promise."
+    lead = (
+        "What each mechanism spends, how the spends were added up, and what the number does not promise. A record is one "
+        "sample of one client; a client is all that it holds, and its cluster."
+    )
     rows = [
         [
             label("defence", name),
+            str(entry.get("unit", RECORD)),
             tag("b", f"ε = {_cell(entry, 'epsilon')}"),
+            _of_unit(entry, RECORD),
+            _of_unit(entry, CLIENT),
             f"δ = {_cell(entry, 'delta')}",
             _cell(entry, "per_step"),
             _cell(entry, "sensitivity"),
@@ -101,7 +108,7 @@ def privacy(run: Run) -> Section | None:
         ]
         for name, entry in entries
     ]
-    head = ("Mechanism", "Total ε", "δ", "Per step", "Sensitivity", "Composition")
+    head = ("Mechanism", "Unit", "Total ε", "of a record", "of a client", "δ", "Per step", "Sensitivity", "Composition")
     table = rows_table(head, rows, "ledger") if rows else Html("")
     caveats = [
         tag("p", tag("b", f"{label('defence', name)}: "), str(entry["caveat"]), class_="caveat")
@@ -109,6 +116,13 @@ def privacy(run: Run) -> Section | None:
         if entry.get("caveat")
     ]
     return Section("ledger", "Noise and its ledger", lead, join([table, *caveats, figures(*noise)]))
+
+
+def _of_unit(entry: Mapping[str, Any], unit: str) -> str:
+    """ε of one record, or of one client with all its records; older folders know the first only."""
+    known = entry.get("units") or {RECORD: entry.get("epsilon")}
+    value = known.get(unit)
+    return "none" if value is None else brief(value)
 
 
 def _cell(entry: Mapping[str, Any], key: str) -> str:
