@@ -24,6 +24,7 @@ from covey.algorithms.admission import admit, admit_advice
 from covey.algorithms.contract import BadAnswer, Server, carried_on, declaration, wanted
 from covey.algorithms.sums.openings import is_together
 from covey.compression.replies import unpack
+from covey.crypto.noise.source import SecretNoise
 from covey.data.names import SILOS
 from covey.deploy import doubts
 from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
@@ -35,6 +36,7 @@ from covey.deploy.transcript import Transcript
 from covey.engines.evaluation import reported_accuracies, reported_metrics
 from covey.engines.prepare import device_of
 from covey.errors import CoveyError, printable
+from covey.experiment.participation import POISSON
 from covey.messages import size, to_device
 from covey.metrics.metric import chosen
 from covey.results.folder import RunFolder
@@ -96,6 +98,7 @@ class Coordinator:
         self.session.run = secrets.token_hex(8)
         self.transcript = Transcript(out / "transcript.jsonl")
         self.records: list[dict[str, Any]] = []
+        self.spends: list[tuple[int, int, Any]] = []  # round, client, event: of noise that the server adds
         self._secret_notes = {name for name, measure in self.declared.measures.items() if measure.secret}
         self._least = max(self.declared.min_group, quorum_held(self.declared, party.keys))  # silos that a round needs
         self.doubts = Doubts()
@@ -118,7 +121,9 @@ class Coordinator:
             self.records[-1] |= reported
             RunFolder(self.out).write_records(self.records)
         stand_in = "" if self.experiment.dataset == SILOS else "a rehearsal: samples of a public dataset"
-        return summarise(self.experiment, self.records, [], [], {}, state, RunFolder(self.out), self.command, stand_in)
+        return summarise(
+            self.experiment, self.records, [], self.spends, {}, state, RunFolder(self.out), self.command, stand_in
+        )
 
     def _begin(self) -> tuple[Any, int]:
         folder = RunFolder(self.out)
@@ -130,6 +135,7 @@ class Coordinator:
             raise CoveyError(f"{self.out} holds a run of other keys or another experiment: choose another --out")
         self.session.run, done = content["run"], int(content["round"])
         self.records, self.doubts = content["records"], content.get("doubts", Doubts())
+        self.spends = content.get("spends", [])
         if done:
             self.say(f"going on after round {done}")
         return to_device(content["state"], device_of(self.experiment)), done
@@ -142,12 +148,16 @@ class Coordinator:
             "state": state,
             "doubts": self.doubts,
             "records": self.records,
+            "spends": self.spends,
         }
         RunFolder(self.out).save(content, {})
 
     def _round(self, state: Any, round: int) -> tuple[Any, dict[str, Any]]:
         seconds: dict[str, float] = defaultdict(float)
-        drawn, _ = self.experiment.participation.participants(self.setting.seed, round, self.setting.clients)
+        part = self.experiment.participation
+        # Amplification by sampling is for those who cannot foresee the sample.
+        hidden = part.sampling == POISSON and not self.deployment.rehearsal
+        drawn, _ = part.participants(secrets.randbits(63) if hidden else self.setting.seed, round, self.setting.clients)
         present = [int(i) for i in drawn if f"client:{i}" in self.session.at]
         asked = doubts.asked(self.doubts, wanted(self.algorithm, state, present), self._least)
         begin, resent = time.perf_counter(), self.session.resent
@@ -164,6 +174,7 @@ class Coordinator:
                 else:
                     self.doubts = doubts.after_round(self.doubts, before, tally.replies)
                 self._judge(server)
+        self.spends.extend((round, client, event) for client, event in server.events)
         seconds["aggregate"] -= sum(s for p, s in seconds.items() if p not in ("aggregate", "silos"))
         n = max(len(tally.replies), 1)
         return state, {
@@ -182,7 +193,9 @@ class Coordinator:
     def _desk(self, round: int, tally: Tally, seconds: dict[str, float]) -> Server:
         ask, phase = partial(self._ask_further, round, tally), partial(timed, seconds)
         desk = Server(round, self.setting.seed, self.setting, self.keys, ask, phase)
-        return replace(desk, consult=partial(self._consult, round, tally), run=self.session.run)
+        # Where the server itself adds noise, that must not follow from a seed that everybody has.
+        secret = None if self.deployment.rehearsal else SecretNoise()
+        return replace(desk, consult=partial(self._consult, round, tally), run=self.session.run, secret=secret)
 
     def _aggregate(self, server: Server, state: Any, round: int, tally: Tally) -> Any:
         """The next state. A reply that passed every check and on which the algorithm breaks nevertheless is left out.
