@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import numpy as np
 import pytest
 import torch
 
+from covey.algorithms.admission import admit
+from covey.algorithms.contract import Server, make_keys
 from covey.audit.canaries.clients import Circle as Clients
-from covey.audit.canaries.clients import circle_of
+from covey.audit.canaries.clients import circle_of, finished
 from covey.crypto.noise.source import KeyedNoise
 from covey.defences.client_dp.sealed import Circle
 from covey.defences.client_dp.summation import STREAM
@@ -239,3 +242,32 @@ def test_silos_that_drop_out_in_the_middle_and_spend_their_budgets(tmp_path: Pat
     entry = summary["privacy"]["client_dp"]
     assert entry["noise"].startswith("secret") and 7.9 < entry["epsilon"] <= 8.0
     assert summary["budget"]["spent"] == pytest.approx(entry["epsilon"])
+
+
+@pytest.mark.parametrize("encryption", ["threshold", "secagg"])
+def test_a_silo_that_sends_another_number_of_blocks_is_left_out(encryption: str) -> None:
+    """It passes every check of a reply by itself; the sum is that of the others, three of whom are enough."""
+    circle = circle_of(deployed(encryption), False)
+    setting = replace(circle.setting, clients=4)
+    protected = replace(circle.protected, summation=deployed(encryption).algorithm.summation)
+    keys = make_keys(protected, setting)
+    whole = replace(circle, protected=protected, setting=setting, keys=keys)
+    members = {i: whole._client(i, 1) for i in range(4)}
+    replies = {i: finished(protected.summation.absent(me, 1 if i == 2 else 2)) for i, me in members.items()}
+    desk = Server(1, 0, setting, keys["server"], None, lambda phase: nullcontext())  # type: ignore
+    for reply in replies.values():
+        admit(protected, protected.start(setting), setting, keys["server"], reply)
+
+    def consult(questions: Any, enough: int) -> dict[int, Any]:
+        return {j: finished(protected.advise(members[j], question)) for j, question in questions.items()}
+
+    total = protected.summation.total(
+        replace(desk, consult=consult), protected.start(setting), iter(sorted(replies.items()))
+    )
+    assert total is not None and desk.notes == {"unopened": 0.0}
+    for i in (0, 1):
+        replies[i] = finished(protected.summation.absent(whole._client(i, 1), 1))
+    assert (
+        protected.summation.total(replace(desk, consult=consult), protected.start(setting), iter(replies.items()))
+        is None
+    )

@@ -198,10 +198,12 @@ def unmasked_sum(
     mixer = sealing.mixer(public, 1, numbers)
     kept: dict[int, Kept] = {}
     for i, reply in replies:
-        if not _is_whole(public, reply):
+        try:
+            check_upload(public, reply.boxes, reply.tags)
+            mixer.add(reply.masked, [0])  # refused before anything is added, where it is of another length
+        except CoveyError:
             server.blamed.add(i)
             continue
-        mixer.add(reply.masked, [0])
         kept[i] = Kept(reply.boxes, reply.tags)
     groups = {0: sorted(kept)}
     answers = _ask(server, groups, kept) if len(kept) >= least else {}
