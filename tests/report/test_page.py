@@ -283,6 +283,15 @@ def test_a_page_shows_the_verdict_of_the_finding_and_colours_it() -> None:
 # The page
 
 
+def test_an_attack_without_a_score_is_not_measured_and_not_left_out() -> None:
+    from covey.report.sections.privacy import attacks
+
+    section = attacks(Run("r", {"attacks": {"a1": finding().json() | {"value": math.nan}}}, (), {}, {}, ""))
+    assert section is not None
+    shown = visible(str(section.body))
+    assert "not measured: its score is not defined in this run" in shown and "nan" not in shown.lower()
+
+
 def test_first_screen_says_what_how_well_how_private_and_at_what_cost(mingled: Path) -> None:
     run = RunFolder(mingled).read()
     assert headline(run) == "MingledPie trained 5 models for 120 clients on MNIST"

@@ -22,6 +22,15 @@ def read_findings(run: Run) -> list[Finding]:
     return sorted(read, key=lambda finding: -finding.excess)
 
 
+UNSCORED = f"{NOT_MEASURED}: its score is not defined in this run"
+
+
+def unscored(run: Run) -> list[str]:
+    """Attacks of result.json that ended without a score: they are not to pass for attacks that nobody made."""
+    entries = fields(run.result.get("attacks")).items()
+    return [attack_label(str(name)) for name, entry in entries if Finding.of(str(name), entry) is None]
+
+
 def name_of(finding: Finding) -> str:
     return attack_label(finding.attack)
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from covey.attacks.finding import Finding
+from covey.report.findings import UNSCORED
 from covey.report.format import duration, figure_of, percent, plain, size
 from covey.results.declared import read
 from covey.results.figures import Figures
@@ -40,7 +41,7 @@ def closing_lines(result: Figures) -> list[str]:
     if result.clustering and "accuracy" in result.clustering:
         lines.append(f"clustering  {percent(result.clustering['accuracy'])} of the clients in their true cluster")
     for name, entry in result.attacks.items():
-        lines += _attack(Finding.of(name, entry))
+        lines += _attack(name, Finding.of(name, entry))
     lines += [f"privacy     {mechanism}: {_spent(entry)}" for mechanism, entry in result.privacy.items()]
     lines += _warnings(result)
     total = sum(result.seconds.values())
@@ -80,9 +81,9 @@ def _spread(one: Measured) -> str:
     return f"worst client {form(worst)}, worst tenth {form(tenth)}, gap {form(gap)}"
 
 
-def _attack(finding: Finding | None) -> list[str]:
-    if finding is None:  # the score was undefined
-        return []
+def _attack(name: str, finding: Finding | None) -> list[str]:
+    if finding is None:
+        return [f"attack      {name}: {UNSCORED}"]
     beside = {"chance": finding.chance, **finding.controls}
     against = ", ".join(f"{name} {value:.3f}" for name, value in beside.items() if value is not None)
     interval = f"{finding.interval[0]:.3f} to {finding.interval[1]:.3f}; " if finding.interval else ""

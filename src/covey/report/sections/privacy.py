@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from covey.attacks.finding import Finding
+from covey.attacks.finding import NOT_MEASURED, Finding
 from covey.ledger.events import CLIENT, RECORD
 from covey.measures import NOISE
 from covey.report.draw.layout import Section, figures, rows_table
 from covey.report.draw.marks import track
 from covey.report.draw.markup import Html, join, tag
 from covey.report.findings import (
+    CHIPS,
+    UNSCORED,
     axis_of,
     brief,
     chip_of,
@@ -23,6 +25,7 @@ from covey.report.findings import (
     read_findings,
     remarks,
     score,
+    unscored,
     verdict_of,
 )
 from covey.report.format import counted, sentence_case
@@ -34,16 +37,21 @@ from covey.results.declared import declared
 
 
 def attacks(run: Run) -> Section | None:
-    findings = read_findings(run)
-    if not findings:
+    findings, silent = read_findings(run), unscored(run)
+    if not findings and not silent:
         return None
     leaks = sum(chip_of(finding) == "leak" for finding in findings)
     lead = (
-        f"{counted(len(findings), 'attack')} watched this run from the places named; {leaks or 'none'} learned more than guessing "
-        "and every control did. Dot and bar: score and its interval. Upright line: chance. "
+        f"{counted(len(findings) + len(silent), 'attack')} watched this run from the places named; {leaks or 'none'} learned more "
+        "than guessing and every control did. Dot and bar: score and its interval. Upright line: chance. "
         "Diamonds: attackers that ignore what was observed."
     )
-    return Section("attacks", "Attacks", lead, tag("ol", *(_finding(one) for one in findings), class_="findings"))
+    items = [*(_finding(one) for one in findings), *(_unscored(name) for name in silent)]
+    return Section("attacks", "Attacks", lead, tag("ol", *items, class_="findings"))
+
+
+def _unscored(name: str) -> Html:
+    return tag("li", tag("div", tag("h3", name), tag("p", UNSCORED, class_=f"chip {CHIPS[NOT_MEASURED]}")))
 
 
 def _finding(one: Finding) -> Html:
