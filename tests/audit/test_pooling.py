@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from covey.attacks.finding import NOT_MEASURED, NOTHING_SEEN
+from covey.attacks.finding import NOT_MEASURED, NOTHING_SEEN, Finding
 from covey.audit.card import card, plain_words
 from covey.audit.matrix import LEAKING, SUSPECTED, UNKNOWN, verdict_of
 from covey.audit.pooling import beyond_luck, pooled
@@ -80,3 +80,21 @@ def test_the_last_sentence_is_for_everybody() -> None:
     assert "may still be learned" in said and "safe" not in said
     page = card(made)
     assert "ε claimed by the ledger: none" in page and "| Cluster identity | broken | server" in page
+
+
+def test_where_guessing_is_perfect_nothing_can_be_shown() -> None:
+    """Four hospitals in one cluster: naming the largest cluster is right of all, and says nothing of what the server sees."""
+    alike = Finding("a1", "server", "accuracy", 1.0, 0.5, 0.51, 1.0, {"largest cluster": 1.0})
+    assert alike.verdict == NOT_MEASURED and "guessing alone" in alike.why
+    error = Finding("e", "server", "error", 0.0, 1.0, 0.0, 0.0, {"mean": 0.01}, perfect=0.0)
+    assert error.verdict == NOT_MEASURED
+    made = matrix(small(), {("a1", SERVER): alike})
+    cell = made.cell("cluster identity", SERVER)
+    assert cell.verdict == NOT_MEASURED and "guessing alone scores 1.00" in cell.why
+
+
+def test_what_is_suspected_is_said_in_plain_words() -> None:
+    unsure = finding(0.55, 0.501, 0.599)
+    made = matrix(small(), {("lira", SERVER): unsure, ("rmia", SERVER): finding(0.5, 0.45, 0.55)})
+    assert made.cell("membership", SERVER).verdict == SUSPECTED
+    assert "A leak is suspected, and not certain, of membership" in plain_words(made)

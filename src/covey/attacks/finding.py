@@ -5,7 +5,8 @@ Terminal, report, audit and loggers show this object; none of them judges a scor
     broken         the score is within a twentieth of perfect, and its whole interval beyond chance and every control
     leaks          its whole interval lies beyond chance and every control
     no leak seen   it does not; this is no proof of safety
-    not measured   there is nothing to compare with, no interval, or one that spans all there is: the attack saw too little
+    not measured   there is nothing to compare with, no interval, or one that spans all there is: the attack saw too little; or
+                   guessing is as good as perfect, so that no observation could show anything
 """
 
 from __future__ import annotations
@@ -131,9 +132,14 @@ class Finding:
         return undefined or (self.interval is not None and self.scale.everything(*self.interval))
 
     @property
+    def no_room(self) -> bool:
+        """Whether who ignores the observation is as good as perfect: no score could show a leak, nor that there is none."""
+        return self.bar is not None and self.scale.broken(self.bar)
+
+    @property
     def verdict(self) -> str:
         """What the interval says against the best attacker that ignores the observation."""
-        if self.bar is None or self.interval is None or self.blind:
+        if self.bar is None or self.interval is None or self.blind or self.no_room:
             return NOT_MEASURED
         if not self.scale.beyond(*self.interval):
             return NOTHING_SEEN
@@ -147,6 +153,8 @@ class Finding:
             return "nothing to compare with"
         if self.blind:
             return "it saw too little to tell"
+        if self.no_room:
+            return "guessing alone is as good as perfect, so nothing can be shown"
         if self.interval is None:
             reached = scale.beats(self.value, scale.bar)
             return f"{side} chance and controls, but without an interval" if reached else f"not {side} chance"

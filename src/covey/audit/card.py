@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from covey.attacks.finding import NOTHING_SEEN
-from covey.audit.matrix import LEAKING, Audit
+from covey.audit.matrix import LEAKING, SUSPECTED, Audit
 from covey.audit.text import title
 from covey.leaks import CLIENT, COALITION, DEEDS, EAVESDROPPER, PARTIES, SECOND, SERVER, SERVERS
 from covey.report.format import counted, percent, sentence_case
@@ -30,12 +30,14 @@ def plain_words(audit: Audit) -> str:
         rows = tuple(row for row in audit.rows if audit.cell(row, column).verdict in LEAKING)
         if rows:
             learned.setdefault(rows, []).append(PEOPLE[column])
-    open_ = [row for row in audit.rows if audit.says(row) and not audit.leaks(row)]
+    suspected = [row for row in audit.rows if not audit.leaks(row) and audit.learners(row, SUSPECTED)]
+    open_ = [row for row in audit.rows if audit.says(row) and not audit.leaks(row) and row not in suspected]
     rest = f"What {counted(attacks, 'attack')} did not show may still be learned by better ones"
-    if not learned:
+    if not learned and not suspected:
         return f"In plain words: these attacks did not show that anybody learns anything. {rest}: this is no proof of safety."
     told = [f"{_listed(who)} can {_deeds(audit, rows)}" for rows, who in learned.items()]
-    unseen = [f"nothing was shown, or tried, of {_listed(open_)}"] if open_ else []
+    unseen = [f"a leak is suspected, and not certain, of {_listed(suspected)}"] if suspected else []
+    unseen += [f"nothing was shown, or could be, of {_listed(open_)}"] if open_ else []
     return f"In plain words: {'. '.join(sentence_case(words) for words in (*told, *unseen, rest))}."
 
 

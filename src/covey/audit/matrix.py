@@ -214,6 +214,8 @@ def verdict_of(finding: Finding) -> str:
 
 
 def _blindness(finding: Finding) -> str:
+    if finding.no_room:
+        return f"guessing alone scores {finding.bar:.2f} (the attack {finding.value:.2f}), so nothing can be shown here"
     return f"could use {finding.used}" if finding.used.startswith("nothing") else f"saw too little: {finding.used}"
 
 

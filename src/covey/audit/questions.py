@@ -231,7 +231,8 @@ class Questions:
         said = self.declared[name]
         try:
             words = said.lacks(self.experiment)
-            said.audited(self.experiment)  # asked again for every place
+            if not words:
+                said.audited(self.experiment)  # asked again for every place
         except Exception as e:
             return fault_of_own_code(e) or f"does not say what it needs: {type(e).__name__}: {e}"
         return words
