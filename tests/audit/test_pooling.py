@@ -11,7 +11,7 @@ from covey.attacks.finding import NOT_MEASURED, NOTHING_SEEN, Finding
 from covey.audit.card import card, plain_words
 from covey.audit.matrix import LEAKING, SUSPECTED, UNKNOWN, verdict_of
 from covey.audit.pooling import beyond_luck, pooled
-from covey.leaks import CLIENT, EAVESDROPPER, SERVER
+from covey.leaks import CLIENT, COALITION, EAVESDROPPER, SERVER
 from covey.statistics import Z
 from support.audits import finding, matrix, small
 
@@ -98,3 +98,5 @@ def test_what_is_suspected_is_said_in_plain_words() -> None:
     made = matrix(small(), {("lira", SERVER): unsure, ("rmia", SERVER): finding(0.5, 0.45, 0.55)})
     assert made.cell("membership", SERVER).verdict == SUSPECTED
     assert "A leak is suspected, and not certain, of membership" in plain_words(made)
+    together = made.cell("membership", COALITION)
+    assert together.verdict == SUSPECTED and together.carried == SERVER  # who sees more may suspect as much

@@ -286,11 +286,11 @@ def not_excluded(tried: Sequence[Finding]) -> float | None:
 
 
 def _carried_over(row: Leak, cell: Cell, cells: Mapping[tuple[str, str], Cell], questions: Questions) -> Cell:
-    """Leaks carry over to a party that sees more. That somebody saw nothing does not."""
+    """Leaks, also suspected ones, carry over to a party that sees more. That somebody saw nothing does not."""
     if cell.verdict not in (UNKNOWN, NOT_MEASURED):
         return cell
     less = sorted((cells[cell.row, other] for other in questions.implies(row, cell.column)), key=_rank)
-    if less and less[0].verdict in LEAKING:
+    if less and less[0].verdict in (*LEAKING, SUSPECTED):
         sees = "is told what this is read from as well as" if cell.column == CLIENT else "sees at least what"
         why = f"it {sees} the {less[0].column}{'' if cell.column == CLIENT else ' sees'} ({less[0].why})"
         return replace(less[0], column=cell.column, why=why, carried=less[0].column)
