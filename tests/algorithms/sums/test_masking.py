@@ -111,6 +111,7 @@ def test_settings_that_cannot_be() -> None:
             "models come in the clear: take encryption",
         ),
         ({"algorithm": {"name": "fedavg", "quorum": 13}}, "quorum"),
+        ({"clients": 2, "clusters": 1}, "sums of at least 3 are unmasked"),
         ({"algorithm": {"name": "ifca", "aggregation": "median"}}, "can neither compare what silos send"),
         ({"algorithm": {"name": "fedavg", "bound": 0.01}}, "largest magnitude"),
         ({"algorithm": {"name": "fedavg", "bound": -1.0}}, "finite bound above 0"),

@@ -93,6 +93,11 @@ def issue(
         raise CoveyError(
             f"algorithm.aggregation is {aggregation!r} and encryption '{setting.encryption}': {UNDER_SEALS['aggregation']}"
         )
+    if setting.clients < LEAST:
+        raise CoveyError(
+            f"encryption = '{setting.encryption}' with {setting.clients} clients: of two either knows the other's part, so "
+            f"sums of at least {LEAST} are unmasked; take more clients"
+        )
     weight = MOST_SAMPLES if weighting == "samples" else 1
     held, server = openings.issue_together(setting, bound, quorum, publics, weight=weight)
     return {"clients": held, "server": {"sealing": server}}
