@@ -4,7 +4,7 @@ BIN := .venv/bin
 export OMP_WAIT_POLICY ?= passive
 unexport PYTHONDONTWRITEBYTECODE # else every process of the tests compiles them, and covey, anew
 
-.PHONY: fuzz protocol chaos run test check suite format test-all mutants bench clean
+.PHONY: fuzz protocol chaos soak run test check suite format test-all mutants bench clean
 
 .venv/ready: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -56,6 +56,10 @@ fuzz: .venv/ready-dev
 # an undisturbed run, bit for bit. With CHAOS="cases" one trouble at a time, and after how many seconds all work together again.
 chaos: .venv/ready-dev
 	PYTHONPATH=tests $(BIN)/python -W ignore -m chaos $(or $(CHAOS),storm)
+
+# A thousand rounds of a tiny model over four silos: memory, handles and disk of every party must stay flat.
+soak: .venv/ready-dev
+	PYTHONPATH=tests $(BIN)/python -W ignore -m chaos soak
 
 format: .venv/ready-dev
 	$(BIN)/ruff format .

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from chaos.cases import CASES, GOAL_SECONDS
 from chaos.federation import Federation, experiment
+from chaos.soak import soak
 from chaos.storm import storm
 
 
@@ -50,12 +51,17 @@ def main() -> None:
     many.add_argument("--minutes", type=float, default=10.0)
     many.add_argument("--seed", type=int, default=random.randrange(2**31))
     many.add_argument("--rounds", type=int, default=0, help="of the run; 0: as many as the storm lasts, about")
+    long = kinds.add_parser("soak", help="a long run without any")
+    long.add_argument("--rounds", type=int, default=1000)
+    long.add_argument("--silos", type=int, default=4)
     words = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # parties are ended, too
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore for jobs in the background
     with tempfile.TemporaryDirectory() as folder:
         if words.what == "cases":
             sys.exit(cases(words.names, Path(folder)) > 0)
+        if words.what == "soak":
+            sys.exit(not soak(Path(folder), words.rounds, words.silos, say=partial(print, flush=True)))
         print(f"seed {words.seed}", flush=True)
         rounds = words.rounds or max(20, round(60 * words.minutes / 4))
         report = storm(Path(folder), words.minutes, words.seed, rounds, say=partial(print, flush=True))

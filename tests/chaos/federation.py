@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from chaos.wire import Wire
 from covey import Experiment
 from support.deployment import rehearsal
@@ -29,6 +31,9 @@ class Federation:
     """A server and silos, each of which reaches it over a wire of its own."""
 
     def __init__(self, folder: Path, what: Experiment) -> None:
+        torch.set_num_threads(
+            1
+        )  # as the parties have it, also for the start models: sums over more have other last bits
         self.experiment, self.parties = what, Processes(folder, what, what.clients)
         self.names = list(self.parties.names)
         self.wires = {name: Wire(self.parties.port) for name in self.names}

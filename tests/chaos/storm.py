@@ -100,7 +100,6 @@ def slowed(federation: Federation, choice: random.Random) -> tuple[str, Mend]:
 
 def undisturbed(folder: Path, what: Experiment) -> dict[str, torch.Tensor]:
     """The silos' models where nothing happens: the same parties, in one process."""
-    torch.set_num_threads(1)  # as the parties have it: sums over more threads have other last bits
     folder.mkdir()
     deployment = Deployment(folder, what)
     deployment.coordinator().run()
