@@ -74,7 +74,7 @@ class Sabotage(ABC):
     name: ClassVar[str]
     row: ClassVar[Leak] = INTEGRITY
     seen_from: ClassVar[tuple[str, ...]] = (CLIENT,)
-    reads: ClassVar[tuple[Reads, ...]] = (Reads((roles.Model, roles.Models), GOT, sealed=True),)
+    reads: ClassVar[tuple[Reads, ...]] = (Reads((roles.Model, roles.Models, roles.SharedLayers), GOT, sealed=True),)
     controls: ClassVar[tuple[str, ...]] = (WITHOUT,)
     active: ClassVar[bool] = True
     own_rows: ClassVar[bool] = True

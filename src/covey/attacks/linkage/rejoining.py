@@ -21,7 +21,7 @@ from covey import roles
 from covey.attacks.contract import Finding, Knowledge, Truth, View
 from covey.attacks.declaration import Reads, lacks_rounds
 from covey.attacks.linkage.matchings import Floats, assignment
-from covey.attacks.uploads import PLAIN, upload
+from covey.attacks.uploads import LAYERS, upload
 from covey.errors import CoveyError
 from covey.leaks import LINKAGE, WIRE, Leak
 from covey.messages import size
@@ -42,7 +42,7 @@ class Rejoining:
     title: ClassVar[str] = "a client that comes back under another name is recognised by where its updates point"
     row: ClassVar[Leak] = LINKAGE
     seen_from: ClassVar[tuple[str, ...]] = WIRE
-    reads: ClassVar[tuple[Reads, ...]] = PLAIN
+    reads: ClassVar[tuple[Reads, ...]] = LAYERS
     means: ClassVar[str] = "share of clients that are recognised under their new names; 1 is all"
     controls: ClassVar[tuple[str, ...]] = (RANDOM, BY_SIZE)
     own_rows: ClassVar[bool] = False
@@ -75,7 +75,7 @@ class Rejoining:
             self.got[view.receiver] = view.message
             return
         if len(self.sent) < self.clients and self._part(view.round):
-            seen = upload(self.got.get(view.sender), view.message, self.known.network.d)
+            seen = upload(self.got.get(view.sender), view.message, self.known.network.d, self.known.setting)
             if seen is not None:
                 samples = float(roles.first(view.message, roles.Count) or 0)
                 name = view.sender.removeprefix("client:")
