@@ -11,6 +11,7 @@ import pytest
 
 from covey.report.notebook import Bar, in_notebook
 from covey.report.progress import Progress
+from covey.report.progress_of_runs import Row, RunsProgress
 
 
 class Clock:
@@ -134,4 +135,9 @@ def test_a_notebook_gets_a_bar_whose_names_are_text(monkeypatch: pytest.MonkeyPa
     assert '<progress value="1" max="3"' in drawn[0] and "round 1/3, accuracy 50.0 %" in drawn[0]
     assert '<progress value="3" max="3"' in drawn[-1] and "&lt;b&gt;mnist" in drawn[-1]
     assert len(drawn) <= 4  # two updates within a tenth of a second are one drawing
+    monkeypatch.setattr("covey.report.progress_of_runs.live_bar", lambda stream: Bar())
+    with RunsProgress(2, "audit", clock=Clock()) as runs:
+        runs.update(0, 0, [Row("seed 0", 1, 4, None)], None)
+        runs.update(2, 0, [], None)
+    assert "2/2 runs" in drawn[-1] and "seed 0" not in drawn[-1]  # what has ended leaves its line
     assert not in_notebook()

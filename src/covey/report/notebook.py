@@ -21,24 +21,29 @@ def in_notebook() -> bool:
 
 
 class Bar:
-    """One line and a bar that is redrawn in place; the methods are those of rich's `Progress` that covey uses."""
+    """A line and a bar for each task, redrawn in place; the methods are those of rich's `Progress` that covey uses."""
 
     def __init__(self) -> None:
         self._handle: Any = None
-        self._task: dict[str, Any] = {}
+        self._tasks: dict[int, dict[str, Any]] = {}
+        self._given = 0
         self._drawn = 0.0
 
     def start(self) -> None:
         self._handle = _ipython().display(html_of(""), display_id=True)
 
-    def add_task(self, title: str, total: int, completed: int, words: str) -> int:
-        self._task = {"title": title, "total": total, "completed": completed, "words": words}
-        return 0
+    def add_task(self, title: str, total: int, completed: int = 0, words: str = "") -> int:
+        self._given += 1
+        self._tasks[self._given] = {"title": title, "total": total, "completed": completed, "words": words}
+        return self._given
 
     def update(self, task: int, completed: int, words: str) -> None:
-        self._task |= {"completed": completed, "words": words}
-        if time.monotonic() - self._drawn >= PAUSE or completed >= self._task["total"]:
+        self._tasks[task] |= {"completed": completed, "words": words}
+        if time.monotonic() - self._drawn >= PAUSE or completed >= self._tasks[task]["total"]:
             self._draw()
+
+    def remove_task(self, task: int) -> None:
+        self._tasks.pop(task)
 
     def stop(self) -> None:
         self._draw()
@@ -48,9 +53,13 @@ class Bar:
         self._handle.update(html_of(self.markup()))
 
     def markup(self) -> str:
-        title, words = html.escape(self._task["title"]), html.escape(self._task["words"])
-        amount = f'value="{self._task["completed"]}" max="{self._task["total"]}"'
-        return f'<div><progress {amount} style="width:100%"></progress><div><b>{title}</b>: {words}</div></div>'
+        return "".join(_line(task) for task in self._tasks.values())
+
+
+def _line(task: dict[str, Any]) -> str:
+    title, words = html.escape(task["title"]), html.escape(task["words"])
+    amount = f'value="{task["completed"]}" max="{task["total"]}"'
+    return f'<div><progress {amount} style="width:100%"></progress><div><b>{title}</b>: {words}</div></div>'
 
 
 def html_of(markup: str) -> Any:
