@@ -47,7 +47,9 @@ class RandomisedResponse:
 
     def around(self, algorithm: Any, terms: Terms) -> Any:
         """The algorithm as it is, if its clients tell a cluster: under another nothing would be hidden, unsaid."""
-        if not getattr(algorithm, "chooses", False):
+        if not vars(type(algorithm)).get(
+            "chooses", False
+        ):  # of its own: a class that inherits may choose in another way
             raise CoveyError(
                 f"randomised response answers for clients that choose a cluster, and those of {algorithm.name} are not asked: take "
                 "algorithm = 'ifca'"

@@ -41,4 +41,5 @@ class Summed(Protocol):
 
 
 def is_summed(algorithm: Any) -> bool:
-    return all(hasattr(algorithm, method) for method in METHODS)
+    """Whether its own class says so: one that changes another algorithm's clients or server may not be the same sum."""
+    return all(method in vars(type(algorithm)) for method in METHODS)

@@ -192,7 +192,7 @@ class ClientDP:
         """Refuses what the theorem does not cover."""
         if not is_summed(algorithm):
             raise CoveyError(
-                f"client-level DP needs an algorithm whose round is a sum over clients, and {algorithm.name} has no "
+                f"client-level DP needs an algorithm whose round is a sum over clients, and {algorithm.name} has no own "
                 f"{', '.join(METHODS)}: take fedavg, fedprox, scaffold, ifca or fedsoft"
             )
         if getattr(algorithm, "weighting", "clients") != "clients":
