@@ -65,7 +65,11 @@ def test_every_defence_runs_under_every_algorithm(algorithm):
             continue
         result = run(here, quiet=True)
         assert all(bool(torch.isfinite(model).all()) for model in models(result))
-        assert list(result.privacy) == ([] if name in ("dropout", "l2") else [name])
+        asked = (name, algorithm) != (
+            "randomised_response",
+            "rdpcfl",
+        )  # its clients choose in the last rounds of ten or more
+        assert list(result.privacy) == ([] if name in ("dropout", "l2") or not asked else [name])
 
 
 OFF = [
