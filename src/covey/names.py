@@ -360,6 +360,9 @@ def _imported_entries(top: ModuleType) -> Iterator[Entry]:
         for place, thing in vars(module).items():
             facts = vars(thing) if hasattr(thing, "__dict__") else {}
             defined = getattr(thing, "__module__", info.name) == info.name or not isinstance(thing, type)
+            defined = defined and not isinstance(
+                thing, ModuleType
+            )  # one that is imported there stands for itself elsewhere
             if defined and isinstance(facts.get("name"), str) and isinstance(facts.get("title"), str):
                 yield Entry(facts["name"], f"{info.name}:{place}", OURS, facts)
 

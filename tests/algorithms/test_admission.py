@@ -84,17 +84,21 @@ def heard(case: str) -> list[Heard]:
     return replies
 
 
+def misshapen(role: roles.Role, value: torch.Tensor) -> torch.Tensor:
+    """Of descriptions only the algorithm knows how many numbers they have; it sets aside what differs from the others'."""
+    if isinstance(role, roles.Moments):
+        return value[..., :-1, :]
+    described = isinstance(role, roles.NoisedFeatures | roles.SingularVectors | roles.LossTrace)
+    return value[0] if described else value[:-1]
+
+
 def spoilt(role: roles.Role, value: Any) -> Iterator[Any]:
     """Values that no honest client can have put where a value of this role stands."""
     if value is not None:  # which is honest where a message has nothing to say
         yield None
     yield from ([1.5], "words" if not isinstance(value, str) else b"words")
     if isinstance(value, torch.Tensor):
-        yield from (
-            value.double(),
-            value[:-1] if not isinstance(role, roles.NoisedFeatures) else value[0],
-            value * torch.nan,
-        )
+        yield from (value.double(), misshapen(role, value), value * torch.nan)
     if isinstance(role, roles.Memberships):
         yield value - 2
     if isinstance(role, roles.Count | roles.Identity):

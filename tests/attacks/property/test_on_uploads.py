@@ -68,7 +68,7 @@ def test_noise_stops_it() -> None:
 
 def test_where_the_labels_tell_as_much_nothing_is_added() -> None:
     both = found(people(SHARES, mixed=1.0))
-    assert both.controls[BY_LABELS] > 0.9 and both.verdict == NOTHING_SEEN
+    assert both.controls[BY_LABELS] > 0.9 and both.verdict == NOT_MEASURED  # nothing is left to find
 
 
 def test_clients_that_are_alike_and_data_without_attributes_are_not_measured() -> None:

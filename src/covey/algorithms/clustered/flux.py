@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -138,7 +139,10 @@ class Flux:
             asked = DescribedModel(model, server.round >= self.warm_up)
             return Descriptions(Grouping.of(model, now.directions, now.directions, {}), asked, {})
         told = {i: reply for i, reply in came if isinstance(reply, Described) and i not in now.place}
-        told = {i: reply for i, reply in told.items() if _shape(reply) == _shape(next(iter(told.values())))}
+        usual = Counter(map(_shape, told.values())).most_common(
+            1
+        )  # what else a broken client sends is no such description
+        told = {i: reply for i, reply in told.items() if _shape(reply) == usual[0][0]}
         known = state.moments | {i: reply.moments.cpu() for i, reply in told.items()}
         if not told and not now.groups:
             return state
