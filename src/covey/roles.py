@@ -239,11 +239,17 @@ class Moments(Role):
     words = "moments of features"
 
     def check(self, value: Any, bounds: Bounds) -> None:
-        if value is None:  # nothing was asked by label
-            return
         if not isinstance(value, Tensor) or value.ndim not in (2, 3) or value.shape[-2] != 2:
             raise CoveyError("is no table of means and deviations")
         _floats(value, tuple(value.shape))
+
+
+class MomentsByLabel(Moments):
+    """The same of each label; None where they were not asked for."""
+
+    def check(self, value: Any, bounds: Bounds) -> None:
+        if value is not None:
+            super().check(value, bounds)
 
 
 class LabelWeights(Role):

@@ -54,7 +54,7 @@ class Described:
     model: Annotated[Tensor, roles.Model]  # [d]
     samples: Annotated[int, roles.Count]
     moments: Annotated[Tensor, roles.Moments]  # [2, outputs] mean and deviation of z
-    by_label: Annotated[Tensor | None, roles.Moments]  # [classes, 2, outputs]; zeros of labels that it has not
+    by_label: Annotated[Tensor | None, roles.MomentsByLabel]  # [classes, 2, outputs]; zeros of labels that it has not
 
 
 @message
