@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from covey.deploy.budget import NAME, Budget, BudgetSpent, total
-from covey.deploy.letters import RoundReply, Spent
+from covey.deploy.letters import Refused, RoundReply, Spent
 from covey.errors import CoveyError
 from covey.files import write_state
 from covey.ledger.events import GaussianRelease, LaplaceRelease, price
@@ -102,3 +102,49 @@ def test_a_silo_stops_when_its_budget_is_spent_and_says_so(tmp_path: Path) -> No
     other = deployment.silo("south", tmp_path / "other state")
     letter = session.mailbox.write(session.run, "round", f"client:{other.number}", 1, broadcast)[0]
     assert isinstance(session.mailbox.read(other.handle(letter)).letter.body, RoundReply)
+
+
+def question(deployment: Deployment, name: str, run: str, round: int) -> Any:
+    """(a letter of the coordinator's with the start models, how to read its answer)."""
+    silo, mailbox = deployment.parties[name], deployment.coordinator().session.mailbox
+    broadcast = silo.experiment.algorithm.start(silo.setting)
+    letter = mailbox.write(run, "round", f"client:{silo.number}", round, broadcast)[0]
+    return letter, lambda answer: mailbox.read(answer).letter.body
+
+
+def test_a_budget_that_is_removed_or_restored_is_no_fresh_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment = Deployment(tmp_path, noised())
+    silo, at = deployment.parties["north"], tmp_path / "keys" / "silos" / "north" / NAME
+    letter, read = question(deployment, "north", "run", 1)
+    assert isinstance(read(silo.handle(letter)), RoundReply)
+    old = at.read_bytes()
+    letter, read = question(deployment, "north", "run", 2)
+    assert isinstance(read(silo.handle(letter)), RoundReply)
+    for copy in (None, old):
+        at.unlink() if copy is None else at.write_bytes(copy)
+        with pytest.raises(CoveyError, match=r"have spent in 2 rounds, and the budget beside them knows of [01]"):
+            deployment.silo("north")
+    monkeypatch.setattr("covey.deploy.silo.REFUSAL_SECONDS", 0.0)
+    letter, read = question(deployment, "north", "run", 3)
+    assert isinstance(read(silo.handle(letter)), Refused)  # one that runs on finds the old copy when it books
+    assert any("it was removed, or is an old copy" in line for line in deployment.said)
+
+
+def test_a_silo_whose_budget_is_spent_says_the_same_when_it_is_asked_again(tmp_path: Path) -> None:
+    """Else it would count among those who cannot work with what they were sent, and sums would be taken back."""
+    deployment = Deployment(tmp_path, noised())
+    silo = deployment.parties["north"]
+    silo.budget = Budget(tmp_path / "keys" / "silos" / "north", limit=1e-6)
+    for _ in range(2):
+        letter, read = question(deployment, "north", "run", 1)
+        assert isinstance(read(silo.handle(letter)), Spent)
+
+
+def test_a_budget_that_limits_nothing_is_said_to(tmp_path: Path) -> None:
+    plain = rehearsal("fedavg", model="softmax", deployment={"rehearsal": False}, training={"rounds": 1, "epochs": 1})
+    deployment = Deployment(tmp_path, plain)
+    silo = deployment.parties["north"]
+    silo.budget = Budget(tmp_path / "keys" / "silos" / "north", limit=8.0)
+    letter, read = question(deployment, "north", "run", 1)
+    assert isinstance(read(silo.handle(letter)), RoundReply)
+    assert any("its budget of ε = 8 limits nothing in this run" in line for line in deployment.said)

@@ -15,6 +15,8 @@ and, where it needs them,
     wants(state, client)                -> whether this client takes part in the next round (without it: all do)
     serves(state, client)               -> whether the model is for this client, so that it is evaluated there
     awaits(state)                       -> which of its `replies` may come in the next round (without it: any)
+    reticent(setting)                   -> whether a client's refusal would tell what its replies hide: numbers that are none reach
+                                           it then, in a silo, and it sends what it can
     deployed(encryption)                -> itself as real parties run it: secret draws, longer keys
     read_together(keys, setting, memory, round, sender, receiver, message) -> what of a message its servers read who put their
                                         keys together, as (sender, receiver, message): for attacks; `memory` is the readers'
@@ -245,6 +247,11 @@ class Declaration:
     personal_layers: int = (
         0  # how many of the last layers are personal where the experiment does not say (`layers.personal`)
     )
+
+
+def is_reticent(algorithm: Any, setting: Setting) -> bool:
+    asked = getattr(algorithm, "reticent", None)
+    return asked is not None and bool(asked(setting))
 
 
 def declaration(algorithm: Any) -> Declaration:

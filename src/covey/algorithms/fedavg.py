@@ -71,6 +71,9 @@ class FedAvg:
     def aggregate(self, server: Server, state: GlobalModel, replies: Iterator[tuple[int, Any]]) -> GlobalModel:
         return masking.mean_model(server, state, replies, self.weighting, self.aggregation, self.min_group)
 
+    def reticent(self, setting: Setting) -> bool:
+        return masking.is_masked(setting)
+
     def advise(self, me: Client, question: Any) -> Coroutine:
         """Where replies are masked: this client's part in unmasking their sum."""
         return (yield from masking.help_unmask(me, question, self.min_group))

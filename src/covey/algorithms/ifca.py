@@ -106,6 +106,9 @@ class IFCA:
         shared = average.overall(state.models[0])
         return ClusterModels(torch.where(personal, models, shared))
 
+    def reticent(self, setting: Setting) -> bool:
+        return masking.is_masked(setting)
+
     def blocks(self, setting: Setting) -> int:
         return setting.clusters
 

@@ -65,7 +65,7 @@ class Routing:
     consults: ClassVar[Messages] = (OpeningQuestion,)
     advises: ClassVar[Messages] = (OpeningAdvice,)
     key_kinds: ClassVar[Mapping[str, Describe]] = {"sealing": key_kind, openings.OWN: own_key_kind}
-    measures: ClassVar[Mapping[str, Measure]] = {"unopened": openings.UNOPENED}
+    measures: ClassVar[Mapping[str, Measure]] = {"unopened": openings.UNOPENED, "cut": openings.CUT}
 
     bound: float = 16.0  # largest weight that can be sealed
     min_group: int = later(
@@ -95,7 +95,7 @@ class Routing:
         losses = yield Losses(models)  # [k]
         choice = int(losses.argmin())
         me.note("cluster", choice)
-        model = yield Train(models[choice], me.plan)
+        model = openings.sealable(me, (yield Train(models[choice], me.plan)), models[choice])
         blocks, boxes = yield Compute("encrypt", _seal_blocks, (Seals.of(me), model, choice, me.setting.clusters))
         return RoutedUpdate(blocks, boxes)
 
@@ -118,6 +118,9 @@ class Routing:
         least = openings.least_opened(server.setting, self.min_group)
         opening = openings.open_together(server, everyone, boxes, range(k)) if came >= least else None
         return state if opening is None else RoutedSums(mixer.sums(), opening)
+
+    def reticent(self, setting: Setting) -> bool:
+        return openings.is_together(setting.encryption)
 
     def advise(self, me: Client, question: OpeningQuestion) -> Coroutine:
         """Where clients open sums together: this one's part."""

@@ -54,10 +54,20 @@ class Budget:
         return total(self.account.spends)
 
     @property
+    def booked(self) -> int:
+        """Rounds, of all runs."""
+        return sum(map(len, self.account.spends.values()))
+
+    @property
     def in_words(self) -> dict[str, float | None]:
         """For the silo's summary; None: no limit, or nothing is guaranteed."""
         epsilon = self.epsilon
         return {"limit": self.account.limit or None, "spent": epsilon if math.isfinite(epsilon) else None}
+
+    def reread(self) -> Budget:
+        """With what stands in the file now: another run's silo may have written there."""
+        self.account = self._load()
+        return self
 
     def book(self, run: str, round: int, events: Sequence[Any]) -> None:
         """Before an answer leaves; refused, and not booked, where it would be more than is allowed."""

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from covey import config, files
-from covey.algorithms.contract import Declaration, declaration
+from covey.algorithms.contract import Declaration, declaration, is_reticent
 from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Dataset, Federation
 from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
@@ -61,7 +61,7 @@ from covey.version import __version__
 
 Samples = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]
 REFUSAL_SECONDS = 5.0  # after which a refusal leaves: how soon opening failed is not to be seen
-BEGUN, ANSWERED, REFUSED = "begun", "answered", "refused"  # what came of a round
+BEGUN, ANSWERED, REFUSED, SPENT = "begun", "answered", "refused", "not paid for"  # what came of a round
 
 
 @message
@@ -124,6 +124,7 @@ class Silo:
         self.mailbox = Mailbox(party.role, party.signing, party.known, deployment.round_seconds + 300, limit)
         self.usage = Usage(None if deployment.rehearsal else keys)
         self.budget = Budget(None if deployment.rehearsal else keys, budget)
+        self.usage.check_booked(self.budget.booked)
         self.state = self._load()
         self.usage.check_state(self.state.run, self.state.round, self.state.outcome == ANSWERED)
         self.host = self._host(party.keys, samples)
@@ -211,9 +212,9 @@ class Silo:
             self.usage.begin(run, round, again)
         try:
             turn = (self._train if verified.letter.kind == "round" else self._go_home)(round, verified.letter.body)
-            self.budget.book(run, round, turn.events)
+            self._book(run, round, turn.events)
         except BudgetSpent as e:  # by what was booked, which everybody can count: no key and no sample shows in it
-            self._save(replace(self.state, outcome=REFUSED))
+            self._save(replace(self.state, outcome=SPENT))
             self.say(str(e))
             return Spent()
         except Exception as e:  # also a mistake of ours: what it depended on, nobody knows
@@ -248,9 +249,19 @@ class Silo:
         measured = "" if model.accuracy is None else f", {model.accuracy:.1%} right on this silo's test samples"
         self.say(f"finished: the model is in {self.folder / 'model.bin'}{measured}")
 
-    def _stored_answer(self) -> RoundReply | Refused:
+    def _book(self, run: str, round: int, events: list[Any]) -> None:
+        """Also beside the keys: a budget that is removed meanwhile, or restored from a copy, is no fresh one."""
+        if events:
+            self.usage.check_booked(self.budget.reread().booked)
+            self.budget.book(run, round, events)
+            self.usage.book(self.budget.booked)
+
+    def _stored_answer(self) -> RoundReply | Refused | Spent:
+        if self.state.outcome == SPENT:
+            return Spent()
         if self.state.outcome == REFUSED:
             return Refused()
+        self.usage.answer(self.state.run, self.state.round)  # it may have been stopped between storing and counting it
         if self.state.round > self.experiment.training.rounds:
             self.finished = True
         answer = files.read_state(self.folder / "reply.bin")
@@ -283,7 +294,20 @@ class Silo:
         (outcome,) = self.host.run(round, [call])
         memory = self.host.snapshot(round).get(self.number, {})
         score = self.host.score(round, [call])[0] if self._reports else None
+        self._warn(round, outcome.notes)
+        if self.budget.account.limit and not (outcome.events or self.state.spends):
+            self.say(
+                f"round {round}: this silo itself adds no noise that could be counted, so its budget of "
+                f"ε = {self.budget.account.limit:g} limits nothing in this run"
+            )
         return Turn(RoundReply(outcome.reply, *_reported(score)), memory, outcome.events)
+
+    def _warn(self, round: int, notes: Mapping[str, Any]) -> None:
+        """Tells this silo's owner what nobody else is told of its round."""
+        for name, measure in declaration(self.experiment.algorithm).measures.items():
+            value = notes.get(name)
+            if measure.warning and isinstance(value, float) and value >= measure.alarm:
+                self.say(f"round {round}: {measure.warning.format(value)}")
 
     def _advise(self, round: int, question: Any) -> RoundReply:
         """The answer to a further question of the round that was answered last. What may be asked, and how often, its
@@ -385,6 +409,7 @@ class Silo:
             compression=self.experiment.compression,
             private_seed=self.setting.seed if self.experiment.deployment.rehearsal else self.state.seed,
             secret=None if self.experiment.deployment.rehearsal else SecretNoise(),
+            reticent=not self.experiment.deployment.rehearsal and is_reticent(self.experiment.algorithm, self.setting),
         )
 
     def _load(self) -> SiloState:

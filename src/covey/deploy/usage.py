@@ -28,6 +28,7 @@ class Used:
     refusals: int = 0  # that depended on a secret key, over all runs
     questions: int = 0  # to a second server
     advised: dict[str, int] = field(default_factory=dict)  # run -> further questions of rounds that a silo has answered
+    booked: int = 0  # rounds of all runs that stand in the silo's budget
 
 
 class Usage:
@@ -76,6 +77,20 @@ class Usage:
         with self._alone():
             self.check_advice(run, advised - 1)
             self._write(replace(self.used, advised={**self.used.advised, run: advised}))
+
+    def check_booked(self, booked: int) -> None:
+        """A budget that was removed, or restored from a copy, would allow again what was spent."""
+        self.used = self._load()
+        if booked < self.used.booked:
+            raise CoveyError(
+                f"these keys have spent in {self.used.booked} rounds, and the budget beside them knows of {booked}: it was removed, "
+                "or is an old copy; bring back the one that has it all, or make new keys and count what was spent as lost"
+            )
+
+    def book(self, booked: int) -> None:
+        """Before the answer leaves."""
+        with self._alone():
+            self._write(replace(self.used, booked=max(booked, self.used.booked)))
 
     def refuse(self, refusals: int) -> None:
         with self._alone():

@@ -75,6 +75,7 @@ class Host:
     private_seed: int | None = None  # of the clients' own randomness, where it must not be everyone's: in a silo
     compression: Compression | None = None
     secret: SecretNoise | None = None  # where noise and batches must not be foreseen: in a silo; None: they are keyed
+    reticent: bool = False  # a refusal would tell what replies hide: see the contract's `reticent`
     run_id: str = ""  # which of several runs with the same keys this is: in a silo
     _staged: dict[int, dict[str, Any]] = field(default_factory=dict)  # memories that the round under way has changed
     _staged_round: int = 0
@@ -194,7 +195,8 @@ class Host:
                 else:
                     me = clients[i]
                     own = self._whole(me, work) if self.machine.network.local else work
-                    job = Job(self._own_rows(me.id), key(me.seed, me.round, me.id, position), own, self.secret)
+                    stream = key(me.seed, me.round, me.id, position)
+                    job = Job(self._own_rows(me.id), stream, own, self.secret, self.reticent)
                     machine_jobs[_phase(work)].append((i, position, job))
         if arithmetic:
             with self._timed("vectors"):

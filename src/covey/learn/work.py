@@ -168,3 +168,4 @@ class Job:
     key: int
     work: Work
     secret: SecretNoise | None = None  # draws noise and batches in place of the key: in a silo
+    lenient: bool = False  # a result that is no number is the asker's to judge, not the machine's to refuse

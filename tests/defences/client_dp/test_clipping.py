@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from covey.algorithms.sums.contributions import Contribution
 from covey.defences.client_dp.amounts import Amounts
-from covey.defences.client_dp.clipping import clipped, length, next_clip
+from covey.defences.client_dp.clipping import LEAST, MOST, check_clip, clipped, length, next_clip
 from covey.defences.client_dp.correlated import coefficients, column_norm, taken_back
+from covey.errors import CoveyError
 
 
 def test_a_short_contribution_stays_as_it_is():
@@ -96,3 +97,19 @@ def test_prefix_sums_get_better_at_equal_cost():
     apart = (prefix @ torch.linalg.inv(toeplitz(band, rounds))).norm(dim=1) * column_norm(band)
     assert apart[-1] < 0.75 * prefix.norm(dim=1)[-1]
     assert apart.square().mean() < 0.75 * prefix.norm(dim=1).square().mean()
+
+
+def test_a_bound_that_nothing_can_be_scaled_to_is_refused():
+    """At the smallest float32 numbers a scaled vector is almost twice as long as its bound: a server may have sent that."""
+    many, tiny = 10_000, 0.51 * 2.0**-149 * 100
+    assert length(clipped(Contribution({0: torch.full((many,), 0.01)}), tiny).parts) > 1.9 * tiny
+    assert length(clipped(Contribution({0: torch.full((many,), 0.01)}), LEAST).parts) <= LEAST
+    for clip in (tiny, 0.0, -1.0, float("nan"), float("inf"), 1, None):
+        with pytest.raises(CoveyError, match=r"the bound that was sent is .*: the bound on what a client adds"):
+            check_clip(clip, "the bound that was sent")
+    check_clip(LEAST, "the bound")
+    assert next_clip(LEAST, 5.0, 10.0, 0.1, 1.0) == LEAST and next_clip(MOST, -5.0, 10.0, 0.9, 1.0) == MOST
+
+
+def test_shares_that_are_none_count_nowhere():
+    assert clipped(Contribution({0: torch.ones(2)}, {0: float("nan"), 1: 1.0}), 1.0).shares == {}

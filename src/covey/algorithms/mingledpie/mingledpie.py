@@ -118,6 +118,7 @@ class MingledPie:
     }
 
     measures: ClassVar[Mapping[str, Measure]] = {
+        "cut": openings.CUT,
         "condition": Measure(
             "Condition of the counts",
             "cond(H)",
@@ -220,7 +221,7 @@ class MingledPie:
         losses = yield Losses(models)  # [k]
         choice = int(losses.argmin())
         me.note("cluster", choice)
-        model = yield Train(models[choice], me.plan)
+        model = openings.sealable(me, (yield Train(models[choice], me.plan)), models[choice])
         shown = yield Compute("identity", self._show, (me, choice))
         me.note("groups", shown)
         sealed, boxes = yield Compute(
@@ -250,6 +251,9 @@ class MingledPie:
                 return state
         past = [replace(state, past=[]), *state.past] if state.sums else []
         return MingledSums(mixer.sums(), sizes, past[: self.history - 1], opening)
+
+    def reticent(self, setting: Setting) -> bool:
+        return openings.is_together(setting.encryption)
 
     def advise(self, me: Client, question: OpeningQuestion) -> Coroutine:
         """Where clients open sums together: this one's part."""

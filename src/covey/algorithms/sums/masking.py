@@ -49,7 +49,7 @@ from covey.messages import encode, message
 Opened = Mapping[int, tuple[NDArray[np.float64], int]]  # group -> sum of models times weights, sum of weights
 CONSULTS, ADVISES = (OpeningQuestion,), (UnmaskingAdvice,)
 KEY_KINDS: Mapping[str, Describe] = {"sealing": sealing.key_kind, openings.OWN: key_kind}
-MEASURES: Mapping[str, Measure] = {"unopened": openings.UNOPENED}
+MEASURES: Mapping[str, Measure] = {"unopened": openings.UNOPENED, "cut": openings.CUT}
 LEAST = 3  # clients in a sum that is unmasked: of two either knows the other's part, and so does the server with one of them
 MOST_SAMPLES = 1 << 20  # of one client, where models are weighted by them
 
@@ -111,9 +111,11 @@ def hidden(me: Client, received: Any, reply: Any, weighting: str) -> Coroutine:
     if not is_masked(me.setting):
         return reply
     weight = weight_of(reply, weighting)
-    upload: Upload = yield Compute("mask", _mask, (me, received, roles.first(reply, roles.Model), weight))
-    sent = (upload.masked, upload.boxes, upload.tags)
     cluster = roles.first(reply, roles.Identity)
+    start = roles.first(received, roles.Model) if cluster is None else roles.first(received, roles.Models)[cluster]
+    model = openings.sealable(me, roles.first(reply, roles.Model), start)
+    upload: Upload = yield Compute("mask", _mask, (me, received, model, weight))
+    sent = (upload.masked, upload.boxes, upload.tags)
     return MaskedModel(*sent) if cluster is None else MaskedClusterModel(*sent, cluster)
 
 

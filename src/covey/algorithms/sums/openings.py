@@ -19,7 +19,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from covey import roles
 from covey.algorithms.contract import Client, Coroutine, Server, Setting
@@ -41,6 +43,15 @@ UNOPENED = Measure(
     "Fewer clients than must (quorum) were in the sums or helped to open them: the round was lost, its models stayed as they were.",
     alarm=0.5,
     warning="in some round fewer clients than must (quorum) helped to open the sums, and its models stayed as they were",
+)
+
+CUT = Measure(
+    "Cut models",
+    "share",
+    "Clients whose trained model was beyond what sealed numbers carry, or none: it was cut, since refusing it would tell.",
+    alarm=0.5,
+    warning="the trained model was beyond algorithm.bound, or no number, and was cut to it before it was sealed: raise "
+    "algorithm.bound, lower training.lr, or ask what the coordinator sends",
 )
 
 
@@ -103,6 +114,22 @@ def pooled(
         public, own, sender, sealed, boxes, occasion("", round)
     )
     return opened
+
+
+def sealable(me: Client, trained: Tensor, start: Tensor) -> Tensor:
+    """What a silo seals of the model that it trained from `start`: never more than sealed numbers carry.
+
+    Whether a model fits depends on the samples and on `start`, which the server may have chosen for it: a refusal would say in
+    the clear what the seal hides. Simulations refuse, in words, when they seal; and so do silos that share a key, whose refusals
+    are counted.
+    """
+    if me.secret is None or not is_together(me.setting.encryption):
+        return trained
+    bound = np.nextafter(np.float32(_module(me.keys["sealing"]).read(me.keys["sealing"]).bound), np.float32(0))
+    whole = trained if bool(torch.isfinite(trained).all()) else start
+    cut = whole.clamp(-float(bound), float(bound))
+    me.note("cut", float(not torch.equal(cut, trained)))
+    return cut
 
 
 def occasion(run: str, round: int) -> str:

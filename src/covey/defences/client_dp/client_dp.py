@@ -18,6 +18,7 @@ from covey.algorithms.contract import Client, Coroutine
 from covey.algorithms.sums.contributions import METHODS, is_summed
 from covey.config import later
 from covey.defences.client_dp.amounts import Amounts
+from covey.defences.client_dp.clipping import check_clip
 from covey.defences.client_dp.correlated import column_norm
 from covey.defences.client_dp.protocol import Protected, Steps
 from covey.defences.client_dp.summation import Central, Local
@@ -75,8 +76,7 @@ class ClientDP:
             )
         if not isinstance(self.delta, str):
             check_delta(self.delta)
-        if not (math.isfinite(self.clip) and self.clip > 0):
-            raise CoveyError(f"defence.clip is {self.clip}: the bound on what a client adds is a finite number above 0")
+        check_clip(float(self.clip), "defence.clip")
         if self.noise not in WAYS:
             raise CoveyError(f"defence.noise is {self.noise!r}: choose {', '.join(WAYS)}{nearest(self.noise, WAYS)}")
         if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0):

@@ -11,6 +11,7 @@ never used as it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting, declaration
 from covey.algorithms.sums.contributions import Summed
-from covey.defences.client_dp.clipping import Clipped, clipped, next_clip
+from covey.defences.client_dp.clipping import Clipped, check_clip, clipped, length, next_clip
 from covey.defences.client_dp.messages import Bounded, PrivateState
 from covey.defences.client_dp.summation import Summation, Total, expected_size
 from covey.defences.contract import CLIPPING, Terms
@@ -29,6 +30,14 @@ from covey.measures import Measure
 
 SMOOTHING = 0.2  # of noised sizes over rounds: clusters change slowly, noise does not
 SHARE = Measure("Clipped clients", "share", "Share of clients whose change was longer than the clipping bound.")
+NONE = Measure(
+    "Clients that added nothing",
+    "share",
+    "Share of clients whose training gave values that are not finite, so that they added zeros, and noise.",
+    alarm=0.5,
+    warning="local training gave values that are not finite, and zeros were added in their place, with the noise: lower "
+    "training.lr, or ask what the coordinator sends",
+)
 LEAST_SHARE = 0.5  # of an equal share of the expected clients: no sum is divided by less
 
 
@@ -97,8 +106,12 @@ class Protected:
 
     @property
     def measures(self) -> Mapping[str, Measure]:
-        own = {"clip": CLIPPING, "clipped": SHARE}
+        own = {"clip": CLIPPING, "clipped": SHARE, "none": NONE}
         return {**declaration(self.stands_for).measures, **getattr(self.summation, "measures", {}), **own}
+
+    def reticent(self, setting: Setting) -> bool:
+        """A server that is trusted may be told; to another one a refusal would be a release that no noise is on."""
+        return not getattr(self.summation, "clear", False)
 
     def start(self, setting: Setting) -> PrivateState:
         return self._sending(PrivateState(self.stands_for.start(setting), self.clip))
@@ -113,6 +126,8 @@ class Protected:
         contribution = self._inner.contribution(me, inner, reply)
         bounded: Clipped = clipped(contribution, clip)
         me.note("clipped", float(bounded.within < 0))
+        if not math.isfinite(length(contribution.parts)):
+            me.note("none", 1.0)
         summation: Summation = self.summation
         return (yield from summation.reply(me, bounded, self._inner.blocks(me.setting)))
 
@@ -181,4 +196,7 @@ class Protected:
         return replace(state, sent=Bounded(self.stands_for.broadcast(state.state, 0), state.clip))
 
     def _opened(self, message: Any) -> tuple[Any, float]:
-        return (message.inner, message.clip) if isinstance(message, Bounded) else (message, self.clip)
+        if not isinstance(message, Bounded):
+            return message, self.clip
+        check_clip(message.clip, "the clipping bound that was sent")
+        return message.inner, message.clip
