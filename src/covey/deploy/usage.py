@@ -83,8 +83,8 @@ class Usage:
         self.used = self._load()
         if booked < self.used.booked:
             raise CoveyError(
-                f"these keys have spent in {self.used.booked} rounds, and the budget beside them knows of {booked}: it was removed, "
-                "or is an old copy; bring back the one that has it all, or make new keys and count what was spent as lost"
+                f"these keys have spent in {self.used.booked} rounds, and the budget beside them knows of {booked}: it was "
+                "removed, or is an old copy; bring back the one that has it all, or make new keys and count what was spent as lost"
             )
 
     def book(self, booked: int) -> None:
