@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import tomllib
 import types
 import typing
@@ -18,6 +19,9 @@ from covey.errors import CoveyError, nearest
 from covey.names import Registry, name_of
 
 T = TypeVar("T")
+BARE_FRACTION = re.compile(
+    r"^(?P<sign>[+-]?)\.(?=\d)"
+)  # `.5`, which people and our pages write, and TOML does not know
 Table = dict[str, Any]
 
 
@@ -120,8 +124,9 @@ def assign(table: Table, assignment: str) -> Table:
     name, equals, text = assignment.partition("=")
     if not equals or not name.strip():
         raise CoveyError(f"--set {assignment!r}: expected key=value, for example training.lr=0.1")
+    written = BARE_FRACTION.sub(r"\g<sign>0.", text.strip())
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {written}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
         value = text.strip()
     head, *rest = name.strip().split(".")

@@ -61,7 +61,7 @@ def test_a_run_prices_its_answers():
     ).privacy
     assert (
         entry["randomised_response"]["epsilon"] == pytest.approx(1.0)
-        and entry["randomised_response"]["unit"] == "client"
+        and entry["randomised_response"]["unit"] == "client's cluster"
     )
 
 

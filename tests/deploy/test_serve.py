@@ -101,3 +101,17 @@ def _umask() -> int:
     now = os.umask(0o077)
     os.umask(now)
     return now
+
+
+def test_addresses() -> None:
+    assert serve._address("fed.example.org:9092") == ("fed.example.org", 9092)
+    assert serve._address("[::1]:9092") == ("::1", 9092)
+    for wrong in ("::1:9092", "[::1:9092", "[::1", "[::1]", "host", "host:", "host:70000", ":9092", "host:²"):
+        with pytest.raises(CoveyError, match="is no address"):
+            serve._address(wrong)
+
+
+def test_a_fraction_without_its_nought() -> None:
+    assert config.assign({}, "defence.quantile=.5") == {"defence": {"quantile": 0.5}}
+    assert config.assign({}, "x=-.25")["x"] == -0.25
+    assert config.assign({}, "x=../y")["x"] == "../y" and config.assign({}, "x=.venv")["x"] == ".venv"

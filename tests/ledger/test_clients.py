@@ -104,3 +104,9 @@ def test_shown_sets_rule_clusters_out_whatever_epsilon() -> None:
     for epsilon in (0.0, 3.0, 50.0):
         delta = sum(max(0.0, probability(s, 1) - math.exp(epsilon) * probability(s, 2)) for s in sets)
         assert delta == pytest.approx(ruled_out(k, rate, threshold))
+
+
+def test_a_large_delta_is_said():
+    """Of three silos, 1/clients^1.1 is .3: whoever reads ε alone reads too much."""
+    large, small = (price([(1, EVERYONE, ClientRelease(4.0, delta))])["client_dp"]["caveat"] for delta in (0.3, 1e-5))
+    assert "A δ of 0.3 is large" in large and "large" not in small

@@ -226,6 +226,9 @@ class Declaration:
     server: str = "server"  # the party that clients talk to, as views and keys name it
     further: tuple[str, ...] = ()  # the other servers; each has keys of its own and keeps nothing
     trains: str = "clusters"  # a model for each cluster; "one" for all; or each client its "own", which never leaves it
+    numbered: bool = (
+        True  # whether cluster model j begins at start j; else clusters get their numbers as they are formed
+    )
     # family of encryptions it can run under: "sums" (crypto/sealing, crypto/openings), "masks" (crypto/openings) or "rows"
     # (crypto/blinded)
     sealing: str = ""
@@ -327,6 +330,7 @@ _EXPECTED: dict[
     "key_kinds": (_table_of(callable), "a table of functions (material, role) -> KeyKind, by the names of keys"),
     "averages": (lambda value: isinstance(value, bool), "True or False"),
     "surveyed": (lambda value: isinstance(value, bool), "True or False"),
+    "numbered": (lambda value: isinstance(value, bool), "True or False"),
     "strengths": (_tuple_of(Strength), "a tuple of strength.Strength"),
     "rounds_sent": (
         lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from covey.report.progress import Progress
 from covey.rounds.result import Result
 
 PORT = 9092
+ADDRESS = re.compile(r"(?:\[(?P<six>[^][]+)\]|(?P<host>[^][:]+)):(?P<port>\d{1,5})", re.ASCII)
 
 
 @contextmanager
@@ -196,10 +198,12 @@ def _name_own_code(agreed: Agreed) -> None:
 
 
 def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise CoveyError(f"'{text}' is no address: write HOST:PORT, for example fed.example.org:{PORT}")
-    return host.strip("[]"), int(port)
+    parts = ADDRESS.fullmatch(text)
+    if parts is None or not 0 < int(parts["port"]) < 65536:
+        raise CoveyError(
+            f"'{text}' is no address: write HOST:PORT, for example fed.example.org:{PORT}, or [::1]:{PORT} where HOST has colons"
+        )
+    return parts["six"] or parts["host"], int(parts["port"])
 
 
 def _say(quiet: bool) -> Callable[[str], None]:

@@ -20,8 +20,8 @@ from typing import Any
 from covey.errors import CoveyError
 from covey.ledger import accountants
 from covey.ledger.calibration import analytic_sigma, check_budget
-from covey.ledger.entries import EXACT, Entry, entry_of, foreseen, number_of, origin
-from covey.ledger.events import CLIENT, EVERYONE, RECORD, ClientRelease, RandomisedAnswer
+from covey.ledger.entries import EXACT, Entry, entry_of, foreseen, large_delta, number_of, origin
+from covey.ledger.events import CLIENT, CLUSTER, EVERYONE, RECORD, ClientRelease, RandomisedAnswer
 
 STEP = 1e-3  # of the PLD's grid: it makes ε a little too large (50 sums of noise 4: by 1e-6)
 LEAST_SEARCHED = 0.05
@@ -137,6 +137,7 @@ def client_release(histories: Mapping[int, list[ClientRelease]], delta: float) -
     least = min(event.worth for event in every)
     amplified = any(event.sampling < 1 for event in every)
     caveat = ["no noise was added, so nothing is guaranteed"] if least < LEAST_NOISE else []
+    caveat += large_delta(delta)
     if amplified:
         caveat.append(
             "amplification by sampling holds against those who do not learn who took part in a round: the wire tells"
@@ -174,8 +175,8 @@ def randomised_answer(histories: Mapping[int, list[RandomisedAnswer]], delta: fl
     return entry_of(
         pure,
         0.0,
-        unit=CLIENT,
-        units={RECORD: number_of(pure[worst]), CLIENT: number_of(pure[worst])},
+        unit=CLUSTER,
+        units={RECORD: None, CLIENT: None},  # the model that is sent with the answer has no noise
         per_step={
             "epsilon": number_of(one.epsilon),
             "clusters": one.clusters,

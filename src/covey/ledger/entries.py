@@ -38,6 +38,16 @@ def entry_of(
     )
 
 
+LARGE_DELTA = 0.01
+
+
+def large_delta(delta: float) -> list[str]:
+    """Where δ is so large that an ε beside it sounds better than it is."""
+    if delta < LARGE_DELTA:
+        return []
+    return [f"a δ of {delta:.2g} is large: to show one client in {round(1 / delta)} whole, by lot, would be within it"]
+
+
 def origin(events: Iterable[Event]) -> str:
     return SECRET if all(event.secret for event in events) else KEYED
 

@@ -8,7 +8,7 @@ says so. An event that nobody can price raises.
                  sensitivity {…}, adjacency, noise, caveat}}
 
 `epsilon` is the worst client's over the whole run; None where nothing is guaranteed. `unit` is what it hides: one record of a
-client, or a client with all that it holds; `units` has the ε of either, side by side.
+client, a client with all that it holds, or only its cluster; `units` has the ε of the first two, side by side.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from covey.messages import message
 PUBLIC = "public bound"
 PRIVATE = "private data"
 EVERYONE = -1  # in place of a client: spent for all of them, whether they took part or not
-RECORD, CLIENT = (
+RECORD, CLIENT, CLUSTER = (
     "record",
     "client",
-)  # what neighbours differ in: one sample of one client, or a client with all its samples
+    "client's cluster",
+)  # what neighbours differ in: one sample of one client, a client with all its samples, or only what it says of its cluster
 
 
 @message

@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 
 from covey.attacks.finding import Finding
+from covey.ledger.entries import large_delta
+from covey.ledger.events import CLIENT
 from covey.report.findings import UNSCORED
 from covey.report.format import duration, figure_of, percent, plain, size
 from covey.results.declared import read
@@ -100,7 +102,13 @@ def _spent(entry: dict[str, Any]) -> str:
     if entry["epsilon"] is None:
         return "nothing is guaranteed (ε = ∞)"
     unit = f", of one {entry['unit']}" if "unit" in entry else ""
-    return f"ε = {entry['epsilon']:.3g} at δ = {entry['delta']:.0e}{unit}"
+    at = "" if entry["delta"] == 0 else f" at δ = {entry['delta']:.2g}"
+    return "; ".join([f"ε = {entry['epsilon']:.3g}{at}{unit}", *_large(entry)])
+
+
+def _large(entry: dict[str, Any]) -> list[str]:
+    """Of a whole client only: one of few may be shown by lot."""
+    return large_delta(entry["delta"]) if entry.get("unit") == CLIENT else []
 
 
 def _warnings(result: Figures) -> list[str]:

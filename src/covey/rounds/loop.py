@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from covey.algorithms.contract import Server, make_keys, server_of, wanted
+from covey.algorithms.contract import Server, declaration, make_keys, server_of, wanted
 from covey.attacks.contract import Attack, Truth
 from covey.attacks.observe import Observers
 from covey.compression.replies import unpack
@@ -382,6 +382,8 @@ class _Loop:
     def _intended(self) -> bool:
         """Whether model j was begun for cluster j: pre-trained on that cluster's public samples."""
         truth, k = self.federation.clusters, self.setting.clusters
+        if not declaration(self.experiment.algorithm).numbered:
+            return False
         pretrained = self.experiment.start.pretrain_epochs > 0 and len(self.federation.public) == k
         return truth is not None and pretrained and int(truth.max()) + 1 == k
 

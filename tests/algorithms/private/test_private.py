@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from covey import Experiment, run
 from covey.algorithms.ifca import IFCA
 from covey.algorithms.private.rdpcfl import RDPCFL, DrawnModel, EveryModel, FirstModel
 from covey.algorithms.private.rr_cluster import RRCluster, rebalanced
@@ -85,3 +86,11 @@ def test_rdpcfl_phases() -> None:
 def test_fields_out_of_range_are_refused(make: object) -> None:
     with pytest.raises(CoveyError, match=r"algorithm\."):
         make()  # type: ignore[operator]
+
+
+def test_rdpcfl_numbers_its_clusters_itself() -> None:
+    """Its headline is of the models that clusters chose, not of row c for cluster c, where starts were pre-trained, too."""
+    table = {"algorithm": "rdpcfl", "dataset": "digits", "model": "softmax", "clients": 10, "clusters": 5}
+    cut = {"partition": {"name": "label_sets", "public": 50}, "start": {"pretrain_epochs": 5}}
+    result = run(Experiment.of(table | cut, training={"rounds": 2, "lr": 0.1}), quiet=True)
+    assert result.accuracy["average_cluster"] == pytest.approx(result.accuracy["client_mean"], abs=0.15)

@@ -90,6 +90,7 @@ class RDPCFL:
     sends: ClassVar[Messages] = (FirstModel, DrawnModel, EveryModel)
     replies: ClassVar[Messages] = (PlacedUpdate,)
     chooses: ClassVar[bool] = True
+    numbered: ClassVar[bool] = False  # all clusters begin at the common start, and the mixture numbers them
     gives: ClassVar[tuple[Given, ...]] = (
         Given(IDENTITY, (SERVER,), "it draws the clusters itself, and is told those that clients choose"),
     )

@@ -160,6 +160,12 @@ def issue_together(
 ) -> tuple[dict[str, Any], bytes]:
     """The same where sums are opened together; `sizes` are what a scheme wants to know beyond the bound."""
     scheme: Any = openings.SCHEMES[setting.encryption]
+    holders = setting.clients if publics is None else len(publics)
+    if quorum > holders:
+        raise CoveyError(
+            f"algorithm.quorum is {quorum}, and {holders} clients hold keys: so many could never open a sum; "
+            f"set it to {holders} at most, or to 0 for {scheme.default_quorum(holders)}"
+        )
     if publics is not None:
         roster = [publics.get(i, b"") for i in range(setting.clients)]
         helpers = quorum or scheme.default_quorum(len(publics))

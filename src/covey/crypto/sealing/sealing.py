@@ -223,7 +223,7 @@ def checked_vector(vector: ArrayLike, bound: float) -> NDArray[np.float64]:
 def check_capacity(bound: float, terms: int) -> None:
     if not (0.0 < bound < float("inf") and terms >= 1):
         raise CoveyError(
-            f"Sealing {terms} terms within ±{bound}: expected at least one term and a finite bound above 0."
+            f"Sealing {terms} terms within ±{bound}: expected at least one term and a finite bound above 0 (algorithm.bound)."
         )
 
 

@@ -131,6 +131,7 @@ def silos(reading: Reading, rules: Rules) -> str:
         'dataset = "silos"',
         "[data]",
         f"label = {_toml(label)}",
+        *([f"test = {_toml(rules.test)}"] if isinstance(_changed(rules).get("test"), float) else []),
         "[silos]",
         'kind = "real"',
         f"shape = [{width(features)}]",

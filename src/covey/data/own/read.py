@@ -254,7 +254,8 @@ def _how(sheet: Sheet, features: tuple[Feature, ...], rules: Rules) -> list[str]
     gaps = sum(int(missing(sheet.columns[f.name]).sum()) for f in features)
     if gaps:
         marked = sum(f.missing for f in features)
-        rule = f"and {marked} further columns say where" if rules.missing == "indicator" else "and nothing says where"
+        where = "one further column says where" if marked == 1 else f"{marked} further columns say where"
+        rule = f"and {where}" if rules.missing == "indicator" else "and nothing says where"
         lines.append(f"{gaps} missing values: numbers are the mean, texts none of the values, {rule}")
     return lines
 
