@@ -9,7 +9,7 @@ Between the two stands noise that clients add a share of each inside a sealed su
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -17,8 +17,10 @@ from torch import Tensor
 
 from covey.algorithms.averaging import Averages
 from covey.algorithms.contract import Client, Coroutine, Messages, Server
+from covey.algorithms.sums.contributions import Contribution
 from covey.defences.client_dp.amounts import Amounts
 from covey.defences.client_dp.clipping import HALF, Clipped
+from covey.defences.client_dp.clipping import clipped as cut
 from covey.defences.client_dp.correlated import column_norm, taken_back
 from covey.defences.client_dp.messages import ClippedChange, ClippedChanges, ClippedUpdate, PrivateState
 from covey.ledger.events import ClientRelease
@@ -85,7 +87,8 @@ class Central:
         start = server.setting.start
         sums = Averages(self.blocks, start.new_zeros(1, start.shape[-1]))
         sizes, within, came = torch.zeros(self.blocks, dtype=torch.float64), 0.0, []
-        for client, reply in replies:
+        for client, sent in replies:
+            reply = sent if server.secret is None else rebounded(sent, state.clip)
             came.append(client)
             within += reply.within
             if isinstance(reply, ClippedChanges):
@@ -202,6 +205,18 @@ class Local:
             sizes += reply.shares.double().cpu()
             within += reply.within
         return Total(sums.sums, sizes, within)
+
+
+def rebounded(reply: Any, clip: float) -> Any:
+    """A silo may lie, and a server that is trusted sees it: no reply counts for more than an honest one can."""
+    within = min(HALF, max(-HALF, reply.within))
+    if not isinstance(reply, ClippedChanges):
+        (change,) = cut(Contribution({0: reply.change}), clip).parts.values()
+        return replace(reply, change=change, within=within)
+    sent = Contribution(dict(enumerate(reply.changes)), dict(enumerate(reply.shares.tolist())))
+    bounded = cut(sent, clip)
+    shares = reply.shares.new_tensor([bounded.shares.get(block, 0.0) for block in range(len(reply.shares))])
+    return ClippedChanges(torch.stack(list(bounded.parts.values())), shares, within)
 
 
 def dense(clipped: Clipped, blocks: int, weights: int) -> ClippedChanges:
