@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from covey.attacks.finding import NOTHING_SEEN, Finding
-from covey.attacks.preference.label_shares import PRIOR, LabelShares, correlation, dominant, shares
+from covey.attacks.preference.label_shares import (
+    PRIOR,
+    LabelShares,
+    correlation,
+    correlation_interval,
+    dominant,
+    shares,
+)
 from covey.audit.matrix import LEAKING
 from covey.audit.questions import Questions
 from covey.experiment.experiment import Experiment
@@ -52,6 +59,13 @@ def test_a_guess_of_nothing_has_no_correlation_and_ties_are_right_either_way() -
     assert correlation(np.ones(3), counts[0]) == 0.0
     guesses = {0: np.array([0.1, 0.8, 0.1]), 1: np.array([0.8, 0.1, 0.1])}
     assert dominant(guesses, counts) == 0.5
+
+
+def test_two_clients_of_two_labels_prove_nothing() -> None:
+    """Each is right by a coin: two that are right are seen in a quarter of cases."""
+    low, high = correlation_interval([1.0, 1.0], 2)
+    assert low < 0 < high == pytest.approx(1.0)
+    assert correlation_interval([1.0] * 20, 2)[0] > 0.6 and correlation_interval([1.0], 2) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(

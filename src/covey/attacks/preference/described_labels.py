@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from covey import roles
 from covey.attacks.contract import Finding, Knowledge, Truth, View
 from covey.attacks.declaration import Reads, lacks_public
-from covey.attacks.preference.label_shares import METRIC, PRIOR, correlation, dominant
+from covey.attacks.preference.label_shares import METRIC, PRIOR, correlation, correlation_interval, dominant
 from covey.leaks import LABELS, WIRE, Leak
-from covey.statistics import normal_interval, standard_error, wilson
+from covey.statistics import wilson
 
 Floats = NDArray[np.float64]
 
@@ -77,7 +77,7 @@ class DescribedLabels:
             return Finding(self.name, self.vantage, METRIC, 0.0, 0.0, 0.0, 1.0, used=used)
         values = [correlation(guess, counts[i]) for i, guess in guesses.items()]
         value = float(np.mean(values))
-        low, high = normal_interval(value, standard_error(values)) if len(values) > 1 else (0.0, 1.0)
+        low, high = correlation_interval(values, counts.shape[1])
         prior = float(np.mean([correlation(counts.sum(0), counts[i]) for i in guesses]))
         used = f"what {len(guesses)} clients told once of their samples" + (
             f", and {len(self.x)} public samples" if len(self.x) else ""

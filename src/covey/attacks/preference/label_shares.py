@@ -11,7 +11,7 @@ is added up.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -104,7 +104,7 @@ class LabelShares:
         first = {i: shares(*uploads[0]) for i, uploads in told.items()}
         values = [correlation(guess, counts[i]) for i, guess in guesses.items()]
         value = float(np.mean(values))
-        low, high = normal_interval(value, standard_error(values)) if len(values) > 1 else (0.0, 1.0)
+        low, high = correlation_interval(values, counts.shape[1])
         prior = float(np.mean([correlation(counts.sum(0), counts[i]) for i in told]))
         looked = max(map(len, told.values()))
         public = f", and public samples of {len(self.public)} labels" if self.public else ""
@@ -142,6 +142,18 @@ def shares(moved: Floats, predicted: Floats, way: float = 0.0) -> Floats:
         system, moved = np.vstack([system, np.full(len(moved), SURE)]), np.append(moved / way, SURE)
     solution, _ = nnls(system, moved)
     return np.asarray(solution / max(float(solution.sum()), 1e-12))
+
+
+def correlation_interval(values: Sequence[float], labels: int) -> tuple[float, float]:
+    """Of the mean over clients. Of two labels every correlation is 1 or -1, right or wrong by a coin: Wilson's, since a few that
+    are all right have no spread, and prove little."""
+    if len(values) < 2:
+        return 0.0, 1.0
+    value = float(np.mean(values))
+    if labels > 2:
+        return normal_interval(value, standard_error(values))
+    low, high = wilson((1 + value) / 2, len(values))
+    return 2 * low - 1, 2 * high - 1
 
 
 def correlation(guess: Floats, true: Floats) -> float:
