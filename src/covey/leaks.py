@@ -104,6 +104,16 @@ MEMBERSHIP = Leak(
         CLIENT: "shadows of a whole federation (Nasr et al. 2019) cost many runs; covey has none",
     },
 )
+CLIENTS = Leak(
+    "client membership",
+    "whether the data of a given client went into the models",
+    _alone,
+    known={
+        SERVER: _MALICIOUS,
+        CLIENT: "shadows of a whole federation with and without a client (as Nasr et al. 2019 for records) cost many runs; covey "
+        "has none",
+    },
+)
 RECONSTRUCTION = Leak(
     "reconstruction",
     "what a client's samples look like",
@@ -155,6 +165,7 @@ LEAKS = (
     PROPERTY,
     CATEGORY,
     MEMBERSHIP,
+    CLIENTS,
     RECONSTRUCTION,
     MODELS,
     ISOLATION,

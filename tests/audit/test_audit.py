@@ -44,6 +44,7 @@ from support.patience import PATIENCE
     PROPERTY,
     CATEGORY,
     MEMBERSHIP,
+    CLIENTS,
     RECONSTRUCTION,
     MODELS,
     ISOLATION,
@@ -75,9 +76,11 @@ def test_who_watches_together() -> None:
     assert loss in shared[0] and active == [("acquisition", CLIENT)]
     assert active not in batches(small(algorithm="sattler"))  # nobody joins: nothing to acquire
     assert batches(small(algorithm="local")) == [[]]  # no attack has anything to read; still a run, for the accuracy
-    (cloud,) = batches(small(algorithm="fedcaprivacy"))
-    others = [c for name, c in cloud if c != SERVERS and name not in ("loss_membership", "isolation")]
+    cloud, again = batches(small(algorithm="fedcaprivacy"))
+    by_models = ("loss_membership", "isolation", "client_membership")
+    others = [c for name, c in cloud if c != SERVERS and name not in by_models]
     assert others == [SECOND] * 6 and {loss, ("isolation", CLIENT), ("label_shares", SERVERS)} <= set(cloud)
+    assert ("client_membership", CLIENT) in cloud and again == [("client_membership", COALITION)]
 
 
 def test_who_sees_the_models_in_the_clear_learns_what_a_client_learns_of_them() -> None:
@@ -427,7 +430,7 @@ def test_stored_audits_of_before_still_open(tmp_path: Path) -> None:
     stored = Path(__file__).parents[2] / "docs/results/audit-matrix-digits/audit.json"
     content = json.loads(stored.read_text(encoding="utf-8"))["audits"]
     audits = [Audit.of(entry) for entry in content]
-    before = [row for row in ROWS if row not in (ISOLATION, RECONSTRUCTION, INTEGRITY)]  # which came later
+    before = [row for row in ROWS if row not in (ISOLATION, RECONSTRUCTION, INTEGRITY, CLIENTS)]  # which came later
     assert len(audits) == 49 and all(list(audit.rows) == before for audit in audits if not audit.problem)
     entries = [{(leaks.CURRENT.get(e["row"], e["row"]), e["column"]): e for e in one["cells"]} for one in content]
     scored = [(c, one[c.row, c.column]) for a, one in zip(audits, entries) for c in a.cells if c.tried]

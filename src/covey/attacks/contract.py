@@ -60,6 +60,10 @@ class Knowledge:
 Outcome = Mapping[int, Predictor]  # client -> the model that it predicts with
 
 
+def _nothing_spent(delta: float | None) -> Mapping[str, Any]:
+    return {}
+
+
 @dataclass(frozen=True)
 class Truth:
     """What really happened, for scoring."""
@@ -69,6 +73,7 @@ class Truth:
     servers: list[dict[str, Any]] = field(default_factory=list)  # per round: what the servers noted (e.g. an order)
     served: Callable[[], Outcome] = dict  # what clients predict with in the end …
     unharmed: Callable[[], Outcome] = dict  # … and in the end of the same run without any attacker: costs that run
+    priced: Callable[[float | None], Mapping[str, Any]] = _nothing_spent  # the ledger's entries, at a δ or at its own
 
 
 __all__ = ["Attack", "Finding", "Knowledge", "Outcome", "Scale", "Truth", "View", "parties", "sees"]

@@ -229,6 +229,25 @@ def together(spends: Mapping[str, Sequence[tuple[int, int, Any]]], delta: float 
     return {" + ".join((*sums, *told)): entry | {"clients": len(whole), "rounds": rounds}}
 
 
+def told_apart(entries: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """How often, at most, anybody says rightly which of two clients took part, by a run's entries; None: they do not say.
+
+    (ε, δ) for a replaced client bounds how far true and false alarms of any test are apart by (e^ε − 1 + 2δ) / (e^ε + 1) (Kairouz,
+    Oh, Viswanath, ICML 2015); a guess between two is right in half of that above ½. Where sums and answers were released, the
+    entry of both together holds: it is the one with the larger ε. Entries about records, or about a cluster alone, say nothing.
+    """
+    stated = [
+        (entry["total"].get("replaced", entry["epsilon"]), entry["delta"])
+        for entry in entries.values()
+        if entry.get("unit") == CLIENT and "sums" in entry["total"]
+    ]
+    if not stated or any(epsilon is None or not math.isfinite(epsilon) for epsilon, _ in stated):
+        return None
+    epsilon, delta = max(stated)
+    apart = math.tanh(epsilon / 2) + 2 * delta / (1 + math.exp(min(epsilon, 700.0)))
+    return float(0.5 + 0.5 * min(1.0, apart))
+
+
 def truth_probability(epsilon: float, clusters: int) -> float:
     """How often a randomised answer is true."""
     return 1 / (1 + (clusters - 1) * math.exp(-epsilon))

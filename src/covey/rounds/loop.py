@@ -38,7 +38,7 @@ from covey.report.progress import Progress
 from covey.results.folder import RunFolder
 from covey.results.models import Models, keep
 from covey.rounds.record import Traffic, clusters_of, data_summary, federation_summary, means_of, pictures_of, timed
-from covey.rounds.result import Result, summarise, summarise_seeds
+from covey.rounds.result import Result, priced, summarise, summarise_seeds
 from covey.rounds.unharmed import unharmed_ends
 
 HEAVY = 20e6  # bytes to a client and round that nobody expects
@@ -217,7 +217,7 @@ class _Loop:
         models = self._models(state, done)
         noted = [record["extra"] for record in self.records]
         unharmed = partial(unharmed_ends, self.experiment, self.given, self.folder, run)
-        truth = Truth(self.federation, self.notes, noted, models.predictors, unharmed)
+        truth = Truth(self.federation, self.notes, noted, models.predictors, unharmed, partial(priced, self.spends))
         findings, failed = self.observers.findings(truth)
         result = summarise(
             self.experiment,

@@ -103,7 +103,7 @@ def summarise(
         bytes={way: float(np.mean([r["bytes"][way] for r in records])) for way in ("up", "down")},
         clustering=records[-1]["clustering"],
         attacks={f.attack: f.json() for f in findings},
-        privacy=_privacy(spends),
+        privacy=priced(spends),
         seed=experiment.seed,
         versions=versions(),
         algorithm=experiment.algorithm.name,
@@ -190,13 +190,14 @@ def _write(result: Result) -> None:
         return
 
 
-def _privacy(spends: list[tuple[int, int, Any]]) -> dict[str, Any]:
+def priced(spends: list[tuple[int, int, Any]], delta: float | None = None) -> dict[str, Any]:
+    """The ledger of a run; `delta` overrides the δ that its events carry."""
     if not spends:
         return {}
     from covey.ledger.events import price
 
     try:
-        return price(spends)
+        return price(spends, delta)
     except ImportError as absent:  # a bare GPU machine has no accountant: no figure is better than a home-made one
         return {"unpriced": {"events": len(spends), "why": f"{absent.name} is not installed here"}}
 

@@ -16,16 +16,16 @@ import torch
 from torch import Tensor
 
 from covey import roles
-from covey.algorithms.contract import Client
 from covey.attacks.contract import Finding, Knowledge, Truth, View, parties, received
 from covey.attacks.declaration import GOT, Reads
+from covey.attacks.membership.received import models_in
 from covey.attacks.membership.scores import Floats, area, power
 from covey.attacks.membership.strangers import Rows, matched, samples_at, unused
 from covey.data.federation import Federation
 from covey.errors import CoveyError
 from covey.leaks import CLIENT, MEMBERSHIP, Leak
 from covey.learn.machine import Machine
-from covey.learn.work import Compute, Job, SampleLosses
+from covey.learn.work import Job, SampleLosses
 from covey.randomness import generator
 from covey.statistics import normal_interval
 
@@ -50,18 +50,16 @@ class LossMembership:
     memory: dict[str, Any] = field(default_factory=dict)
 
     def begin(self, knowledge: Knowledge) -> None:
+        self.known = knowledge
         self.network = knowledge.network
         self.setting = knowledge.setting
         self.algorithm = knowledge.algorithm
-        self.keys = {party: dict(own) for party, own in knowledge.keys.items() if party.startswith("client:") and own}
         self.shown: list[Any] = []  # of this round: tensors are told apart by identity, so they must stay alive
 
     def observe(self, view: View) -> None:
         if not received(view, self.algorithm):
             return
-        models = plain_models(view.message, self.network.d)
-        if not models and view.receiver in self.keys:
-            models = [self._opened(view)]
+        models = models_in(view, self.known, self.memory)
         if models and self.memory.get("round") != view.round:
             self.memory.update(round=view.round, models=[], receivers=[])
             self.shown.clear()
@@ -107,26 +105,6 @@ class LossMembership:
             details={"power at fixed false positives": power(cases, controls, self.rate), "cases": len(cases)},
         )
 
-    def _opened(self, view: View) -> Tensor:
-        """The models [k, d] that the adversary's own client gets out of a sealed message.
-
-        Its code is run up to the first thing that it would do with them on its data.
-        """
-        keys, memory = self.keys[view.receiver], self.memory.setdefault("own", {})
-        number = int(view.receiver.removeprefix("client:"))
-        me = Client(number, view.round, self.setting.seed, 0, self.setting.plan, self.setting, memory, keys, _no_data)
-        turn = self.algorithm.use(me, view.message)
-        answer: Any = None
-        while True:
-            try:
-                work = turn.send(answer)
-            except StopIteration as stop:
-                models: Tensor = stop.value.models
-                return models
-            if not isinstance(work, Compute):
-                return work.models  # type: ignore[no-any-return]
-            answer = work.function(*work.arguments)
-
     def _groups(self, truth: Truth) -> list[tuple[Tensor, list[int]]]:
         """(model [d], the clients whose samples are tried on it): who trained it, which only the truth knows for sure."""
         if "round" not in self.memory:
@@ -167,15 +145,6 @@ class LossMembership:
         machine = Machine(self.network, *samples_at(federation, rows))
         (losses,) = machine.compute([Job(torch.arange(len(rows)), 0, SampleLosses(model[None]))])
         return np.asarray(losses[0].cpu().double().numpy(), np.float64)
-
-
-def plain_models(message: Any, d: int) -> list[Tensor]:
-    """The models of d parameters that stand in a message as they are: [d], or several as [k, d]."""
-    return [sent for _, sent in roles.carried(message, roles.Models, roles.Model) if sent.shape[-1] == d]
-
-
-def _no_data() -> tuple[Tensor, Tensor]:
-    raise CoveyError("this attack looks at models only, the client's samples are not its to read")
 
 
 def area_error(area: float, cases: int, controls: int) -> float:
