@@ -28,7 +28,7 @@ TABLE: dict[str, Any] = {
     "engine": {"workers": 1},
 }
 IFCA: dict[str, Any] = {"algorithm": "ifca", "clusters": 2, "start": {"common": False, "pretrain_epochs": 0}}
-COALITION = "server+" + "+".join(f"client:{i}" for i in range(9))  # a quorum is 10 of 20, and more where there is noise
+COALITION = "server+" + "+".join(f"client:{i}" for i in range(10))  # t − 1: eleven of twenty open a sum
 
 
 def noised(epsilon: float) -> dict[str, Any]:

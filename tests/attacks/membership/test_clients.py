@@ -127,6 +127,8 @@ def test_server_and_clients_together_see_no_more_in_sealed_noised_sums() -> None
 def test_one_round_shows_no_move_and_bad_settings_are_refused() -> None:
     once = found(training={**TABLE["training"], "rounds": 1})
     assert once.verdict == NOT_MEASURED and once.used == "no model was seen to move"
+    few = found("server+client:0+client:1", clients=3)
+    assert few.verdict == NOT_MEASURED and few.used == "fewer than two other clients took part"
     for wrong in ({"rounds": 0}, {"clients": 1}, {"cases": 1}):
         with pytest.raises(CoveyError, match="needs at least 1 round, 2 clients and 5 cases"):
             ClientMembership(**wrong)

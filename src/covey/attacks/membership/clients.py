@@ -111,6 +111,8 @@ class ClientMembership:
         if not count:
             return self._nothing("no model was seen to move")
         asked = self._asked(truth)
+        if len(asked) < 2:
+            return self._nothing("fewer than two other clients took part")
         members, strangers = _pairs(truth, asked, self.cases, generator(self.known.setting.seed, self.name))
         x, y = samples_at(truth.federation, np.concatenate([*members, *strangers]))
         ends = np.cumsum([len(rows) for rows in (*members, *strangers)])
