@@ -28,6 +28,8 @@ from covey.ui.index import Index
 
 LOOPBACK = "127.0.0.1"
 PORT = 8420  # where it is free
+FIRST_LOOK = "covey-first-look"
+PATIENCE = 10.0  # seconds that the end waits for it
 LOGGED = 200  # letters of an address that is written to the terminal
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -177,8 +179,8 @@ def open_server(root: Path, port: int = 0) -> ThreadingHTTPServer:
             continue
         server.daemon_threads = True
         threading.Thread(
-            target=site.index.entries, daemon=True
-        ).start()  # the first look reads most: begin before asked
+            target=site.index.entries, name=FIRST_LOOK, daemon=True
+        ).start()  # it reads most: begin before asked
         return server
     raise CoveyError("no port of this machine is free")
 
@@ -198,6 +200,9 @@ def serve(root: Path, port: int = 0, browser: bool = True) -> None:
         pass
     finally:
         server.server_close()
+        for thread in threading.enumerate():  # Python aborts where a thread still imports or reads while it ends
+            if thread.name == FIRST_LOOK:
+                thread.join(timeout=PATIENCE)
 
 
 def _port(server: BaseServer) -> int:
