@@ -359,10 +359,9 @@ def _imported_entries(top: ModuleType) -> Iterator[Entry]:
             yield Entry(module.name, info.name, OURS, vars(module))
         for place, thing in vars(module).items():
             facts = vars(thing) if hasattr(thing, "__dict__") else {}
+            if isinstance(thing, ModuleType):  # imported there: it stands for itself where it is
+                continue
             defined = getattr(thing, "__module__", info.name) == info.name or not isinstance(thing, type)
-            defined = defined and not isinstance(
-                thing, ModuleType
-            )  # one that is imported there stands for itself elsewhere
             if defined and isinstance(facts.get("name"), str) and isinstance(facts.get("title"), str):
                 yield Entry(facts["name"], f"{info.name}:{place}", OURS, facts)
 

@@ -119,7 +119,7 @@ class Machine:
             self._check_training(job.work, job.rows.shape[0])
             return
         vector = _at(job) if hasattr(job.work, "at") else _models(job)
-        self._check_vector("model", vector.shape[-1])
+        self._check_vector("a model", vector.shape[-1])
 
     def _check_training(self, work: Train, samples: int) -> None:
         plan, network = work.plan, self.network
@@ -137,7 +137,7 @@ class Machine:
         given = {"start": work.start, "correction": work.correction, "anchor": work.anchor}
         for name, vector in given.items():
             if vector is not None:
-                self._check_vector(name, vector.shape[0], head)
+                self._check_vector(f"the {name}", vector.shape[0], head)
         if work.moves is not None:
             _check_size("the mask of trained parameters", len(work.moves), network.d)
         for name, per_sample in {"weights": work.weights, "head's labels": labels}.items():
@@ -146,7 +146,7 @@ class Machine:
 
     def _check_vector(self, what: str, found: int, head: int = 0) -> None:
         if found != self.network.size + head:  # with a client's own buffers
-            _check_size(f"a {what}" if what == "model" else f"the {what}", found, self.network.d + head)
+            _check_size(what, found, self.network.d + head)
 
     def _whole_jobs(self, jobs: list[Job]) -> tuple[list[Job], int]:
         """The jobs with vectors as long as the kernels want them, and how much of a result was asked for."""

@@ -237,7 +237,7 @@ def _constant(plan: Plan, works: Sequence[Train], start: Tensor) -> Tensor | Non
             anchor = stacked([_given(work.anchor) for work in works], start.device)
         if constant is None:
             return anchor * -plan.proximal
-        own = constant if len(constant) > 1 else None  # one row may be the client's tensor, a stack is ours
+        own = constant if len(constant) > 1 else None  # one row may have to become n
         constant = torch.sub(constant, anchor, alpha=plan.proximal, out=own)
     return constant
 

@@ -5,7 +5,8 @@
     update   W ← beta W + alpha δᵀ x,   b ← beta b + alpha Σ δ
 
 `Plain` takes torch's batched products, one launch and one pass over memory for each operator. `Fused` (Triton, on a GPU) takes one
-launch each: at a batch of fifty the weights are read once forwards, and read and written once backwards, which is the limit.
+launch each: at a batch of fifty the weights are read once forwards, and read and written once backwards. On an H200 `layer` takes
+56 µs and `update` 101 µs for 120 clients of 784 × 200, where memory alone would allow about 20 and 35.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Plain:
 
 
 class Fused:
-    """Exact float32 is three TF32 products for each, which lose no more than float32 sums in another order do."""
+    """Exact float32 is three TF32 products for each, which lose no more than float32 sums do (`update`: float32 itself)."""
 
     def __init__(self) -> None:
         from covey.learn.kernels import fused
