@@ -17,12 +17,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from covey import files
+from covey.deploy.usage import BesideKeys
 from covey.errors import CoveyError
 from covey.ledger.events import price
-from covey.messages import check_fields, message
+from covey.messages import message
 
 NAME = "budget.bin"
+LOST = (
+    "what this silo has spent is not known without it: bring it back from a copy, or make new keys and count it as lost"
+)
 
 
 class BudgetSpent(CoveyError):
@@ -41,9 +44,10 @@ class Budget:
 
     def __init__(self, folder: Path | None, limit: float | None = None) -> None:
         self.path = folder / NAME if folder is not None else None
+        self._kept = BesideKeys(self.path, Account(), LOST)
         if limit is not None and not 0 < limit < math.inf:
             raise CoveyError(f"a budget of {limit} was given: expected an ε above 0, or none")
-        self.account = self._load()
+        self.account = self._kept.read()
         if limit is not None and limit != self.account.limit:
             with self._alone():
                 self._write(replace(self.account, limit=limit))
@@ -66,7 +70,7 @@ class Budget:
 
     def reread(self) -> Budget:
         """With what stands in the file now: another run's silo may have written there."""
-        self.account = self._load()
+        self.account = self._kept.read()
         return self
 
     def book(self, run: str, round: int, events: Sequence[Any]) -> None:
@@ -86,35 +90,13 @@ class Budget:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        if self.path is None:
+        with self._kept.alone():
+            self.account = self._kept.read()
             yield
-            return
-        held = files.lock(self.path.with_suffix(".lock"))
-        if held is None:
-            raise CoveyError(f"another process uses {self.path} at this moment: run one silo with these keys")
-        with held:
-            self.account = self._load()
-            yield
-
-    def _load(self) -> Account:
-        if self.path is None or not self.path.is_file():
-            return Account()
-        try:
-            account = files.read_state(self.path)
-            if not isinstance(account, Account):
-                raise CoveyError("it holds something else")
-            check_fields(account)
-        except (CoveyError, OSError) as e:
-            raise CoveyError(
-                f"{self.path} cannot be read ({e}), and what this silo has spent is not known without it: bring it back from a "
-                "copy, or make new keys and count what was spent as lost"
-            ) from e
-        return account
 
     def _write(self, account: Account) -> None:
         self.account = account
-        if self.path is not None:
-            files.write_state(self.path, account)
+        self._kept.write(account)
 
 
 def total(spends: Mapping[str, Mapping[int, Sequence[Any]]]) -> float:

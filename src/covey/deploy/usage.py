@@ -12,12 +12,61 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from covey import files
 from covey.errors import CoveyError
 from covey.messages import check_fields, message
 
+T = TypeVar("T")
 NAME = "used.bin"
+LOST = "what these keys were used for is not known without it: make new keys"
+
+
+class BesideKeys(Generic[T]):
+    """A record in that folder: read anew before every use, and written by one process at a time.
+
+    `empty` until something is written. Without a path (a rehearsal) nothing is kept.
+
+    `lost` ends the sentence of a file that cannot be read: what is not known without it, and what to do.
+    """
+
+    def __init__(self, path: Path | None, empty: T, lost: str) -> None:
+        self.path, self._empty, self._lost = path, empty, lost
+
+    def read(self) -> T:
+        if self.path is None or not self.path.is_file():
+            return self._empty
+        try:
+            record = files.read_state(self.path)
+            if not isinstance(record, type(self._empty)):
+                raise CoveyError("it holds something else")
+            check_fields(record)
+        except (CoveyError, OSError) as e:
+            raise CoveyError(f"{self.path} cannot be read ({e}), and {self._lost}") from e
+        return record
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other process between reading and writing."""
+        if self.path is None:
+            yield
+            return
+        held = files.lock(self.path.with_suffix(".lock"))
+        if held is None:
+            raise CoveyError(
+                f"another process uses the keys in {self.path.parent} at this moment: run one party with them"
+            )
+        with held:
+            yield
+
+    def write(self, record: T) -> None:
+        if self.path is None:
+            return
+        try:
+            files.write_state(self.path, record)
+        except CoveyError as e:
+            raise CoveyError(f"{e}; the folder of the keys keeps what they were used for") from e
 
 
 @message
@@ -36,11 +85,12 @@ class Usage:
 
     def __init__(self, folder: Path | None) -> None:
         self.path = folder / NAME if folder is not None else None
-        self.used = self._load()
+        self._kept = BesideKeys(self.path, Used(), LOST)
+        self.used = self._kept.read()
 
     def check_state(self, run: str, round: int, answered: bool) -> None:
         """Refuses a state that has not come as far as its keys."""
-        self.used = self._load()
+        self.used = self._kept.read()
         begun, left = self.used.begun.get(run, 0), self.used.answered.get(run, 0)
         if round < begun or (0 < round == left and not answered):
             raise CoveyError(
@@ -65,7 +115,7 @@ class Usage:
 
     def check_advice(self, run: str, advised: int) -> None:
         """A silo helps once a round; a state from before it helped would help again, with other sums."""
-        self.used = self._load()
+        self.used = self._kept.read()
         if advised < self.used.advised.get(run, 0):
             raise CoveyError(
                 f"these keys have answered {self.used.advised[run]} further questions of run {run[:20]}, and this --state folder "
@@ -80,7 +130,7 @@ class Usage:
 
     def check_booked(self, booked: int) -> None:
         """A budget that was removed, or restored from a copy, would allow again what was spent."""
-        self.used = self._load()
+        self.used = self._kept.read()
         if booked < self.used.booked:
             raise CoveyError(
                 f"these keys have spent in {self.used.booked} rounds, and the budget beside them knows of {booked}: it was "
@@ -98,7 +148,7 @@ class Usage:
 
     def check_questions(self, written: int) -> None:
         """Refuses a list of questions that is shorter than what its keys have been asked."""
-        self.used = self._load()
+        self.used = self._kept.read()
         if written < self.used.questions:
             raise CoveyError(
                 f"these keys have been asked {self.used.questions} questions, and this --state folder knows of {written}: it is an "
@@ -111,38 +161,11 @@ class Usage:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """With what stands beside the keys now, and no other process between reading and writing it."""
-        if self.path is None:
+        """With what stands beside the keys now."""
+        with self._kept.alone():
+            self.used = self._kept.read()
             yield
-            return
-        held = files.lock(self.path.with_suffix(".lock"))
-        if held is None:
-            raise CoveyError(
-                f"another process uses the keys in {self.path.parent} at this moment: run one party with them"
-            )
-        with held:
-            self.used = self._load()
-            yield
-
-    def _load(self) -> Used:
-        if self.path is None or not self.path.is_file():
-            return Used()
-        try:
-            used = files.read_state(self.path)
-            if not isinstance(used, Used):
-                raise CoveyError("it holds something else")
-            check_fields(used)
-        except (CoveyError, OSError) as e:
-            raise CoveyError(
-                f"{self.path} cannot be read ({e}), and what these keys were used for is not known without it: make new keys"
-            ) from e
-        return used
 
     def _write(self, used: Used) -> None:
         self.used = used
-        if self.path is None:
-            return
-        try:
-            files.write_state(self.path, used)
-        except CoveyError as e:
-            raise CoveyError(f"{e}; the folder of the keys keeps what they were used for") from e
+        self._kept.write(used)
