@@ -146,6 +146,15 @@ class Processes:
         path = self.folder / "run" / "metrics.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
+    def absences(self) -> tuple[tuple[int, int], ...]:
+        """(round, silo) of those whose upload did not come. On a busy machine that is not only who was killed: a round with
+        enough silos begins without one that starts late.
+        """
+        lines = [json.loads(text) for text in (self.folder / "run" / "transcript.jsonl").read_text().splitlines()]
+        came = {(said["round"], said["from"]) for said in lines}
+        rounds = range(1, len(self.records()) + 1)
+        return tuple((r, i) for r in rounds for i in range(len(self.names)) if (r, f"client:{i}") not in came)
+
     def events(self) -> list[dict[str, Any]]:
         path = self.folder / "run" / "events.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
