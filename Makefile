@@ -4,7 +4,7 @@ BIN := .venv/bin
 export OMP_WAIT_POLICY ?= passive
 unexport PYTHONDONTWRITEBYTECODE # else every process of the tests compiles them, and covey, anew
 
-.PHONY: fuzz protocol chaos soak run test check suite format test-all mutants bench clean
+.PHONY: fuzz protocol chaos soak run test check suite format test-all mutants bench docs clean
 
 .venv/ready: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE # else every process of the tests compiles them
 
 # For the tests: tools, and the extras that they cover.
 .venv/ready-dev: .venv/ready
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,deploy,ray,tensorboard]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,deploy,docs,ray,tensorboard]'
 	@touch $@
 
 run: .venv/ready
@@ -74,6 +74,15 @@ format: .venv/ready-dev
 
 bench: .venv-bench/ready
 	.venv-bench/bin/covey bench
+
+# The documentation as a site in build/site, which opens from there: no server, no network. Stops at the first broken link.
+.venv/ready-docs: .venv/ready
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+docs: .venv/ready-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo build/site/index.html
 
 clean:
 	rm -rf .venv .venv-bench build dist src/*.egg-info

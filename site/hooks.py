@@ -1,0 +1,216 @@
+"""What the documentation site has beyond `docs/`: the API reference, and the files of the repository that pages link to.
+
+The pages are written for GitHub, and stay readable there. What differs on the site is bridged here and nowhere else: a link out of
+`docs/` becomes a page of the site with that file, and a list or table needs an empty line before it. MkDocs calls the functions
+whose names begin with `on_`.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "covey"
+LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)]*)?\))")
+ITEM = re.compile(r"\s*(?:[-*]|\d+\.) ")
+FENCE = re.compile(r"\s*```")
+LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".sh": "bash"}
+LARGE = 60_000  # bytes; what is longer is given as a file, not as a page
+
+# page of the reference -> its title, what it is for, and the modules or objects whose docstrings it shows
+REFERENCE: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "run": (
+        "Run and read",
+        "An experiment, its run, its result and its folder.",
+        (
+            "covey.experiment.experiment.Experiment",
+            "covey.experiment.participation",
+            "covey.rounds.loop.run",
+            "covey.rounds.result.Result",
+            "covey.results.folder.RunFolder",
+            "covey.errors",
+        ),
+    ),
+    "data": (
+        "Data",
+        "Datasets, federations, partitions.",
+        ("covey.data.federation", "covey.data.own", "covey.data.partitions"),
+    ),
+    "algorithm": (
+        "Contract of an algorithm",
+        "What a class declares and defines to be one; what its clients may ask of their machine.",
+        ("covey.algorithms.contract", "covey.learn.work", "covey.messages", "covey.roles"),
+    ),
+    "attack": (
+        "Contract of an attack",
+        "What it sees, what it says about itself, and its finding.",
+        ("covey.attacks.contract", "covey.attacks.declaration", "covey.attacks.finding", "covey.leaks"),
+    ),
+    "defence": (
+        "Defences, compression, metrics",
+        "The smaller contracts.",
+        ("covey.defences.contract", "covey.strength", "covey.compression", "covey.metrics.metric", "covey.measures"),
+    ),
+    "models": ("Models", "What a network must be.", ("covey.models.spec", "covey.models.own", "covey.models.choice")),
+    "ledger": (
+        "Privacy ledger",
+        "Events that were spent, accountants that price them, and audits from below.",
+        (
+            "covey.ledger.events",
+            "covey.ledger.entries",
+            "covey.ledger.accountants",
+            "covey.ledger.calibration",
+            "covey.ledger.statements",
+            "covey.ledger.lower_bounds",
+        ),
+    ),
+    "audit": ("Audit", "Every attack that applies, in one matrix.", ("covey.audit.matrix", "covey.audit.runs")),
+    "papers": (
+        "Papers",
+        "How a paper's table is made, and judged.",
+        ("covey.papers.harness", "covey.statistics"),
+    ),
+    "loggers": ("Loggers", "Records of rounds for other tools.", ("covey.loggers",)),
+}
+
+# The tabs of the site: single pages, or every page of a folder. A page of docs/ that stands in none of them comes under the last.
+TABS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "Start",
+        (
+            "README.md",
+            "tutorial.md",
+            "your_own_data.md",
+            "own_model.md",
+            "csv_to_deployment.md",
+            "metrics.md",
+            "results_out.md",
+            "ui.md",
+            "loggers.md",
+            "compression.md",
+            "simulation_at_scale.md",
+            "extending.md",
+        ),
+    ),
+    ("Claims", ("results.md", "papers/", "benchmarks.md")),
+    ("Algorithms", ("algorithms/",)),
+    ("Attacks", ("threat_models.md", "audit.md", "frontier.md", "audit_ledger.md", "attacks/")),
+    ("Defences", ("defences/", "guarantee.md", "guarantee_sealed.md")),
+    ("Deployment", ("deployment/",)),
+    ("API", ("api/index.md", *(f"api/{name}.md" for name in REFERENCE))),
+    ("House", ("house.md", "decisions/")),
+)
+
+
+def on_config(config: Any) -> Any:
+    config.nav = navigation(Path(config.docs_dir))
+    return config
+
+
+def navigation(docs: Path) -> list[dict[str, list[str]]]:
+    """The tabs with their pages, each page once."""
+    pages = [p.relative_to(docs).as_posix() for p in docs.rglob("*.md")]
+    pages.sort(key=lambda p: (posixpath.dirname(p), posixpath.basename(p) != "README.md", p))
+    tabs = []
+    for title, wanted in TABS:
+        listed = [p for one in wanted for p in (_below(pages, one) if one.endswith("/") else [one])]
+        tabs.append((title, listed))
+    known = {p for _, listed in tabs for p in listed}
+    tabs[-1][1].extend(p for p in pages if p not in known)
+    return [{title: listed} for title, listed in tabs]
+
+
+def _below(pages: list[str], folder: str) -> list[str]:
+    return [p for p in pages if p.startswith(folder)]
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Adds the reference, and every file of the repository that a page links to."""
+    for name, (title, words, objects) in REFERENCE.items():
+        content = f"# {title}\n\n{words}\n\n" + "\n\n".join(f"::: {one}" for one in objects) + "\n"
+        files.append(File.generated(config, f"api/{name}.md", content=content))
+    files.append(File.generated(config, "api/index.md", content=_reference_index()))
+    wanted = set()
+    for page in files.documentation_pages():
+        if page.abs_src_path:  # those of docs/, not what was just made
+            text = Path(page.abs_src_path).read_text(encoding="utf-8")
+            wanted |= {path for _, target, _ in LINK.findall(text) if (path := _outside(page.src_uri, target))}
+    for path in sorted(wanted):
+        files.append(_repository_file(config, path))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    def on_the_site(found: re.Match[str]) -> str:
+        path = _outside(page.file.src_uri, found[2])
+        if path is None:
+            return found[0]
+        return f"{found[1]}{posixpath.relpath(_site_uri(path), posixpath.dirname(page.file.src_uri) or '.')}{found[3]}"
+
+    return spaced(LINK.sub(on_the_site, markdown))
+
+
+def spaced(markdown: str) -> str:
+    """Empty lines before lists and tables that follow a line of text: GitHub needs none, Python's Markdown does."""
+    lines: list[str] = []
+    fenced = False
+    for line in markdown.split("\n"):
+        fenced ^= bool(FENCE.match(line))
+        before = lines[-1] if lines else ""
+        begins = (ITEM.match(line) and not ITEM.match(before) and not before.startswith(" ")) or (
+            line.startswith("|") and not before.startswith("|")
+        )
+        if not fenced and begins and before.strip():
+            lines.append("")
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _outside(page: str, target: str) -> str | None:
+    """The path in the repository of a link that leaves docs/; None of all others."""
+    if "://" in target or target.startswith(("/", "mailto:")):
+        return None
+    path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), target))
+    return path if not path.startswith("docs/") and (ROOT / path).exists() else None
+
+
+def _site_uri(path: str) -> str:
+    """Where a file or folder of the repository stands on the site, before Markdown becomes HTML."""
+    if path == "README.md":
+        return "README.md"  # the site's first page
+    return f"repository/{path}.md" if _is_page(ROOT / path) else f"repository/{path}"
+
+
+def _is_page(path: Path) -> bool:
+    if path.is_dir():
+        return True
+    return path.suffix in (".py", ".toml", ".sh") and path.stat().st_size < LARGE
+
+
+def _repository_file(config: Any, path: str) -> File:
+    source = ROOT / path
+    if not _is_page(source):
+        return File.generated(config, _site_uri(path), content=source.read_bytes())
+    if source.is_dir():
+        parts = [f"# {path}\n"]
+        for one in sorted(p for p in source.rglob("*") if p.suffix in LANGUAGES):
+            parts.append(f"## {one.relative_to(source)}\n\n{_fenced(one)}")
+        return File.generated(config, _site_uri(path), content="\n".join(parts))
+    return File.generated(config, _site_uri(path), content=f"# {path}\n\n{_fenced(source)}")
+
+
+def _fenced(path: Path) -> str:
+    return f"````{LANGUAGES.get(path.suffix, 'text')}\n{path.read_text(encoding='utf-8')}\n````\n"
+
+
+def _reference_index() -> str:
+    lines = [f"- [{title}]({name}.md): {words}" for name, (title, words, _) in REFERENCE.items()]
+    return (
+        "# API reference\n\nFrom the docstrings. What is not listed is not meant to be built upon; "
+        "[the house](../house.md) says where it lives.\n\n" + "\n".join(lines) + "\n"
+    )

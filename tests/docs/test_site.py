@@ -1,0 +1,124 @@
+"""The documentation: links that lead somewhere, pages that load quickly, and a site that fetches nothing from anywhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from support.chromium import SPILLED, Browser, needs_browser
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FENCED = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub and the site make them: lower case, hyphens for spaces, no punctuation."""
+    return {
+        re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title).lower()).replace(" ", "-")
+        for title in HEADING.findall(page.read_text(encoding="utf-8"))
+    }
+
+
+def test_links_of_pages_lead_somewhere() -> None:
+    broken = []
+    for page in PAGES:
+        for target in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
+            path, _, anchor = target.partition("#")
+            if "://" in target:
+                continue
+            place = (page.parent / path).resolve() if path else page
+            known = place.exists() and (not anchor or place.suffix != ".md" or anchor in anchors(place))
+            broken += [] if known else [f"{page.relative_to(ROOT)}: {target}"]
+    assert broken == []
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mkdocs", reason="`pip install 'covey[docs]'`")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder
+
+
+class Loaded(HTMLParser):
+    """Addresses that a browser loads by itself: no links that a reader may follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        follows = tag == "a" or (tag == "link" and given.get("rel") in ("canonical", "prev", "next"))
+        if not follows:
+            self.addresses += [given[name] or "" for name in ("src", "href", "srcset", "poster", "data") if name in given]
+
+
+@pytest.mark.slow
+def test_the_site_builds_and_loads_nothing_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 100
+    foreign = {}
+    for page in pages:
+        loaded = Loaded()
+        loaded.feed(page.read_text(encoding="utf-8"))
+        foreign[page.name] = [a for a in loaded.addresses if re.match(r"(?:https?:)?//", a)]
+    assert {name: found for name, found in foreign.items() if found} == {}
+    styles = [p for p in site.rglob("*.css") if re.search(r"url\(\s*['\"]?(?:https?:)?//|@import", p.read_text("utf-8"))]
+    assert styles == []
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    one = Browser(tmp_path_factory.mktemp("chromium") / "profile")
+    yield one
+    one.close()
+
+
+def _requested(browser: Browser) -> set[str]:
+    """Kinds of addresses that were asked for: 'file', 'data', 'https' …"""
+    urls = [e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"]
+    return {url.partition(":")[0] for url in urls}
+
+
+@pytest.mark.slow
+@needs_browser
+@pytest.mark.parametrize("page", ["index.html", "results.html", "algorithms/mingledpie.html", "api/run.html"])
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_fit_their_screen_and_follow_its_scheme(
+    site: Path, browser: Browser, page: str, width: int, scheme: str
+) -> None:
+    browser.open(site / page, width=width, scheme=scheme)
+    assert _requested(browser) <= {"file", "data"}
+    assert browser.js("document.documentElement.scrollWidth") <= width
+    spilled = browser.js(SPILLED.replace('".scroll"', '".md-typeset__scrollwrap, .md-sidebar, .md-header, pre"'))
+    assert spilled == []
+    dark = browser.js("document.body.getAttribute('data-md-color-scheme')") == "slate"
+    assert dark is (scheme == "dark")
+
+
+@pytest.mark.slow
+@needs_browser
+def test_search_works_without_a_server(site: Path, browser: Browser) -> None:
+    browser.open(site / "index.html")
+    browser.js("document.querySelector('[data-md-component=search-query]').focus()")
+    browser.call("Input.insertText", text="MingledPie")
+    waiting = "!document.querySelector('.md-search-result__item')"
+    browser.js(f"(async () => {{ while ({waiting}) await new Promise(done => setTimeout(done, 50)) }})()")
+    first = browser.js("document.querySelector('.md-search-result__link').getAttribute('href')")
+    assert "mingledpie" in first.lower()
+    assert _requested(browser) <= {"file", "data"}
