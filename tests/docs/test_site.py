@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+
 from support.chromium import SPILLED, Browser, needs_browser
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +65,9 @@ class Loaded(HTMLParser):
         given = dict(attrs)
         follows = tag == "a" or (tag == "link" and given.get("rel") in ("canonical", "prev", "next"))
         if not follows:
-            self.addresses += [given[name] or "" for name in ("src", "href", "srcset", "poster", "data") if name in given]
+            self.addresses += [
+                given[name] or "" for name in ("src", "href", "srcset", "poster", "data") if name in given
+            ]
 
 
 @pytest.mark.slow
@@ -77,7 +80,9 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(site: Path) -> None:
         loaded.feed(page.read_text(encoding="utf-8"))
         foreign[page.name] = [a for a in loaded.addresses if re.match(r"(?:https?:)?//", a)]
     assert {name: found for name, found in foreign.items() if found} == {}
-    styles = [p for p in site.rglob("*.css") if re.search(r"url\(\s*['\"]?(?:https?:)?//|@import", p.read_text("utf-8"))]
+    styles = [
+        p for p in site.rglob("*.css") if re.search(r"url\(\s*['\"]?(?:https?:)?//|@import", p.read_text("utf-8"))
+    ]
     assert styles == []
 
 
