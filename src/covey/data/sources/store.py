@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,7 +58,7 @@ def entry(name: str, source: Source, root: Path) -> Entry:
         title=source.title,
         kind=source.kind,
         licence=source.licence,
-        present=bool(paths) or source.make is not None,
+        present=bool(paths) or is_installed(source),
         paths=paths,
         bytes=sum(size(path) for path in paths),
         folder=root,
@@ -71,6 +72,12 @@ def first_found(source: Source, root: Path) -> tuple[Form | None, tuple[Path, ..
         if paths:
             return form, paths
     return None, ()
+
+
+def is_installed(source: Source) -> bool:
+    """Whether a dataset that lies in no file of its own can be made here."""
+    held = not source.package or importlib.util.find_spec(source.package) is not None
+    return source.make is not None and held
 
 
 def size(path: Path) -> int:
@@ -107,7 +114,8 @@ def get(name: str, progress: Progress | None = None, folder: Path | None = None)
 
     base, source, _ = source_of(name)
     if source.make:
-        return ()  # generated or embedded: always here
+        load(name, folder)  # generated, embedded, or in a package: says what to install where that is not here
+        return ()
     root = data_folder(folder)
     form = next((form for form in source.forms if form.mirrored), None)
     if form is None:
