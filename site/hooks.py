@@ -20,6 +20,9 @@ LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)]*)?\))")
 ITEM = re.compile(r"\s*(?:[-*]|\d+\.) ")
 FENCE = re.compile(r"\s*```")
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".sh": "bash"}
+VERDICT = re.compile(r"<strong>([✓✗?–]) (holds|does not hold|undecided|not measured)</strong>")
+CLAIMS = re.compile(r"<table>\s*<thead>\s*<tr>\s*<th></th>\s*<th>claim</th>.*?</table>", re.DOTALL)
+KINDS = {"✓": "good", "✗": "bad", "?": "open", "–": "none"}
 LARGE = 60_000  # bytes; what is longer is given as a file, not as a page
 
 # page of the reference -> its title, what it is for, and the modules or objects whose docstrings it shows
@@ -99,7 +102,7 @@ TABS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("Claims", ("results.md", "papers/", "benchmarks.md")),
     ("Algorithms", ("algorithms/",)),
-    ("Attacks", ("threat_models.md", "audit.md", "frontier.md", "audit_ledger.md", "attacks/")),
+    ("Attacks", ("threat_models.md", "audit.md", "frontier.md", "audit_ledger.md", "attacks/", "results/")),
     ("Defences", ("defences/", "guarantee.md", "guarantee_sealed.md")),
     ("Deployment", ("deployment/",)),
     ("API", ("api/index.md", *(f"api/{name}.md" for name in REFERENCE))),
@@ -112,21 +115,36 @@ def on_config(config: Any) -> Any:
     return config
 
 
-def navigation(docs: Path) -> list[dict[str, list[str]]]:
-    """The tabs with their pages, each page once."""
+def navigation(docs: Path) -> list[dict[str, Any]]:
+    """The tabs with their pages, each page once; folders inside a folder are sections with the title of their first page."""
     pages = [p.relative_to(docs).as_posix() for p in docs.rglob("*.md")]
-    pages.sort(key=lambda p: (posixpath.dirname(p), posixpath.basename(p) != "README.md", p))
-    tabs = []
+    pages.sort(key=lambda p: (posixpath.basename(p) != "README.md", p))
+    tabs: list[tuple[str, list[Any]]] = []
+    known = set()
     for title, wanted in TABS:
-        listed = [p for one in wanted for p in (_below(pages, one) if one.endswith("/") else [one])]
+        listed: list[Any] = []
+        for one in wanted:
+            below = [p for p in pages if p.startswith(one)] if one.endswith("/") else [one]
+            known.update(below)
+            inner = sorted({posixpath.dirname(p) for p in below} - {one.rstrip("/"), posixpath.dirname(one)})
+            listed += [p for p in below if posixpath.dirname(p) not in inner]
+            listed += [_section(docs, folder, [p for p in below if p.startswith(f"{folder}/")]) for folder in inner]
         tabs.append((title, listed))
-    known = {p for _, listed in tabs for p in listed}
     tabs[-1][1].extend(p for p in pages if p not in known)
     return [{title: listed} for title, listed in tabs]
 
 
-def _below(pages: list[str], folder: str) -> list[str]:
-    return [p for p in pages if p.startswith(folder)]
+def _section(docs: Path, folder: str, pages: list[str]) -> dict[str, list[Any]]:
+    """A folder under the title of its first page, its others in the order in which that links to them."""
+    first = (docs / folder / "README.md").read_text(encoding="utf-8")
+    title = _title(first)
+    ordered = sorted(pages[1:], key=lambda p: first.find(f"]({posixpath.basename(p)})"))
+    short = [{_title((docs / p).read_text(encoding="utf-8")).removeprefix(f"{title}, "): p} for p in ordered]
+    return {title: [pages[0], *short]}
+
+
+def _title(markdown: str) -> str:
+    return markdown.partition("\n")[0].removeprefix("# ")
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -153,6 +171,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         return f"{found[1]}{posixpath.relpath(_site_uri(path), posixpath.dirname(page.file.src_uri) or '.')}{found[3]}"
 
     return spaced(LINK.sub(on_the_site, markdown))
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+    """Verdicts in colour, beside their mark and word; tables of claims with room for the sentences."""
+    html = CLAIMS.sub(r'<div class="claims">\g<0></div>', html)
+    return VERDICT.sub(lambda found: f'<strong class="verdict {KINDS[found[1]]}">{found[1]}&nbsp;{found[2]}</strong>', html)
 
 
 def spaced(markdown: str) -> str:

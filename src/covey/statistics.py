@@ -75,9 +75,14 @@ def student(values: Sequence[float]) -> Mean:
     mean = float(np.mean(values))
     if n < 2:
         return Mean(mean, math.inf, n)
+    return Mean(mean, student_half(n) * standard_error(values), n)
+
+
+def student_half(n: float) -> float:
+    """Half the width of the interval of a mean of n values (n - 1 degrees of freedom, whole or not), in standard errors."""
     from scipy.special import stdtrit  # a bare GPU machine lacks scipy and asks for no interval
 
-    return Mean(mean, float(stdtrit(n - 1, 0.975)) * standard_error(values), n)
+    return float(stdtrit(n - 1, 0.975))
 
 
 def student_interval(values: Sequence[float]) -> tuple[float, float]:

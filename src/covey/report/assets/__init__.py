@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from importlib.resources import files
 from typing import Any
 from urllib.parse import quote
@@ -27,6 +28,17 @@ ICON = quote(  # the same as a data address: a page without an icon makes a brow
 
 def style() -> str:
     return _asset("page.css")
+
+
+def palette() -> str:
+    """The colours of light and dark ground, for a picture that stands in a file of its own."""
+    light, dark = re.findall(r":root[^{]*\{([^}]*)\}", style())[:2]
+    return f"svg {{{light}}}\n@media (prefers-color-scheme: dark) {{ svg {{{dark}}} }}\n"
+
+
+def hues() -> str:
+    """The classes c0 … c7, other, ink …, and q0 … q9, by which drawings name colours."""
+    return "\n".join(line for line in style().splitlines() if re.match(r"\.(?:c|q|other|bad)\w* \{ --k:", line))
 
 
 def theme() -> str:

@@ -1,0 +1,20 @@
+"""The charts of the benchmarks are those of the stored figures."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from charts import CHARTS, FIGURES  # noqa: E402
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_a_chart_is_drawn_from_its_file(name: str) -> None:
+    stored = (FIGURES / f"bench-{name}.svg").read_text(encoding="utf-8")
+    assert stored == CHARTS[name]() + "\n", "run `python benchmarks/charts.py`"
+    assert f"figures/bench-{name}.svg" in (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")

@@ -1,0 +1,81 @@
+"""Pictures that stand alone: where marks are drawn, what the legend says, and that nothing is fetched."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from covey.report.draw.standing import WIDTH, Line, Mark, Panel, Words, curves, dots, shades, shares
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def parts(svg: str, kind: str, name: str) -> list[ElementTree.Element]:
+    return [e for e in ElementTree.fromstring(svg).iter(f"{SVG}{name}") if kind in e.get("class", "").split()]
+
+
+def words(svg: str) -> list[str]:
+    return [(e.text or "").replace("\xa0", " ") for e in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
+def test_dots_stand_between_the_ends_of_their_scale() -> None:
+    marks = [Mark(0, 0.2, (0.1, 0.3), 0.4), Mark(1, 0.8)]
+    svg = dots("t", ["first", "second"], [Panel("accuracy", [Line("", marks)])])
+    low, high = sorted(float(e.get("cx", "nan")) for e in parts(svg, "c0", "circle")[1:])  # the first is the legend's
+    ticks = [float(e.get("x1", "nan")) for e in parts(svg, "grid", "line")]
+    scale = (max(ticks) - min(ticks)) / (0.8 - 0.0)  # from 0 % to 80 %
+    assert high - low == pytest.approx(0.6 * scale, abs=0.1)
+    whisker = parts(svg, "spread", "line")[-1]
+    assert float(whisker.get("x2", "0")) - float(whisker.get("x1", "0")) == pytest.approx(0.2 * scale, abs=0.1)
+    assert {"first", "second", "accuracy", "covey, 95 % interval", "printed in the paper"} <= set(words(svg))
+
+
+def test_the_legend_says_only_what_is_drawn() -> None:
+    bare = dots("t", ["a"], [Panel("s", [Line("", [Mark(0, 1.0)])], share=False)], Words("measured"))
+    assert "measured" in words(bare)
+    assert not any("interval" in one or "printed" in one for one in words(bare))
+    two = curves("t", [Panel("", [Line("IFCA", [Mark(1, 0.5), Mark(2, 0.6)]), Line("local", [Mark(1, 0.1)])])], "round")
+    assert {"IFCA", "local", "round"} <= set(words(two))
+    assert "covey" not in words(two)
+
+
+def test_whiskers_of_few_seeds_do_not_stretch_a_scale_beyond_what_can_be() -> None:
+    panel = Panel("accuracy", [Line("", [Mark(0, 0.9, (0.4, 1.4)), Mark(1, 0.1, (-0.3, 0.5))])])
+    assert (panel.axis().low, panel.axis().high) == (0.0, 1.0)
+    counted = Panel("rounds", [Line("", [Mark(0, 3.0, (-2.0, 8.0))])], share=False)
+    assert counted.axis().low == 0.0
+    change = Panel("gain", [Line("", [Mark(0, -0.02, (-0.05, 0.01))])])
+    assert change.axis().low <= -0.05
+
+
+def test_curves_share_a_scale_unless_told() -> None:
+    panels = [Panel("a", [Line("x", [Mark(0, 0.1), Mark(1, 0.2)])]), Panel("b", [Line("x", [Mark(0, 0.8), Mark(1, 0.9)])])]
+    together, apart = (curves("t", panels, "r", shared=one) for one in (True, False))
+    assert words(together).count("10 %") == 0
+    assert words(together).count("80 %") == 2
+    assert words(apart).count("20 %") == 1
+
+
+def test_cells_are_shaded_by_their_share() -> None:
+    svg = shades("t", ["row"], ["one", "two", "three"], [[0.0, 1.0, None]])
+    assert [e.get("class") for e in parts(svg, "cell", "rect")] == ["cell q0", "cell q9"]
+    assert {"0", "100"} <= set(words(svg))
+
+
+def test_bars_have_their_counts() -> None:
+    svg = shares("t", [("paper", [3, 0, 1])], [("holds", "good"), ("undecided", "warn"), ("fails", "bad")])
+    bars = [float(e.get("width", "0")) for e in parts(svg, "cell", "rect") if e.get("height") == "26"]
+    assert bars[0] + 2 == pytest.approx(3 * (bars[1] + 2))
+    assert {"3", "1"} <= set(words(svg))
+    assert "0" not in words(svg)
+
+
+def test_a_picture_stands_alone() -> None:
+    svg = dots("Title <here>", ["a & b"], [Panel("s", [Line("", [Mark(0, 1.0)])], share=False)])
+    assert ElementTree.fromstring(svg).get("width") == str(WIDTH)
+    assert "prefers-color-scheme: dark" in svg
+    assert set(re.findall(r"https?://[^\"]+", svg)) == {"http://www.w3.org/2000/svg"}
+    used = set(re.findall(r"var\((--\w+)\)", svg))
+    assert all(f"{name}:" in svg for name in used)
