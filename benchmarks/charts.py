@@ -1,7 +1,7 @@
 """Charts of docs/benchmarks.md, from the stored figures: `python benchmarks/charts.py` writes docs/figures/bench-*.svg.
 
-Dots are ratios or costs as the benchmarks stored them, whiskers the smallest and largest turn (no confidence interval), diamonds the
-goals of the project's issues.
+Dots are ratios or costs as the benchmarks stored them, whiskers the smallest and largest turn (no confidence interval), diamonds
+the goals of the project's issues.
 """
 
 from __future__ import annotations

@@ -176,7 +176,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
     """Verdicts in colour, beside their mark and word; tables of claims with room for the sentences."""
     html = CLAIMS.sub(r'<div class="claims">\g<0></div>', html)
-    return VERDICT.sub(lambda found: f'<strong class="verdict {KINDS[found[1]]}">{found[1]}&nbsp;{found[2]}</strong>', html)
+    return VERDICT.sub(
+        lambda found: f'<strong class="verdict {KINDS[found[1]]}">{found[1]}&nbsp;{found[2]}</strong>', html
+    )
 
 
 def spaced(markdown: str) -> str:

@@ -51,7 +51,10 @@ def test_whiskers_of_few_seeds_do_not_stretch_a_scale_beyond_what_can_be() -> No
 
 
 def test_curves_share_a_scale_unless_told() -> None:
-    panels = [Panel("a", [Line("x", [Mark(0, 0.1), Mark(1, 0.2)])]), Panel("b", [Line("x", [Mark(0, 0.8), Mark(1, 0.9)])])]
+    panels = [
+        Panel("a", [Line("x", [Mark(0, 0.1), Mark(1, 0.2)])]),
+        Panel("b", [Line("x", [Mark(0, 0.8), Mark(1, 0.9)])]),
+    ]
     together, apart = (curves("t", panels, "r", shared=one) for one in (True, False))
     assert words(together).count("10 %") == 0
     assert words(together).count("80 %") == 2

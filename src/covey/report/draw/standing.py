@@ -26,7 +26,8 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-seri
 .end { text-anchor: end; } .mid { text-anchor: middle; } .grid { stroke: var(--rule); }
 .line { fill: none; stroke: var(--k); stroke-width: 1.8; stroke-linejoin: round; }
 .dot { fill: var(--k); } .spread { stroke: var(--k); stroke-width: 1.6; opacity: .6; }
-.printed { fill: var(--card); stroke: var(--k); stroke-width: 1.6; } .dash { stroke-dasharray: 3 3; opacity: .75; stroke-width: 1.2; }
+.printed { fill: var(--card); stroke: var(--k); stroke-width: 1.6; }
+.dash { stroke-dasharray: 3 3; opacity: .75; stroke-width: 1.2; }
 .cell { fill: var(--k); } .strong { fill: var(--card); font-weight: 600; } .warn { --k: var(--warn); }
 """
 DIAMOND = "M0-5 5 0 0 5-5 0z"
@@ -64,7 +65,9 @@ class Panel:
     def axis(self) -> Axis:
         form = percent if self.share else plain
         known = [one for line in self.lines for mark in line.marks for one in mark.figures()]
-        centres = [one for line in self.lines for mark in line.marks for one in (mark.value, mark.printed) if one is not None]
+        centres = [
+            one for line in self.lines for mark in line.marks for one in (mark.value, mark.printed) if one is not None
+        ]
         low = 0.0 if min(centres) >= 0 else min(known)  # whiskers of few seeds may leave what a figure can be
         high = 1.0 if self.share and max(centres) <= 1 else max(known)
         return axis_for([min(high, max(low, one)) for one in known], form, self.log)
@@ -79,6 +82,9 @@ class Words:
     printed: str = "printed in the paper"
 
 
+PAPER = Words()
+
+
 def curves(title: str, panels: Sequence[Panel], x_label: str, log: bool = False, shared: bool = True) -> str:
     """Lines over a number, two panels in a row; `shared`: all panels on one scale, so that their heights compare."""
     names = _names(panels)
@@ -88,7 +94,7 @@ def curves(title: str, panels: Sequence[Panel], x_label: str, log: bool = False,
     places = [mark.place for panel in panels for line in panel.lines for mark in line.marks]
     x = logarithmic(min(places), max(places)) if log else linear(min(places), max(places), tight=True)
     together = Panel("", [line for panel in panels for line in panel.lines], panels[0].share, panels[0].log).axis()
-    keys, top = _keys(names, panels, Words())
+    keys, top = _keys(names, panels, PAPER)
     parts = [keys]
     for number, panel in enumerate(panels):
         y = together if shared else panel.axis()
@@ -100,7 +106,7 @@ def curves(title: str, panels: Sequence[Panel], x_label: str, log: bool = False,
     return _file(title, top + rows * (height + 76) + 4, parts)
 
 
-def dots(title: str, names: Sequence[str], panels: Sequence[Panel], words: Words = Words()) -> str:
+def dots(title: str, names: Sequence[str], panels: Sequence[Panel], words: Words = PAPER) -> str:
     """Figures over named rows, a panel for each quantity; a mark's place is the number of its row."""
     series = _names(panels)
     name_width = min(250.0, max((LETTER * len(name) for name in names), default=0) + 12)
@@ -175,9 +181,7 @@ def shares(title: str, rows: Sequence[tuple[str, Sequence[int]]], kinds: Sequenc
     return _file(title, top + 34 * len(rows) + 10, parts)
 
 
-def _curves(
-    panel: Panel, names: Sequence[str], x: Axis, y: Axis, width: float, height: float, x_label: str
-) -> Html:
+def _curves(panel: Panel, names: Sequence[str], x: Axis, y: Axis, width: float, height: float, x_label: str) -> Html:
     parts = [tag("text", panel.title, x=0, y=-14, class_="head")] if panel.title else []
     for value, label in y.ticks:
         at = height * (1 - y.at(value))
