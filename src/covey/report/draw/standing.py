@@ -156,8 +156,8 @@ def shades(title: str, rows: Sequence[str], columns: Sequence[str], values: Sequ
             place = {"x": MARGIN + name_width + step * j + 1, "y": top + 24 * i + 1, "width": step - 2, "height": 22.0}
             parts.append(tag("rect", **place, rx=3, class_=f"cell q{level}"))
             kind = "strong mid" if level >= 5 else "name mid"
-            at = {"x": MARGIN + name_width + step * (j + 0.5), "y": top + 24 * i + 16}
-            parts.append(tag("text", f"{100 * value:.0f}", **at, class_=kind))
+            spot = {"x": MARGIN + name_width + step * (j + 0.5), "y": top + 24 * i + 16}
+            parts.append(tag("text", f"{100 * value:.0f}", **spot, class_=kind))
     parts.append(tag("text", "Figures in %.", x=MARGIN, y=top + 24 * len(rows) + 18))
     return _file(title, top + 24 * len(rows) + 28, parts)
 
