@@ -10,7 +10,9 @@ import pytest
 
 from covey.errors import CoveyError
 from covey.papers import PAPERS, present
-from covey.papers.harness import Cell, Claim, Options, Reproduction, Table, cell, claim, reproduce, tables
+from covey.papers.cells import Cell, Sheet, at, cell
+from covey.papers.harness import Options, Reproduction, Table, reproduce, tables
+from covey.papers.verdict import Claim, Part, Statement, above
 from covey.results.folder import hash_of
 from covey.rounds import completion
 
@@ -30,7 +32,7 @@ def made(**more: Any) -> Reproduction:
         cell("FedEM", "accuracy", [], 0.8714),
         cell("MingledPie", "time", [1.5], unit="s"),
     ]
-    claims = [claim("It is accurate.", True, "98.00 %."), claim("It is | cheap.", None, "")]
+    claims = [Claim("It is accurate.", "holds", "98.00 %."), Claim("It is | cheap.", "not measured", "")]
     values: dict[str, Any] = {
         "title": "A title",
         "settings": {"rounds": 2},
@@ -42,28 +44,25 @@ def made(**more: Any) -> Reproduction:
 
 
 def test_cells_by_hand() -> None:
-    assert cell("a", "b", [1.0, 2.0, 3.0], 5.0) == Cell("a", "b", 2.0, 1.0, 3, 5.0)
-    assert cell("a", "b", [1.0]) == Cell("a", "b", 1.0, None, 1, None)
+    assert cell("a", "b", [1.0, 2.0, 3.0], 5.0) == Cell("a", "b", 2.0, 1.0, 3, 5.0, values=[1.0, 2.0, 3.0])
+    assert cell("a", "b", [1.0]) == Cell("a", "b", 1.0, None, 1, None, values=[1.0])
     assert cell("a", "b", []).ours is None
 
 
-def test_verdicts() -> None:
-    assert [
-        claim("", h, "", partly=p).verdict for h, p in ((True, False), (False, True), (False, False), (None, False))
-    ] == [
-        "holds",
-        "partly",
-        "does not hold",
-        "not tested",
-    ]
-    with pytest.raises(CoveyError, match="verdict"):
-        Claim("", "perhaps", "")
+def test_files_from_before_the_one_rule_are_read() -> None:
+    old = made().json()
+    old["claims"] = [{"text": "a", "verdict": v, "why": ""} for v in ("holds", "partly", "does not hold", "not tested")]
+    for one in old["cells"]:
+        del one["values"]
+    read = Reproduction.of(json.loads(json.dumps(old)))
+    assert [c.verdict for c in read.claims] == ["holds", "undecided", "does not hold", "not measured"]
+    assert read.cells[0].ours == 0.98 and read.cells[0].values == []
 
 
 def test_text_has_ours_beside_the_papers() -> None:
     text = "\n".join(present.lines(made()))
     assert "98.00 % ± 1.00 (3)" in text and "97.51 %" in text and "–" in text and "87.14 %" in text
-    assert "HOLDS" in text and "NOT TESTED" in text and "1.5 s" in text
+    assert "HOLDS" in text and "NOT MEASURED" in text and "1.5 s" in text
     head, rows = present.grid(made())
     assert head == ["", "accuracy ours", "accuracy paper", "time"] and all(len(row) == 4 for row in rows)
 
@@ -87,7 +86,7 @@ def test_the_document_is_made_of_stored_results_alone(tmp_path: Path) -> None:
     ]
     text = present.write_document(tmp_path).read_text()
     assert "A title" in text and "A quick one" in text and "| MingledPie | 98.00 % ± 1.00 (3) | 97.51 % |" in text
-    assert "**not tested**" in text
+    assert "**not measured**" in text
     assert "do not edit" in text
 
 
@@ -142,10 +141,14 @@ def test_every_paper_lists_its_tables() -> None:
 def test_command_time_and_versions_are_filled_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def table(options: Options) -> Reproduction:
         """A table."""
-        return Reproduction("", "", "t", "", {}, [cell("a", options.dataset, [1.0], 3.32)], [])
+        return Reproduction("", "", "t", "", {}, [cell("a", options.dataset, [1.0, 1.0], 3.32)])
 
-    monkeypatch.setitem(tables("mingledpie"), "table0", Table(table, ("digits", "mnist")))
+    def claims(sheet: Sheet) -> list[Statement]:
+        return [Statement("It is there.", [Part("", at("a", sheet.dataset), above())])]
+
+    monkeypatch.setitem(tables("mingledpie"), "table0", Table(table, ("digits", "mnist"), claims))
     found = reproduce("mingledpie", "table0", Options(tmp_path, quick=True, quiet=True), "covey reproduce …")
     assert (found.paper, found.table, found.dataset, found.quick) == ("mingledpie", "table0", "digits", True)
+    assert [c.verdict for c in found.claims] == ["holds"]
     assert found.command and found.versions["covey"] and found.seconds > 0
     assert found.cells[0].column == "digits" and json.loads(json.dumps(found.json()))["cells"][0]["paper"] == 3.32

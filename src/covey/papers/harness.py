@@ -5,7 +5,10 @@ A paper is a module with a `TITLE` and `TABLES`, a dict from a stable name ("tab
 
     options.run({...}, seeds)        one experiment over seeds: finished runs are read back, interrupted ones resumed
     options.quick                    a variant of a few minutes; it says in `settings` what it left out
-    cell(row, column, values, paper) mean, standard deviation and number of our values beside the paper's
+    cell(row, column, values, paper) our values, seed by seed, beside the paper's
+
+What the paper says of a table is another function, from its cells (`Sheet`) to `Statement`s. The harness judges them by the one
+rule of `verdict.py`: after a run, and again from stored cells alone (`rejudged`), so that a sentence can be added without running.
 
 Runs lie under the output folder by a hash of their configuration, so that tables share them and an interruption costs little.
 """
@@ -15,8 +18,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -27,38 +30,11 @@ from covey import files
 from covey.errors import CoveyError, nearest
 from covey.experiment.experiment import Experiment
 from covey.papers import PAPERS
+from covey.papers.cells import Cell, Sheet
+from covey.papers.verdict import Claim, Effect, Statement, judge
 from covey.results.folder import RunFolder
 from covey.rounds.completion import complete
 from covey.rounds.result import versions
-from covey.statistics import deviation
-
-VERDICTS = ("holds", "partly", "does not hold", "not tested")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One figure of ours, beside the paper's where it printed one."""
-
-    row: str
-    column: str
-    ours: float | None  # mean; None: not run
-    std: float | None
-    n: int  # values in the mean
-    paper: float | None
-    unit: str = "%"  # "%": values are shares; else shown as they are
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence of the paper, and what our figures say to it."""
-
-    text: str
-    verdict: str
-    why: str  # with the numbers
-
-    def __post_init__(self) -> None:
-        if self.verdict not in VERDICTS:
-            raise CoveyError(f"a claim's verdict is {self.verdict!r}: choose one of {', '.join(VERDICTS)}")
 
 
 @dataclass(frozen=True)
@@ -71,7 +47,7 @@ class Reproduction:
     dataset: str
     settings: dict[str, Any]
     cells: list[Cell]
-    claims: list[Claim]
+    claims: list[Claim] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what a reader must know: readings, substitutes, what was cut
     command: str = ""
     seconds: float = 0.0
@@ -90,10 +66,25 @@ class Reproduction:
 
     @classmethod
     def read(cls, path: Path) -> Reproduction:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return cls.of(json.loads(path.read_text(encoding="utf-8")))
+
+    @classmethod
+    def of(cls, content: dict[str, Any]) -> Reproduction:
+        """As `json` wrote it."""
+        content = dict(content)
         cells = [Cell(**c) for c in content.pop("cells")]
-        claims = [Claim(**c) for c in content.pop("claims")]
+        claims = [_claim(c) for c in content.pop("claims")]
         return cls(cells=cells, claims=claims, **content)
+
+    def sheet(self) -> Sheet:
+        return Sheet(self.cells, self.dataset, self.settings, self.quick)
+
+
+def _claim(content: dict[str, Any]) -> Claim:
+    """As stored; files from before there was one rule know two verdicts that no longer are, until they are judged again."""
+    older = {"partly": "undecided", "not tested": "not measured"}
+    effects = [Effect(**e) for e in content.pop("effects", [])]
+    return Claim(**content | {"verdict": older.get(content["verdict"], content["verdict"])}, effects=effects)
 
 
 @dataclass(frozen=True)
@@ -168,6 +159,7 @@ class Options:
 class Table:
     make: Callable[[Options], Reproduction]
     datasets: tuple[str, ...]  # the default first; ("",): needs none
+    claims: Callable[[Sheet], list[Statement]]
 
     @property
     def about(self) -> str:
@@ -203,21 +195,26 @@ def reproduce(paper: str, table: str, options: Options, command: str = "") -> Re
         "seconds": reproduction.seconds or time.perf_counter() - begin,
         "versions": versions(),
     }
-    return Reproduction(**values)
+    return rejudged(Reproduction(**values))
 
 
-def cell(row: str, column: str, values: Sequence[float], paper: float | None = None, unit: str = "%") -> Cell:
-    """Our values beside the paper's; without values: not run."""
-    known = [float(v) for v in values]
-    mean = float(np.mean(known)) if known else None
-    std = deviation(known) if len(known) > 1 else None
-    return Cell(row, column, mean, std, len(known), paper, unit)
+def rejudged(reproduction: Reproduction) -> Reproduction:
+    """With the verdicts that its paper's statements get from its cells; nothing is run. Tables of others stay as they are."""
+    table = tables(reproduction.paper).get(reproduction.table) if reproduction.paper in PAPERS else None
+    if table is None:
+        return reproduction
+    sheet = reproduction.sheet()
+    return replace(reproduction, claims=[judge(statement, sheet) for statement in table.claims(sheet)])
 
 
-def claim(text: str, holds: bool | None, why: str, partly: bool = False) -> Claim:
-    """A verdict from what was measured; None: nothing was."""
-    verdict = "not tested" if holds is None else "holds" if holds else "partly" if partly else "does not hold"
-    return Claim(text, verdict, why)
+def stored(docs: Path) -> list[Reproduction]:
+    """All reproductions among the documented results; other tables that lie there are not of papers."""
+    read = []
+    for path in sorted((docs / "results").glob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(content, dict) and {"cells", "claims"} <= content.keys():
+            read.append(Reproduction.of(content))
+    return read
 
 
 def describe(experiment: Experiment) -> str:

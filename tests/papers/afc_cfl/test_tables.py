@@ -26,7 +26,9 @@ from covey.papers.afc_cfl.settings import (
     noise_norm,
     noted,
 )
-from covey.papers.harness import Options, Outcome, Reproduction, tables
+from covey.papers.cells import Sheet
+from covey.papers.harness import Options, Outcome, Reproduction, rejudged, tables
+from covey.papers.verdict import judge
 from covey.rounds.loop import run
 from covey.statistics import student_interval
 
@@ -94,43 +96,48 @@ def test_matched_noise_is_the_noise_that_ldp_really_adds() -> None:
     assert noted([Outcome({}, found.records)], "noise")[0] == pytest.approx(expected, rel=0.01)
 
 
+def verdicts(table: str, runs: dict[str, list[Outcome]]) -> list[str]:
+    cells = [c for row, outcomes in runs.items() for c in afc_cfl_rows.attacked(row, outcomes)]
+    full = Sheet(cells, "mnist")
+    return [judge(s, full).verdict for s in afc_cfl.TABLES[table].claims(full)]
+
+
 def test_a_score_that_controls_reach_gives_no_verdict_of_a_leak() -> None:
-    told = {(2, 10): [outcome(0.93, 0.9, leak) for leak in (-0.01, 0.01, 0.0)]}
-    high, leaks = afc_cfl._claims_table1(told)
-    assert high.verdict == "holds" and leaks.verdict == "does not hold" and "published cluster models" in leaks.why
-    real = {(2, 10): [outcome(0.93, 0.9, leak, 0.8) for leak in (0.12, 0.13, 0.14)]}
-    assert afc_cfl._claims_table1(real)[1].verdict == "holds"
-    alone = {(2, 10): [outcome(0.93, 0.9, 0.2)]}
-    assert afc_cfl._claims_table1(alone)[1].verdict == "not tested"
+    told = {"P=2, N=10": [outcome(0.93, 0.9, leak) for leak in (-0.01, 0.01, 0.0)]}
+    assert verdicts("table1", told) == ["holds", "undecided"]
+    worse = {"P=2, N=10": [outcome(0.93, 0.9, leak) for leak in (-0.03, -0.02, -0.04)]}
+    assert verdicts("table1", worse) == ["holds", "does not hold"]
+    real = {"P=2, N=10": [outcome(0.93, 0.9, leak, 0.8) for leak in (0.12, 0.13, 0.14)]}
+    assert verdicts("table1", real) == ["holds", "holds"]
+    assert verdicts("table1", {"P=2, N=10": [outcome(0.93, 0.9, 0.2)]}) == ["undecided", "undecided"]
 
 
 def test_verdicts_on_the_papers_own_figures() -> None:
     """Its Table 2, taken as three equal seeds, must confirm its claims."""
     told = {row: [outcome(f, a, control=0.7)] * 3 for row, (_, _, f, a) in afc_cfl.TABLE2["mnist"].items()}
-    assert [c.verdict for c in afc_cfl._claims_table2(told)] == ["holds", "holds", "holds"]
+    assert verdicts("table2", told) == ["holds"] * 4
     still = told | {
         "AFC-CFL": [outcome(0.773, 0.79, control=0.92)] * 3
     }  # an attacker who ignores the update learns as much
-    assert [c.verdict for c in afc_cfl._claims_table2(still)] == ["partly", "holds", "holds"]
+    assert verdicts("table2", still) == ["does not hold", "holds", "holds", "holds"]
     lacking = [outcome(0.773, 0.79, control=0.7) for _ in range(3)]
     for one in lacking:
         del one.attack("category")["controls"]["single samples"]
-    first, *_ = afc_cfl._claims_table2(told | {"AFC-CFL": lacking})  # nobody asked the attacker that may do best
-    assert first.verdict == "partly" and "older than the control “single samples”" in first.why
+    # Nobody asked the attacker that may do best.
+    assert verdicts("table2", told | {"AFC-CFL": lacking}) == ["undecided", "holds", "holds", "holds"]
     flat = {row: [outcome(0.9, 0.8)] * 3 for row in told}
-    assert [c.verdict for c in afc_cfl._claims_table2(flat)] == ["does not hold", "does not hold", "holds"]
+    assert verdicts("table2", flat) == ["does not hold"] * 4
 
 
 def test_equal_accuracy_at_equal_noise_is_no_advantage() -> None:
-    def verdicts(*accuracies: float) -> list[str]:
-        rows = ("AFC-CFL", "even", "same", "adp", "small", "other")
-        check = {row: [outcome(0.8, a)] * 3 for row, a in zip(rows, accuracies, strict=True)}
-        return [c.verdict for c in afc_cfl_checks._claims_matched(check, alpha=1.28)]
+    def judged(*accuracies: float) -> list[str]:
+        rows = [f"ε = 1: {row}" for row in ("AFC-CFL", *afc_cfl_settings.rows_matched())]
+        return verdicts("matched", {row: [outcome(0.8, a)] * 3 for row, a in zip(rows, accuracies, strict=True)})
 
-    assert verdicts(0.80, 0.80, 0.79, 0.80, 0.66, 0.7) == ["does not hold", "holds", "holds"]
-    assert verdicts(0.80, 0.79, 0.79, 0.84, 0.79, 0.7) == ["partly", "partly", "does not hold"]
-    assert verdicts(0.80, 0.70, 0.70, 0.70, 0.66, 0.7) == ["holds", "does not hold", "partly"]
-    assert verdicts(0.80, 0.80, 0.88, 0.88, 0.50, 0.7) == ["does not hold", "does not hold", "holds"]
+    assert judged(0.80, 0.80, 0.79, 0.80, 0.66, 0.7) == ["does not hold", "holds", "holds"]
+    assert judged(0.80, 0.79, 0.79, 0.84, 0.79, 0.7) == ["does not hold", "does not hold", "does not hold"]
+    assert judged(0.80, 0.70, 0.70, 0.70, 0.66, 0.7) == ["holds", "does not hold", "does not hold"]
+    assert judged(0.80, 0.80, 0.88, 0.88, 0.50, 0.7) == ["does not hold", "does not hold", "holds"]
 
 
 def test_a_control_that_stored_runs_are_older_than_is_not_run() -> None:
@@ -178,13 +185,14 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
     return Options(tmp_path, "digits", quick=True, seeds=2, device="cpu", workers=1, quiet=True)
 
 
-def complete(made: Reproduction, claims: int) -> bool:
-    return bool(made.notes) and len(made.claims) == claims and all(c.ours is not None and c.n == 2 for c in made.cells)
+def complete(table: str, made: Reproduction, claims: int) -> bool:
+    stated = afc_cfl.TABLES[table].claims(made.sheet())
+    return bool(made.notes) and len(stated) == claims and all(c.ours is not None and c.n == 2 for c in made.cells)
 
 
 def test_the_attacks_table_has_its_controls(tiny: Options) -> None:
     made = afc_cfl.table1(tiny)
-    assert complete(made, 2)
+    assert complete("table1", made, 2)
     assert {"F1", *CONTROLS, "leak of the update", "noise-aware F1", "accuracy"} <= {c.column for c in made.cells}
 
 
@@ -196,7 +204,7 @@ def test_fresh_seeds_are_others_than_those_of_the_choices(tmp_path: Path) -> Non
             asked.append(table["seed"])
             return outcome(0.9 if table["seed"] < 3 else 0.7 + 0.01 * table["seed"], 0.9)
 
-    made = afc_cfl.confirm(Told(tmp_path, "mnist"))
+    made = rejudged(afc_cfl.confirm(Told(tmp_path, "mnist")))
     assert asked == [0, 1, 2, 10, 11, 12, 13, 14]
     assert [c.verdict for c in made.claims] == ["does not hold", "does not hold", "does not hold"]  # 0.82, not 0.9
     assert {(c.row, c.n) for c in made.cells} == {("seeds of the choices", 3), ("fresh seeds", 5)}
@@ -204,9 +212,9 @@ def test_fresh_seeds_are_others_than_those_of_the_choices(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_all_tables_on_tiny_runs(tiny: Options) -> None:
-    for name, claims in {"choices": 1, "tune": 1, "table2": 3, "fig2": 1, "matched": 6}.items():
+    for name, claims in {"choices": 10, "tune": 2, "table2": 4, "fig2": 1, "matched": 6}.items():
         made = afc_cfl.TABLES[name].make(tiny)
-        assert complete(made, claims)
+        assert complete(name, made, claims)
     assert {"C", "noise norm"} <= {c.column for c in made.cells}
     noise = {c.row: c.ours for c in made.cells if c.column == "noise norm"}
     assert noise["ε = 1: common LDP, C and noise matched"] == pytest.approx(noise["ε = 1: AFC-CFL"], rel=0.05)

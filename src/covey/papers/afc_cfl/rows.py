@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from covey.papers.afc_cfl.settings import DATA, DELTA, READING, base, finding, without_update
-from covey.papers.harness import Cell, Claim, Options, Outcome, Reproduction, cell
+from covey.papers.cells import Cell, cell
+from covey.papers.harness import Options, Outcome, Reproduction
 
 CONTROLS = ("all present", "label frequency", "null query", "null query, pairs", "single samples")
 UNPRINTED = (None,) * 4
@@ -37,7 +38,6 @@ def framed(
     table: str,
     title: str,
     cells: list[Cell],
-    claims: list[Claim],
     seeds: int,
     more: Mapping[str, Any] | None = None,
 ) -> Reproduction:
@@ -56,4 +56,4 @@ def framed(
     notes = [*READING, *([data.remark] if data.remark else [])]
     if options.quick:
         notes.append("Quick: 21 rounds, four of them attacked, 2,000 subsets, 400 rows, one seed, 2,000 test samples.")
-    return Reproduction("afc_cfl", table, title, options.dataset, settings, cells, claims, notes)
+    return Reproduction("afc_cfl", table, title, options.dataset, settings, cells, notes=notes)

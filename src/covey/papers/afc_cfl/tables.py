@@ -11,10 +11,12 @@ covey reproduce afc_cfl --table choices                     what the paper leave
 
 from __future__ import annotations
 
+from covey.papers.afc_cfl import claims
 from covey.papers.afc_cfl.checks import choices, matched, tuning
 from covey.papers.afc_cfl.rows import UNPRINTED, attacked, framed
 from covey.papers.afc_cfl.settings import (
     DATA,
+    FRESH_ROWS,
     NAMES,
     SEEDS,
     SETTINGS,
@@ -23,17 +25,12 @@ from covey.papers.afc_cfl.settings import (
     adp,
     afc,
     base,
-    best_control,
-    finding,
     ldp,
-    mean,
-    said,
     target,
     tune,
-    without_update,
 )
-from covey.papers.harness import Cell, Claim, Options, Outcome, Reproduction, Table, cell, claim
-from covey.statistics import student_interval
+from covey.papers.cells import Cell, cell
+from covey.papers.harness import Options, Outcome, Reproduction, Table
 
 TITLE = "AFC-CFL: adaptive privacy defence against category inference in clustered federated learning (WASA 2025)"
 DATASETS = tuple(DATA)
@@ -95,32 +92,9 @@ def table1(options: Options) -> Reproduction:
         accuracy = TABLE2.get(options.dataset, {}).get("none", UNPRINTED)[3] if place == (2, 10) else None
         cells += attacked(f"P={place[0]}, N={place[1]}", outcomes, (*(printed or (None,) * 3), accuracy))
     title, run = f"Category inference on {NAMES[options.dataset]}", f"{len(runs)} of {len(SETTINGS)}"
-    return framed(options, "table1", title, cells, _claims_table1(runs), seeds, {"settings of the paper run": run})
+    return framed(options, "table1", title, cells, seeds, {"settings of the paper run": run})
 
 
-def _claims_table1(runs: dict[tuple[int, int], list[Outcome]]) -> list[Claim]:
-    scores = {place: mean(finding(outcomes, "value")) for place, outcomes in runs.items()}
-    every = [value for outcomes in runs.values() for value in finding(outcomes, "details", "leak")]
-    reached = [value for outcomes in runs.values() for value in best_control(outcomes)]
-    low, high = student_interval(every)
-    origin = " What is inferred comes from the published cluster models, by filing auxiliary subsets by loss."
-    return [
-        claim(
-            "The attack's F1 exceeds 0.9 in every setting.",
-            min(scores.values()) > 0.9,
-            "; ".join(f"P={k}, N={n}: {said(finding(runs[k, n], 'value'))}" for k, n in runs) + ".",
-            partly=max(scores.values()) > 0.9,
-        ),
-        claim(
-            "Categories leak from the updates of the cluster models.",
-            low > 0 if len(every) > 1 else None,
-            f"The best control, which never reads an update, reaches {mean(reached):.3f}; reading it changes F1 by "
-            f"{mean(every):+.3f} ({low:+.3f} to {high:+.3f}).{'' if low > 0 else origin}",
-        ),
-    ]
-
-
-LOWER = 0.05  # of F1: less than that is not a defence
 FRESH = 10  # the first of the seeds that nothing was chosen on
 
 
@@ -130,18 +104,10 @@ def confirm(options: Options) -> Reproduction:
     known, fresh = options.run(base(options), options.count(SEEDS)), options.run(base(options), seeds, FRESH)
     printed = TABLE1.get(options.dataset, {}).get((2, 10), UNPRINTED[:3])
     accuracy = TABLE2.get(options.dataset, {}).get("none", UNPRINTED)[3]
-    cells = attacked("seeds of the choices", known, (*printed, accuracy))
-    cells += attacked("fresh seeds", fresh, (*printed, accuracy))
-    before, after = finding(known, "value"), finding(fresh, "value")
-    low, high = student_interval(after)
-    repeats = claim(
-        "The F1 of the seeds that the attack's defaults were chosen on lies in the interval of fresh ones.",
-        low <= mean(before) <= high if seeds > 1 else None,
-        f"Chosen on: {said(before)}; fresh: {said(after)}.",
-    )
-    claims = [repeats, *_claims_table1({(2, 10): fresh})]
+    cells = attacked(FRESH_ROWS[0], known, (*printed, accuracy))
+    cells += attacked(FRESH_ROWS[1], fresh, (*printed, accuracy))
     title = f"Category inference on fresh seeds, {NAMES[options.dataset]}"
-    return framed(options, "confirm", title, cells, claims, seeds, {"first fresh seed": FRESH})
+    return framed(options, "confirm", title, cells, seeds, {"first fresh seed": FRESH})
 
 
 def table2(options: Options) -> Reproduction:
@@ -152,7 +118,7 @@ def table2(options: Options) -> Reproduction:
     cells = [c for row, outcomes in runs.items() for c in attacked(row, outcomes, printed.get(row, UNPRINTED))]
     budgets = {"ε of AFC-CFL": tuned.afc, "ε of common LDP and ADP": tuned.ldp, "C of common LDP and ADP": SMALL_CLIP}
     title = f"Defences tuned to equal F1 on {NAMES[options.dataset]}"
-    return framed(options, "table2", title, cells, _claims_table2(runs), seeds, budgets)
+    return framed(options, "table2", title, cells, seeds, budgets)
 
 
 def _compared(options: Options, tuned: Tuned, seeds: int) -> dict[str, list[Outcome]]:
@@ -165,61 +131,22 @@ def _compared(options: Options, tuned: Tuned, seeds: int) -> dict[str, list[Outc
     return {row: options.run(base(options, defence=defence), seeds) for row, defence in defences.items()}
 
 
-def _claims_table2(runs: dict[str, list[Outcome]]) -> list[Claim]:
-    accuracy = {row: [run.accuracy() for run in outcomes] for row, outcomes in runs.items()}
-    f1 = {row: finding(outcomes, "value") for row, outcomes in runs.items()}
-    aware, blind = finding(runs["AFC-CFL"], "details", "noise_aware"), best_control(runs["AFC-CFL"])
-    missing = set(without_update(runs["none"][0])) - set(without_update(runs["AFC-CFL"][0]))
-    older = f" (those runs are older than the control “{', '.join(sorted(missing))}”)" if missing else ""
-    gap = [a - b for a, b in zip(accuracy["AFC-CFL"], accuracy["common LDP"])]
-    middle = mean(accuracy["ADP"])
-    low, high = student_interval(gap)
-    return [
-        claim(
-            "AFC-CFL lowers the attacker's F1.",
-            not older and max(mean(outcomes) for outcomes in (f1["AFC-CFL"], aware, blind)) < mean(f1["none"]) - LOWER,
-            f"{said(f1['none'])} falls to {said(f1['AFC-CFL'])} for an attacker who does not know of the noise; one who does "
-            f"keeps {said(aware)}, and on the defended run the best control, which reads no update, reaches {said(blind)}{older}.",
-            partly=mean(f1["AFC-CFL"]) < mean(f1["none"]) - LOWER,
-        ),
-        claim(
-            "At the same F1, AFC-CFL is more accurate than common LDP (here: with a small fixed C).",
-            low > 0 if len(gap) > 1 else None,
-            f"AFC-CFL − common LDP: {mean(gap):+.3f} ({low:+.3f} to {high:+.3f}) at F1 {mean(f1['AFC-CFL']):.3f} against "
-            f"{mean(f1['common LDP']):.3f}. The table `matched` says where this comes from.",
-            partly=mean(gap) > 0,
-        ),
-        claim(
-            "ADP lies between common LDP and AFC-CFL in accuracy.",
-            mean(accuracy["common LDP"]) <= middle <= mean(accuracy["AFC-CFL"]),
-            "; ".join(f"{row} {said(values)}" for row, values in accuracy.items()) + ".",
-        ),
-    ]
-
-
 def fig2(options: Options) -> Reproduction:
     """Accuracy by round without defence, with common LDP, ADP and AFC-CFL; shares table2's runs."""
     seeds, tuned = options.count(SEEDS), tune(options, target(options.dataset))
     runs = _compared(options, tuned, seeds)
     rounds = sorted(runs["none"][0].curve())
     cells = [cell(f"round {r}", m, [o.curve()[r] for o in outcomes]) for r in rounds for m, outcomes in runs.items()]
-    half = rounds[len(rounds) // 2 :]
-    ordered = all(
-        mean([o.curve()[r] for o in runs["AFC-CFL"]]) >= mean([o.curve()[r] for o in runs["common LDP"]]) for r in half
-    )
-    claims = [
-        claim("AFC-CFL stays above common LDP in the second half.", ordered, f"Rounds {half[0]} to {half[-1]}, means.")
-    ]
     budgets = {"ε of AFC-CFL": tuned.afc, "ε of common LDP and ADP": tuned.ldp, "C of common LDP and ADP": SMALL_CLIP}
-    return framed(options, "fig2", f"Accuracy by round on {NAMES[options.dataset]}", cells, claims, seeds, budgets)
+    return framed(options, "fig2", f"Accuracy by round on {NAMES[options.dataset]}", cells, seeds, budgets)
 
 
 TABLES = {
-    "table1": Table(table1, DATASETS),
-    "table2": Table(table2, DATASETS),
-    "fig2": Table(fig2, DATASETS),
-    "tune": Table(tuning, DATASETS),
-    "matched": Table(matched, DATASETS),
-    "choices": Table(choices, DATASETS),
-    "confirm": Table(confirm, DATASETS),
+    "table1": Table(table1, DATASETS, claims.table1),
+    "table2": Table(table2, DATASETS, claims.table2),
+    "fig2": Table(fig2, DATASETS, claims.fig2),
+    "tune": Table(tuning, DATASETS, claims.tune),
+    "matched": Table(matched, DATASETS, claims.matched),
+    "choices": Table(choices, DATASETS, claims.choices),
+    "confirm": Table(confirm, DATASETS, claims.confirm),
 }

@@ -22,6 +22,17 @@ LR = 0.01
 # Fashion-MNIST under Dir(.3) and Dir(.1) that is too long: five of six runs on a GPU ended in values that are not finite
 # (one of the five, repeated on a CPU, did not).
 SCAFFOLD_MOST = {("fashion_mnist", 0.3): 0.05, ("fashion_mnist", 0.1): 0.05}
+MITIGATIONS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "rearrange": {"mitigation": "rearrange"},
+    "rows once": {"mitigation": "sums", "every": 1000},
+    "sketch of 32": {"mitigation": "sketch", "buckets": 32},
+    "sketch of 16": {"mitigation": "sketch", "buckets": 16},
+    "sketch of 8": {"mitigation": "sketch", "buckets": 8},
+    "sketch of 4": {"mitigation": "sketch", "buckets": 4},
+    "sketch of 32, noise 2": {"mitigation": "sketch", "buckets": 32, "noise": 2.0},
+    "sketch of 16, noise 1": {"mitigation": "sketch", "buckets": 16, "noise": 1.0},
+}
 # Of Table I (rounds) and Table II (final accuracy), by dataset and β.
 PAPER_ROUNDS = {
     ("mnist", 0.8): {"fedcaprivacy": 9, "fedavg": 17, "fedprox": 18, "ifca": 37, "scaffold": 16},
@@ -100,10 +111,6 @@ def settings(table: dict[str, Any], **more: Any) -> dict[str, Any]:
         "tested on": f"{table['evaluation']['samples'] or 'all'} test samples",
         **more,
     }
-
-
-def mean(outcomes: list[Outcome], metric: str) -> float:
-    return float(np.mean([o.accuracy(metric=metric) for o in outcomes]))
 
 
 def rounds_to(outcome: Outcome, target: float, metric: str) -> int | None:

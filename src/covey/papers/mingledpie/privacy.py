@@ -9,7 +9,9 @@ import numpy as np
 from covey.attacks.preference.identity_sets import hit, intersection, last_set
 from covey.crypto import fmd
 from covey.crypto.identity_math import Reading, guess_accuracy
-from covey.papers.harness import Cell, Claim, Options, Outcome, Reproduction, cell, claim
+from covey.papers.cells import Cell, cell
+from covey.papers.harness import Options, Outcome, Reproduction
+from covey.papers.mingledpie.claims import TRUE_SIZES
 from covey.papers.mingledpie.settings import NAMES, base, described, remarks, with_
 from covey.randomness import generator
 from covey.statistics import standard_error
@@ -34,14 +36,11 @@ def fig3(options: Options) -> Reproduction:
         ]
     )
     cells: list[Cell] = []
-    worst = 0.0
     for n, (k, p, t) in enumerate(grid):
         options.say(f"[{n + 1}/{len(grid)}] k={k} p={p} T={t}")
         scores = [1.0 / len(shown) for shown in _drawn(k, p, t, [i % k for i in range(draws)])]
         expected = guess_accuracy(k, p, t)
         error = standard_error(scores)
-        if error > 1e-12:  # at T = k every set is full
-            worst = max(worst, abs(float(np.mean(scores)) - expected) / error)
         row = f"k={k} p={p} T={t}"
         printed = 0.306 if (k, p, t) == (5, 0.5, 2) else None
         cells += [cell(row, "uniform guess", [float(np.mean(scores))], printed)]
@@ -56,45 +55,12 @@ def fig3(options: Options) -> Reproduction:
         dataset="",
         settings={"draws per cell": draws, "group": "ristretto255", "reading of T": "set has at least T members"},
         cells=cells,
-        claims=_claims_fig3(worst, len(grid)),
         notes=[
             "The paper prints one number of this figure: 30.6 % at k=5, p=0.5, T=2. Algorithm 1's text (the set has at "
             f"least T members) gives {one:.2f} %, its Eq. 9 and Table II (T false members) {other:.2f} %; "
             f"{six:.2f} % is the text's value at k=6."
         ],
     )
-
-
-def _claims_fig3(worst: float, cells: int) -> list[Claim]:
-    by_rate = [guess_accuracy(5, p, 2) for p in (0.5, 0.25, 0.125)]
-    by_threshold = [guess_accuracy(5, 0.5, t) for t in (1, 2, 3, 4)]
-    by_clusters = [guess_accuracy(k, 0.5, 2) for k in (5, 6, 8, 10)]
-
-    def listed(values: list[float]) -> str:
-        return ", ".join(f"{100 * v:.1f} %" for v in values)
-
-    return [
-        claim(
-            "Uniform guessing succeeds as often as E[1/|CI|] says.",
-            worst < 4.0,
-            f"Over {cells} settings the drawn sets are at most {worst:.1f} standard errors from the closed form.",
-        ),
-        claim(
-            "A lower false positive rate slowly raises the attack's accuracy.",
-            by_rate == sorted(by_rate),
-            f"p = 0.5, 0.25, 0.125 at k=5, T=2: {listed(by_rate)}.",
-        ),
-        claim(
-            "A higher threshold lowers it.",
-            by_threshold == sorted(by_threshold, reverse=True),
-            f"T = 1 to 4 at k=5, p=0.5: {listed(by_threshold)}.",
-        ),
-        claim(
-            "More clusters lower it.",
-            by_clusters == sorted(by_clusters, reverse=True),
-            f"k = 5, 6, 8, 10 at p=0.5, T=2: {listed(by_clusters)}.",
-        ),
-    ]
 
 
 def table2(options: Options) -> Reproduction:
@@ -113,20 +79,9 @@ def table2(options: Options) -> Reproduction:
         for (method, outcomes), row in zip(runs.items(), printed)
         for r, p in zip((1, 3, 5), row)
     ]
-    ours, theirs = (float(np.mean(_at(outcomes, 5))) for outcomes in runs.values())
-    expected = guess_accuracy(5, 0.5, 2, "false")
-    error = (expected * (1 - expected) / (120 * seeds)) ** 0.5
-    claims = [
-        claim("IFCA's clients are profiled to 100 % by epoch 5.", theirs >= 0.99, f"{100 * theirs:.1f} % at epoch 5."),
-        claim(
-            "MingledPie's stay near 29 %.",
-            abs(ours - expected) <= 3 * error,
-            f"{100 * ours:.1f} % at epoch 5; closed form {100 * expected:.2f} % ± {100 * error:.1f}.",
-        ),
-    ]
     settings = described(start, seeds) | {"reading of T": "at least T false members, as Table II"}
     title = f"Profiling accuracy on {NAMES[dataset]}"
-    return Reproduction("mingledpie", "table2", title, dataset, settings, cells, claims, remarks(dataset))
+    return Reproduction("mingledpie", "table2", title, dataset, settings, cells, notes=remarks(dataset))
 
 
 def attackers(options: Options) -> Reproduction:
@@ -150,8 +105,8 @@ def attackers(options: Options) -> Reproduction:
                 seen = [intersection([many[s][i] for s in range(t)], 5) for i in range(len(even))]
                 redrawn[t].append(float(np.mean([hit(w, j) for w, j in zip(seen, even)])))
     cells = [
-        cell("unequal clusters 12, 12, 24, 36, 36", "uniform guess", uniform),
-        cell("unequal clusters 12, 12, 24, 36, 36", "attack", prior),
+        cell(TRUE_SIZES, "uniform guess", uniform),
+        cell(TRUE_SIZES, "attack", prior),
         *(cell(f"sets redrawn every round, intersection after {t}", "attack", scores) for t, scores in redrawn.items()),
     ]
     start = with_(
@@ -168,39 +123,9 @@ def attackers(options: Options) -> Reproduction:
         cell("A2 under CKKS", "attack", _values(kept, "a2")),
         cell("server and one client with the common key", "attack", _values(kept, "coalition")),
     ]
-    means = {t: float(np.mean(v)) for t, v in redrawn.items()}
-    claims = [
-        claim(
-            "Uniform guessing is optimal (Theorem 2).",
-            float(np.mean(prior)) <= float(np.mean(uniform)) + 0.02,
-            f"On unequal clusters, weighting by their sizes reaches {100 * np.mean(prior):.1f} % against "
-            f"{100 * np.mean(uniform):.1f} %.",
-        ),
-        claim(
-            "The guess succeeds with probability 1/T at most.",
-            max(means.values()) <= 0.5,
-            "Redrawn sets, intersected: " + ", ".join(f"{100 * v:.1f} % after {t}" for t, v in means.items()) + ".",
-        ),
-        claim(
-            "Remembered sets give the intersection nothing (ours, beyond the paper).",
-            _values(kept, "a1_intersection") == _values(kept, "a1"),
-            f"{100 * np.mean(_values(kept, 'a1_intersection')):.1f} % against {100 * np.mean(_values(kept, 'a1')):.1f} %.",
-        ),
-        claim(
-            "Encrypted models resist A2.",
-            float(np.mean(_values(kept, "a2"))) <= 0.21,
-            f"{100 * np.mean(_values(kept, 'a2')):.1f} % under CKKS (chance 20 %), "
-            f"{100 * np.mean(_values(plain, 'a2')):.1f} % on plain models.",
-        ),
-        claim(
-            "The scheme withstands a server that one client helps (the paper does not claim it).",
-            float(np.mean(_values(kept, "coalition"))) <= 0.5,
-            f"{100 * np.mean(_values(kept, 'coalition')):.1f} %: all clients hold the same key.",
-        ),
-    ]
     settings = {"sets drawn": f"{repeats} × 120 clients", "runs": f"{count} on digits, 60 clients, 5 rounds"}
     title = "Attackers that the paper leaves out"
-    return Reproduction("mingledpie", "attackers", title, "digits", settings, cells, claims)
+    return Reproduction("mingledpie", "attackers", title, "digits", settings, cells)
 
 
 def _digits() -> dict[str, object]:

@@ -9,11 +9,13 @@ the attacker that subtracts its own upload, and of the paper's, which by its tex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from covey.papers.harness import Cell, Claim, Options, Outcome, Reproduction, Table, cell, claim
+from covey.papers.cells import Cell, cell
+from covey.papers.harness import Options, Outcome, Reproduction, Table
+from covey.papers.property_inference import claims
 from covey.papers.property_inference import figures as printed
 from covey.papers.property_inference.acquisition import appendix
 from covey.papers.property_inference.grids import GRIDS, METHODS, partitions
@@ -32,11 +34,8 @@ from covey.papers.property_inference.settings import (
 )
 from covey.statistics import student_interval
 
-SCORES = {"own upload subtracted": auc, "own upload left in": kept}
-READINGS = {
-    "whole test set": "global",
-    "clients' own data": "client_mean",
-}  # of the main task; a cluster serves its own
+SCORES = dict(zip(claims.SCORES, (auc, kept)))
+READINGS = dict(zip(claims.READINGS, ("global", "client_mean")))
 TITLE = "Property inference on clustered federated learning (RAID 2023)"
 
 
@@ -59,50 +58,17 @@ def _passive(options: Options, table: str, title: str) -> Reproduction:
     grid, runs = measure(options, table)
     cells = _cells(grid, runs)
     rows = list(dict.fromkeys(w.row for w in grid))
-    claims = []
-    for words, score in SCORES.items():
-        differences: list[float] = []
-        means: dict[str, list[float]] = {m: [] for m in METHODS}
-        wins = 0
-        for row in rows:
+    for row in rows:
+        for words, score in SCORES.items():
             fl, cfl = ([score(o) for o in _runs(grid, runs, row, m)] for m in METHODS)
-            paired = [b - a for a, b in zip(fl, cfl)]
-            differences += paired
-            wins += float(np.mean(paired)) > 0
-            for m, values in zip(METHODS, (fl, cfl)):
-                means[m].append(float(np.mean(values)))
-            cells += _difference_cells(row, words, paired)
-        claims.append(_cfl_above_fl(words, differences, wins, len(rows)))
-        by_size = {m: _falls(values, len(TASKS[options.dataset])) for m, values in means.items()}
-        claims.append(
-            claim(
-                f"The attack weakens as clients are added ({words}).",
-                None if table == "tasks" or len(rows) < 3 else all(by_size.values()),
-                f"Mean AUC by row, FL: {_list(means['FL'])}; CFL: {_list(means['CFL'])}.",
-                partly=any(by_size.values()),
-            )
-        )
-    return _made(options, table, title, cells, claims)
+            cells += _difference_cells(row, words, [b - a for a, b in zip(fl, cfl)])
+    return _made(options, table, title, cells)
 
 
 def table4(options: Options) -> Reproduction:
     """Active attack: γ = 1 on FL and CFL, γ = 5 and 10 on CFL, beside the passive one."""
     grid, runs = measure(options, "table4")
-    rows = list(dict.fromkeys(w.row for w in grid))
-
-    def gain(column: str, over: str, score: Callable[[Outcome], float]) -> list[float]:
-        pairs = [(_runs(grid, runs, row, column), _runs(grid, runs, row, over)) for row in rows]
-        return [score(b) - score(a) for high, low in pairs for b, a in zip(high, low)]
-
-    scaled = [w for w in ("CFL γ=5", "CFL γ=10") if any(g.column == w for g in grid)]
-    claims = []
-    for words, score in SCORES.items():
-        for column in scaled:
-            text = f"Scaling up (γ = {column.split('=')[1]}) beats γ = 1 on CFL ({words})."
-            claims.append(_gain(text, gain(column, "CFL γ=1", score)))
-        text = f"The active attack at γ = 1 beats the passive one on CFL ({words})."
-        claims.append(_gain(text, gain("CFL γ=1", "CFL", score)))
-    return _made(options, "table4", "Active property inference", _cells(grid, runs), claims)
+    return _made(options, "table4", "Active property inference", _cells(grid, runs))
 
 
 def table5(options: Options) -> Reproduction:
@@ -117,77 +83,42 @@ def table6(options: Options) -> Reproduction:
 
 def _regularised(options: Options, table: str, attack: str) -> Reproduction:
     grid, runs = measure(options, table)
-    claims = []
-    for words in dict.fromkeys(w.column for w in grid if w.column != "none"):
-        rows = [w.row for w in grid if w.column == words]
-        changes = [
-            auc(b) - auc(a)
-            for row in rows
-            for a, b in zip(_runs(grid, runs, row, "none"), _runs(grid, runs, row, words))
-        ]
-        low, high = student_interval(changes)
-        why = f"AUC changes by {np.mean(changes):+.3f} [{low:+.3f}, {high:+.3f}] over {len(changes)} paired runs."
-        claims.append(claim(f"{words} does not help reliably against the {attack} attack.", high >= 0, why))
-    return _made(options, table, f"Dropout and L2 against the {attack} attack", _cells(grid, runs), claims)
+    return _made(options, table, f"Dropout and L2 against the {attack} attack", _cells(grid, runs))
 
 
 def table7(options: Options) -> Reproduction:
     """DP-SGD at σ = 0.2 and 0.5: what is left of the attack."""
     grid, runs = measure(options, "table7")
-    claims = []
-    for words, score in SCORES.items():
-        hidden = [score(o) for w, outcomes in zip(grid, runs) for o in outcomes if not w.column.endswith("σ=0")]
-        bare = [score(o) for w, outcomes in zip(grid, runs) for o in outcomes if w.column.endswith("σ=0")]
-        low, high = student_interval(hidden)
-        worst = max(
-            (float(np.mean([score(o) for o in f])), f"{w.row}, {w.column}")
-            for w, f in zip(grid, runs)
-            if not w.column.endswith("σ=0")
-        )
-        why = f"Mean AUC {np.mean(hidden):.3f} [{low:.3f}, {high:.3f}] with noise, {np.mean(bare):.3f} without; "
-        why += f"highest with noise: {worst[0]:.3f} ({worst[1]})."
-        near = bool(abs(np.mean(hidden) - 0.5) < 0.05)
-        text = f"Under DP-SGD at both σ the attack guesses: AUC within .5 ± .05 ({words})."
-        claims.append(claim(text, near and low > 0.45 and high < 0.55, why, partly=near))
-    return _made(options, "table7", "Property inference under DP-SGD", _cells(grid, runs), claims, ledger(options))
+    return _made(options, "table7", "Property inference under DP-SGD", _cells(grid, runs), ledger(options))
 
 
 def table8(options: Options) -> Reproduction:
     """DP-SGD at σ = 0.2 and 0.5: what is left of the main task, and the ε of a step and of the run."""
     grid, runs = measure(options, "table8")
     passive = [(w, outcomes) for w, outcomes in zip(grid, runs) if w.row.endswith("passive")]
-    cells, claims = [], []
+    cells = []
     for on, metric in READINGS.items():
-        losses = {}
         for w, outcomes in passive:
             m, sigma = w.column.split(" σ=")
             values = [o.accuracy(metric=metric) for o in outcomes]
             figure = printed.UTILITY.get((w.task, m, float(sigma), 5)) if metric == "client_mean" else None
             cells.append(cell(f"{w.row.removesuffix(', passive')}, {w.column}", on, values, figure, unit="accuracy"))
-            bare = [o.accuracy(metric=metric) for o in _runs(grid, runs, w.row, f"{m} σ=0")]
-            losses[w.task, m, sigma] = [b - a for a, b in zip(values, bare)]
-        for sigma in ("0.2", "0.5"):
-            pairs = [(losses[t, "FL", sigma], losses[t, "CFL", sigma]) for t in TASKS[options.dataset]]
-            text = f"At σ = {sigma} CFL loses less of its main task than FL, {on} (FL's loss less CFL's)."
-            claims.append(_gain(text, [f - c for fl, cfl in pairs for f, c in zip(fl, cfl)]))
     notes = ["The paper's figures are the main task's AUC, ours its accuracy.", *ledger(options)]
-    return _made(options, "table8", "The main task under DP-SGD", cells, claims, notes)
+    return _made(options, "table8", "The main task under DP-SGD", cells, notes)
 
 
 def fig2(options: Options) -> Reproduction:
     """Figs. 2 to 4: t-SNE of the updates (in each run's report) and the cosine similarity of consecutive updates."""
     grid, runs = measure(options, "fig2")
-    cells, alike = _cells(grid, runs), {}
+    cells = _cells(grid, runs)
     for w, outcomes in zip(grid, runs):
         details = [finding(o)["details"] for o in outcomes]
-        alike[w.column] = [float(d["cosine of consecutive updates"]) for d in details]
+        alike = [float(d["cosine of consecutive updates"]) for d in details]
         mean, deviation = printed.COSINE[w.column]
-        cells.append(cell(f"{w.row}, cosine", w.column, alike[w.column], mean, unit="cosine"))
+        cells.append(cell(f"{w.row}, cosine", w.column, alike, mean, unit="cosine"))
         spread = [float(d["its deviation"]) for d in details]
         cells.append(cell(f"{w.row}, deviation", w.column, spread, deviation, unit="cosine"))
-    paired = [b - a for a, b in zip(alike["FL"], alike["CFL"])]
-    claims = [_gain("Consecutive updates are more alike on CFL than on FL.", paired)]
-    return _made(options, "fig2", "Updates as the attacker sees them", cells, claims)
+    return _made(options, "fig2", "Updates as the attacker sees them", cells)
 
 
 def mild_skew(options: Options) -> Reproduction:
@@ -202,16 +133,7 @@ def undefended(options: Options) -> Reproduction:
 
 def _mild(options: Options, table: str, title: str) -> Reproduction:
     grid, runs = measure(options, table)
-    wanted = {"undefended": (0.7, 1.0), "placebo": (0.35, 0.65), "DP-SGD σ=0.5": (0.35, 0.65)}
-    claims = []
-    for w, outcomes in sorted(zip(grid, runs), key=lambda pair: list(wanted).index(pair[0].column)):
-        m, (low, high) = w.row.split(", ")[-1], wanted[w.column]
-        for how, score in SCORES.items():
-            values = [score(o) for o in outcomes]
-            mean = float(np.mean(values))
-            why = f"Mean {mean:.3f} over {len(values)} partitions, from {min(values):.3f} to {max(values):.3f}."
-            claims.append(claim(f"{m}, {w.column}: mean AUC in {low} to {high} ({how}).", low <= mean <= high, why))
-    return _made(options, table, title, _cells(grid, runs), claims)
+    return _made(options, table, title, _cells(grid, runs))
 
 
 # What they share
@@ -252,44 +174,12 @@ def _difference_cells(row: str, words: str, values: Sequence[float]) -> list[Cel
     known = np.isfinite([low, high]).all()
     ends = {"interval from": low, "interval to": high}
     return [
-        cell(f"{row}, CFL − FL", words, values, unit="AUC"),
-        *(cell(f"{row}, CFL − FL, {end}", words, [v] if known else [], unit="AUC") for end, v in ends.items()),
+        cell(f"{row}, {claims.GAP}", words, values, unit="AUC"),
+        *(cell(f"{row}, {claims.GAP}, {end}", words, [v] if known else [], unit="AUC") for end, v in ends.items()),
     ]
 
 
-def _gain(text: str, differences: Sequence[float]) -> Claim:
-    """Holds where the whole interval of the mean lies above 0; partly where only the mean does."""
-    if len(differences) < 2:
-        return claim(text, None, f"{len(differences)} paired runs: too few for an interval.")
-    low, high = student_interval(differences)
-    mean = float(np.mean(differences))
-    positive = sum(d > 0 for d in differences)
-    why = f"Mean {mean:+.3f} [{low:+.3f}, {high:+.3f}]; above 0 in {positive} of {len(differences)} paired runs."
-    return claim(text, low > 0, why, partly=mean > 0)
-
-
-def _cfl_above_fl(words: str, differences: Sequence[float], wins: int, cells: int) -> Claim:
-    text = f"The passive attack is stronger on CFL than on FL, in the paper in 80 of 85 settings ({words})."
-    gain = _gain(text, differences)
-    spread = (
-        f" The mean is above 0 in {wins} of {cells} settings; single partitions run from {min(differences):+.2f} to "
-    )
-    return Claim(gain.text, gain.verdict, gain.why + spread + f"{max(differences):+.2f}.")
-
-
-def _falls(values: list[float], tasks: int) -> bool:
-    """Whether, in every task, the AUC with the most clients is below that with the fewest."""
-    each = len(values) // tasks
-    return all(values[t * each + each - 1] < values[t * each] for t in range(tasks))
-
-
-def _list(values: Sequence[float]) -> str:
-    return ", ".join(f"{v:.3f}" for v in values)
-
-
-def _made(
-    options: Options, table: str, title: str, cells: list[Cell], claims: list[Claim], notes: Sequence[str] = ()
-) -> Reproduction:
+def _made(options: Options, table: str, title: str, cells: list[Cell], notes: Sequence[str] = ()) -> Reproduction:
     about = TASKS[options.dataset]
     first = GRIDS[table](options)[0].table
     beta = MILD if table in ("mild", "undefended") else BETA
@@ -314,7 +204,6 @@ def _made(
             "simulated groups": "clients / clusters, one fewer where the own upload is subtracted",
         },
         cells=cells,
-        claims=claims,
         notes=[
             *(f"{name}: {task.words}; {task.said}." for name, task in about.items()),
             *label_gaps(options, beta),
@@ -325,16 +214,16 @@ def _made(
 
 _DATASETS = ("utkface", "lfw", "yelp-like")
 TABLES = {
-    "table3": Table(table3, _DATASETS),
-    "table4": Table(table4, _DATASETS),
-    "table5": Table(table5, _DATASETS),
-    "table6": Table(table6, _DATASETS),
-    "table7": Table(table7, _DATASETS),
-    "table8": Table(table8, _DATASETS),
-    "table9": Table(table9, _DATASETS),
-    "fig2": Table(fig2, _DATASETS),
-    "mild": Table(mild_skew, _DATASETS),
-    "undefended": Table(undefended, _DATASETS),
-    "tasks": Table(tasks, _DATASETS),
-    "acquisition": Table(appendix, ("digits",)),
+    "table3": Table(table3, _DATASETS, claims.passive),
+    "table4": Table(table4, _DATASETS, claims.table4),
+    "table5": Table(table5, _DATASETS, claims.regularised("passive")),
+    "table6": Table(table6, _DATASETS, claims.regularised("active")),
+    "table7": Table(table7, _DATASETS, claims.table7),
+    "table8": Table(table8, _DATASETS, claims.table8),
+    "table9": Table(table9, _DATASETS, claims.passive),
+    "fig2": Table(fig2, _DATASETS, claims.fig2),
+    "mild": Table(mild_skew, _DATASETS, claims.mild),
+    "undefended": Table(undefended, _DATASETS, claims.mild),
+    "tasks": Table(tasks, _DATASETS, claims.passive),
+    "acquisition": Table(appendix, ("digits",), claims.acquisition),
 }
