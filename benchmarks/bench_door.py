@@ -27,8 +27,8 @@ import httpx
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from covey.deploy import certificates
 from covey.deploy.flower.process import DoorProcess, Tls, free_port, listening
+from covey.deploy.membership import certificates
 
 PIECE = 5 << 20
 UP, DOWN = round(179e6 / PIECE), round(358e6 / PIECE)

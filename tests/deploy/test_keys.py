@@ -23,8 +23,10 @@ from covey.crypto.paillier.paillier import PrivateKey
 from covey.crypto.signatures import Signer, Verifier
 from covey.deploy import keys
 from covey.deploy.agreed import Agreed, agree, digest, experiment_of, network_for, network_of, setting_of
-from covey.deploy.certificates import Pair, issue_server, make_authority
-from covey.deploy.inventory import inspect
+from covey.deploy.membership.certificates import Pair, issue_server, make_authority
+from covey.deploy.membership.inventory import inspect
+from covey.deploy.membership.records import SECRETS
+from covey.deploy.membership.roll import node_keys
 from covey.deploy.serve import check_same
 from covey.engines.prepare import prepare
 from covey.engines.settle import cut
@@ -156,9 +158,9 @@ def test_files_are_for_their_owner_only(made: Path) -> None:
         mode = path.stat().st_mode & 0o777
         if path.is_dir():
             assert mode == 0o700, path
-        elif path.name in keys.SECRETS:
+        elif path.name in SECRETS:
             assert mode == 0o600, path
-    assert {p.name for p in made.rglob("*") if p.is_file()} >= set(keys.SECRETS)
+    assert {p.name for p in made.rglob("*") if p.is_file()} >= set(SECRETS)
     assert (made / "csp").is_dir() == (experiment_of(keys.load(made / "server")[1]).algorithm.name == "fedcaprivacy")
 
 
@@ -276,7 +278,7 @@ def test_flower_reads_the_node_keys(clear: Path) -> None:
     from cryptography.hazmat.primitives.serialization import load_ssh_private_key
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes, uses_nist_ec_curve
 
-    known = keys.node_keys(clear / "server")
+    known = node_keys(clear / "server")
     assert list(known) == NAMES
     for name in NAMES:
         secret = load_ssh_private_key((clear / "silos" / name / "node.key").read_bytes(), None)
@@ -320,7 +322,7 @@ def test_files_that_are_still_being_copied_do_not_stop_the_server(clear: Path) -
     public = (nodes / "south.pub").read_bytes()
     for halfway in (lambda: (nodes / "south.pub").unlink(), lambda: (nodes / "south.pub").write_bytes(b"")):
         halfway()
-        assert keys.load(server)[0].silos == {"north": 0} and list(keys.node_keys(server)) == ["north"]
+        assert keys.load(server)[0].silos == {"north": 0} and list(node_keys(server)) == ["north"]
     (nodes / "south.pub").write_bytes(public)
     assert keys.load(server)[0].silos == {"north": 0, "south": 1}
     (nodes / "north.bin").rename(nodes / "other.bin"), (nodes / "north.pub").rename(nodes / "other.pub")

@@ -14,8 +14,8 @@ import torch
 from covey.crypto.openings.cohort import read_cohort
 from covey.deploy import doubts, keys
 from covey.deploy.doubts import Doubts
-from covey.deploy.inventory import inspect
 from covey.deploy.letters import Letter, RoundReply, unpack
+from covey.deploy.membership.inventory import inspect
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.files import read_state

@@ -14,8 +14,8 @@ from covey.crypto.openings.threshold import OpeningAdvice, OpeningQuestion
 from covey.data.own.silo import read_folder
 from covey.deploy import keys
 from covey.deploy.export import export
-from covey.deploy.inventory import inspect
 from covey.deploy.letters import Letter, Mailbox, RoundReply, unpack
+from covey.deploy.membership.inventory import inspect
 from covey.deploy.serve import check_same
 from covey.deploy.silo import Silo
 from covey.errors import CoveyError

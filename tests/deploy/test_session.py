@@ -17,11 +17,12 @@ from covey.algorithms.ifca import ClusterUpdate
 from covey.attacks.contract import Finding
 from covey.deploy import load_model
 from covey.deploy import session as sessions
-from covey.deploy.letters import Letter, RoundReply, unpack
+from covey.deploy.letters import MAGIC, Letter, OtherProtocol, RoundReply, unpack
 from covey.deploy.transcript import line
 from covey.errors import CoveyError
 from covey.files import read_state
 from covey.messages import decode, encode
+from covey.version import PROTOCOL
 from support.deployment import Deployment, rehearsal
 
 ALGORITHMS: list[Any] = [
@@ -266,7 +267,7 @@ def reply(letter: Letter, **changed: Any) -> RoundReply:
     [
         (lambda letter, r: b"garbage", "not a letter"),
         (lambda letter, r: b"", "not a letter"),
-        (lambda letter, r: b"CVYL\xff" + bytes(90), "not a letter"),
+        (lambda letter, r: MAGIC + bytes([PROTOCOL, 255]) + bytes(90), "not a letter"),
         (lambda letter, r: encode({"a": 1}), "not a letter"),
         (lambda letter, r: (r, reply(letter, model=torch.zeros(3)), letter.answers), "has the shape"),
         (
@@ -438,3 +439,24 @@ def test_a_silo_answers_its_server_and_no_other_whose_key_it_knows(tmp_path: Pat
     letter, _ = south.mailbox.write("a run", "hello", north.role, 1, None)
     with pytest.raises(CoveyError, match=f"a letter came from '{south.role}'"):
         north.handle(letter)
+
+
+def test_a_silo_of_another_protocol_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    """Both owners are told, once; the others go on without it."""
+    deployment = Deployment(tmp_path, rehearsal("ifca", training={"rounds": 2}, deployment={"min_silos": 3}))
+    deployment.parties["north"].mailbox.protocol = PROTOCOL + 1
+    result = deployment.coordinator().run()
+    assert [r["participants"] for r in result.records] == [3, 3]
+    advice = "install the same covey on both sides"
+    ours = [said for said in deployment.said if said.startswith("a letter of the coordinator cannot be read")]
+    theirs = [said for said in deployment.said if "refused north" in said]
+    assert len(ours) == len(theirs) == 1 and advice in ours[0] and advice in theirs[0]
+    assert f"speaks protocol {PROTOCOL}, and" in ours[0] and f"speaks protocol {PROTOCOL + 1}, and" in theirs[0]
+
+
+def test_a_letter_of_the_first_protocol_is_known_as_one() -> None:
+    with pytest.raises(OtherProtocol, match="speaks protocol 1, and"):
+        unpack(b"CVYL\x06server" + bytes(96))
+    for short in (b"", MAGIC, MAGIC + bytes([PROTOCOL])):
+        with pytest.raises(CoveyError, match="not a letter"):
+            unpack(short)

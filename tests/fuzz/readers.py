@@ -26,8 +26,11 @@ from covey.data.own.rules import Rules
 from covey.data.own.silo import read_folder
 from covey.data.sources import cifar, idx, load, packed
 from covey.data.sources.files import Source
-from covey.deploy import inventory, keys, letters
+from covey.deploy import keys, letters
 from covey.deploy.flower import door
+from covey.deploy.membership import inventory
+from covey.deploy.membership.records import Admission
+from covey.deploy.membership.roll import node_keys
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.experiment.presets import PRESETS
@@ -52,7 +55,7 @@ def values() -> list[Any]:
         letters.Refused(),
         {"round": 3, "state": (t, [b"x" * 2000] * 2, None), "records": [{"a": 1.5, 2: "é"}]},
         [np.arange(4, dtype=np.uint8), np.zeros((0, 3)), True, -(2**62), float("inf"), "\x1b[0m"],
-        keys.Admission("north", "client:0", 0, b"\0" * 32),
+        Admission("north", "client:0", 0, b"\0" * 32),
     ]
 
 
@@ -277,7 +280,7 @@ def _key_folders(folder: Path) -> Attempt:
                 party, _ = keys.load(at)
                 inventory.inspect(at)
                 if at.name == "server":
-                    keys.node_keys(at)
+                    node_keys(at)
                 elif name == "party.bin" and party.agreed:
                     deployment.silo("north")
         finally:
@@ -594,7 +597,9 @@ TARGETS = (
     Target("assignments", _assignments, assignments, reworded, longest=600, modules=("covey.config",), weight=2),
     Target("run-folders", _run_folders, longest=300, modules=("covey.results", "covey.report"), weight=2),
     Target("checkpoints", _checkpoints, longest=300, modules=("covey.messages", "covey.files"), weight=2),
-    Target("keys", _key_folders, longest=300, modules=("covey.deploy.keys", "covey.deploy.inventory"), weight=1),
+    Target(
+        "keys", _key_folders, longest=300, modules=("covey.deploy.keys", "covey.deploy.membership.inventory"), weight=1
+    ),
     Target("npz", _samples("data.npz"), archives, rezipped, modules=("covey.data.folder",), weight=2),
     Target("csv", _samples("data.csv"), sheets, respread, modules=("covey.data.folder",), weight=2),
     Target("pictures", _pictures, images, modules=("covey.data.folder",), weight=2),

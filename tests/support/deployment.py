@@ -1,9 +1,8 @@
-"""A deployment in one process, for tests: real keys, letters, silos and coordinator; only the post office is a dictionary."""
+"""A deployment in one process, for tests: real keys, letters, silos and coordinator; letters travel `InProcess`."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,55 +14,9 @@ from covey.deploy.coordinator import Coordinator
 from covey.deploy.export import export
 from covey.deploy.second_server import SecondServer
 from covey.deploy.silo import Silo
-from covey.errors import CoveyError
+from covey.deploy.transport import InProcess
 
 NAMES = ["north", "south", "west", "east"]
-
-
-class Office:
-    """Delivers a letter when its answer is asked for. `tamper` may change an answer on its way."""
-
-    authenticated = True
-
-    def __init__(self, handlers: dict[str, Callable[[bytes], bytes]]) -> None:
-        self.handlers = handlers
-        self.nodes = {name: n for n, name in enumerate(handlers)}
-        self.away: set[str] = set()
-        self.tamper: Callable[[str, bytes, bytes], bytes | None] = lambda name, call, answer: answer
-        self._waiting: dict[str, tuple[str, bytes]] = {}
-        self._sent = 0
-
-    def admit(self, name: str, public: bytes) -> None:
-        pass
-
-    def present(self) -> set[int]:
-        return {n for name, n in self.nodes.items() if name not in self.away}
-
-    def begun(self) -> set[int]:
-        return set()
-
-    def undelivered(self) -> set[str]:
-        return set()
-
-    def wait(self, seconds: float) -> None:
-        time.sleep(min(seconds, 0.1))  # nothing rings here
-
-    def send(self, node: int, data: bytes, seconds: float) -> str:
-        self._sent += 1
-        (name,) = (n for n, i in self.nodes.items() if i == node)
-        self._waiting[str(self._sent)] = (name, data)
-        return str(self._sent)
-
-    def receive(self, ids: list[str]) -> Iterator[tuple[str, bytes | None]]:
-        for id in ids:
-            name, data = self._waiting[id]
-            if name in self.away:
-                continue
-            try:
-                answer: bytes | None = self.tamper(name, data, self.handlers[name](data))
-            except CoveyError:
-                answer = None
-            yield id, answer
 
 
 class Deployment:
@@ -89,7 +42,7 @@ class Deployment:
         for name in getattr(experiment.algorithm, "further", ()):
             party, agreed = keys.load(folder / "keys" / name)
             self.parties[name] = SecondServer(party, agreed, folder / name, say=self.said.append)
-        self.office = Office({name: self._handler(name) for name in self.parties})
+        self.office = InProcess({name: self._handler(name) for name in self.parties})
 
     def silo(self, name: str, state: Path | None = None) -> Silo:
         at = self.folder / "keys" / "silos" / name

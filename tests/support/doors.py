@@ -15,8 +15,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from covey.deploy import certificates
 from covey.deploy.flower.process import DoorProcess, Tls, listening
+from covey.deploy.membership import certificates
 from support.patience import PATIENCE, until
 
 NUMBER = 2**63 + 300  # of the silo's node: Flower's are as long

@@ -86,6 +86,10 @@ HEADINGS: dict[str, dict[str, Callable[..., None]]] = {
 KEYS: dict[str, Callable[..., None]] = {
     "make": keys.make,
     "own": keys.own,
+    "request": keys.request,
+    "approve": keys.approve,
+    "accept": keys.accept,
+    "revoke": keys.revoke,
     "add": keys.add,
     "renew": keys.renew,
     "inspect": keys.inspect,

@@ -2,10 +2,10 @@
 
     agreed.py         what all parties know before round 1, the same bytes for each
     keys.py           who holds which keys: making them, adding a silo, loading a party's folder
-    certificates.py   the federation's own certificate authority, and the keys of Flower's nodes
-    inventory.py      `covey keys inspect`: who holds what, without showing it
+    membership/       requests, invitations, revocations, certificates: who belongs to it, and until when
 
     letters.py        what parties send each other: signed, addressed, good for one answer
+    transport.py      how letters travel: what is asked of a carrier, and one within a process
     session.py        who is there, and the letters to and from them
     coordinator.py    the algorithm's server over silos that come, go, dawdle and err
     silo.py           one client with its own data, memory and randomness; model.py: what it takes home

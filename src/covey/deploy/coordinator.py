@@ -29,10 +29,13 @@ from covey.data.names import SILOS
 from covey.deploy import doubts
 from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
 from covey.deploy.doubts import Doubts
-from covey.deploy.keys import Party, quorum_held
+from covey.deploy.keys import quorum_held
 from covey.deploy.letters import Mailbox, Refused, RoundReply, Spent, largest_message
-from covey.deploy.session import Mail, PendingLetter, Session
+from covey.deploy.membership.records import Party
+from covey.deploy.membership.roll import Roll
+from covey.deploy.session import PendingLetter, Session
 from covey.deploy.transcript import Transcript
+from covey.deploy.transport import Mail
 from covey.engines.evaluation import reported_accuracies, reported_metrics
 from covey.engines.prepare import device_of
 from covey.errors import CoveyError, printable
@@ -77,7 +80,7 @@ class Coordinator:
         mail: Mail,
         out: Path,
         *,
-        refresh: Callable[[], tuple[Party, dict[str, bytes]]] | None = None,
+        follow: Callable[[], Roll] | None = None,
         say: Callable[[str], None] = print,
         command: str = "",
     ) -> None:
@@ -94,7 +97,7 @@ class Coordinator:
             limit *= max(1, self.setting.clients)
         seconds = self.deployment.round_seconds
         mailbox = Mailbox(self.role, party.signing, party.known, seconds + 300, limit)
-        self.session = Session(party, mail, mailbox, self.digest, out / "events.jsonl", seconds, refresh, say)
+        self.session = Session(party, mail, mailbox, self.digest, out / "events.jsonl", seconds, follow, say)
         self.session.run = secrets.token_hex(8)
         self.transcript = Transcript(out / "transcript.jsonl")
         self.records: list[dict[str, Any]] = []
@@ -303,7 +306,13 @@ class Coordinator:
             for i in waiting:
                 tally.wire += self.session.send(open_letters, f"client:{i}", "round", round, outgoing[i])
             self._await(open_letters, round, state, tally)
-            missing = [i for i in asked if i not in tally.replies and i not in tally.failed]
+            self.session.follow_the_roll()  # who was revoked since it answered is in no sum
+            tally.replies = {i: one for i, one in tally.replies.items() if self.session.is_member(f"client:{i}")}
+            missing = [
+                i
+                for i in asked
+                if i not in tally.replies and i not in tally.failed and self.session.is_member(f"client:{i}")
+            ]
             enough = max(1, self.deployment.min_silos)
             if tally.is_setback and self.doubts.before is not None and not missing:
                 break

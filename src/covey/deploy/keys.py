@@ -3,6 +3,7 @@
     out/authority/       keep offline: ca.key, ca.crt, issued.bin (what a further silo is given), agreed.bin
     out/server/          party.bin, server.crt, server.key, nodes/<name>.pub and .bin: the public keys of all others
     out/silos/<name>/    party.bin, node.key
+    out/invitations/     of silos that made their own keys: what they need beside them, for each of them alone
     out/<other>/         the same for each further server that the algorithm names
 
 Every party's folder also has agreed.bin, experiment.toml (the same, to read) and ca.crt. A party's folder holds its own
@@ -13,96 +14,76 @@ A silo is added by two public files in the server's `nodes`, and taken away by r
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from covey.algorithms.admission import ADDED
 from covey.algorithms.contract import MASKS, Declaration, declaration, make_keys, own_keys, public_sealing, server_of
 from covey.algorithms.sums import openings
 from covey.crypto.openings.boxes import KEY_BYTES, BoxKey
 from covey.crypto.signatures import Signer
-from covey.deploy.agreed import Agreed, agree, digest, experiment_of, setting_of
-from covey.deploy.certificates import Pair, general_name, issue_server, make_authority, make_node, registered
+from covey.deploy.agreed import Agreed, agree, digest, experiment_of, setting_of, table_of
+from covey.deploy.membership.certificates import Pair, general_name, issue_server, make_authority, make_node
+from covey.deploy.membership.records import (
+    OWN_KEY,
+    SERVER,
+    Admission,
+    Issued,
+    Party,
+    check_names,
+    check_private,
+    make_folder,
+    read_bytes,
+    read_record,
+    refuse_existing,
+    write,
+)
+from covey.deploy.membership.requests import Invited, Request, check_renewal, federation, invitation, signing_of
+from covey.deploy.membership.roll import REPLACED, admissions, admitting, revoke
 from covey.errors import CoveyError
 from covey.experiment import encryptions
 from covey.experiment.experiment import Experiment
-from covey.files import expect, write_atomically
-from covey.messages import check_fields, decode, encode, message
+from covey.files import expect
+from covey.messages import encode
 from covey.names import OURS, path_of
-
-SERVER = "server"
-OWN_KEY = f"{openings.OWN}.key"
-SECRETS = ("party.bin", "node.key", "server.key", "ca.key", "issued.bin")  # that are made here
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-T = TypeVar("T")
-
-
-@message
-@dataclass(frozen=True)
-class Party:
-    """One party, with all that it alone may know."""
-
-    name: str  # "server", "north", a further server's
-    role: str  # as views call it: what the algorithm calls its servers, "client:3"
-    signing: bytes = field(repr=False)  # Ed25519, secret
-    known: dict[str, bytes]  # role -> Ed25519 public key, of those that it hears from
-    keys: dict[str, Any] = field(repr=False)  # the algorithm's key material, as far as it is this party's
-    silos: dict[str, int] = field(default_factory=dict)  # server only: name -> client
-    agreed: str = ""  # digest of what was agreed
-
-
-@message
-@dataclass(frozen=True)
-class Admission:
-    """What the server knows of a party that it lets in; all of it public."""
-
-    name: str
-    role: str
-    client: int  # -1: a further server
-    signing: bytes  # Ed25519, public
-
-
-@message
-@dataclass(frozen=True)
-class Issued:
-    """What the authority keeps so that silos can be added later: as secret as all silos' keys together."""
-
-    clients: dict[str, Any] = field(repr=False)
-    server: str  # its role
-    server_signing: bytes  # public
-    taken: dict[str, int]  # names ever given, with their client numbers: none is given twice
-    agreed: str
 
 
 def make(
-    experiment: Experiment, silos: Sequence[str], hosts: Sequence[str], out: Path, own: Path | None = None
+    experiment: Experiment,
+    silos: Sequence[str | Request],
+    hosts: Sequence[str],
+    out: Path,
+    own: Path | None = None,
 ) -> None:
     """All folders of a deployment, the first silo being client 0; hosts are the names that silos reach the server by.
 
-    `own`: a folder with the public half, NAME.pub, of the key that each silo has made for itself (`make_own`).
+    A silo that is a request has made its keys itself, and gets an invitation in the place of a folder. `own`: a folder with the
+    public half, NAME.pub, of the key that each silo has made for itself (`make_own`).
     """
+    requests = {one.name: one for one in silos if isinstance(one, Request)}
+    names = [one if isinstance(one, str) else one.name for one in silos]
     experiment = deployed(experiment)
     further = declaration(experiment.algorithm).further
-    _check_names(silos, experiment.clients, (SERVER, *further))
+    check_names(names, experiment.clients, (SERVER, *further))
     for host in hosts:
         general_name(host)  # refuses what is none
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CoveyError(f"{out} is there already and keys are never overwritten: choose another folder with --out")
     agreed = agree(experiment)
-    publics = None if own is None else {i: read_public(own, name) for i, name in enumerate(silos)}
+    publics = None if own is None else {i: read_public(own, name) for i, name in enumerate(names)}
+    if requests and openings.is_together(experiment.encryption):
+        publics = {i: requests[name].opening for i, name in enumerate(names)}
     material = make_keys(experiment.algorithm, setting_of(agreed, experiment), publics)
     declared = declaration(experiment.algorithm)  # refused here, not at every reply of every silo
-    if (quorum := quorum_held(declared, material.get(declared.server, {}))) > len(silos):
+    if (quorum := quorum_held(declared, material.get(declared.server, {}))) > len(names):
         raise CoveyError(
-            f"{quorum} silos must help to open a sum and {len(silos)} are named: set algorithm.quorum to at most "
-            f"{len(silos)}, or clients to the number of silos"
+            f"{quorum} silos must help to open a sum and {len(names)} are named: set algorithm.quorum to at most "
+            f"{len(names)}, or clients to the number of silos"
         )
     authority = make_authority()
     with _whole(out) as folder:
@@ -117,10 +98,13 @@ def make(
             _write_party(
                 folder, folder / name, (name, name, -1), material.get(name, {}), issued, agreed, authority.public
             )
-        for name in silos:
+        for name in names:
             issued = _number_silo(issued, name)
-            _write_silo(folder, name, issued, agreed, authority.public)
-        _write(folder / "authority" / "issued.bin", encode(issued), 0o600)
+            if name in requests:
+                _invite(folder, requests[name], issued, agreed, authority.public)
+            else:
+                _write_silo(folder, name, issued, agreed, authority.public)
+        write(folder / "authority" / "issued.bin", encode(issued), 0o600)
 
 
 def quorum_held(declared: Declaration, keys: Mapping[str, Any]) -> int:
@@ -135,17 +119,16 @@ def make_own(folder: Path) -> bytes:
     key = BoxKey.generate()
     secret, public = folder.with_suffix(".key"), folder.with_suffix(".pub")
     for path in (secret, public):
-        if path.exists():
-            raise CoveyError(f"{path} is there already and keys are never overwritten: move it away first")
-    _make_folder(folder.parent)
-    _write(secret, key.secret, 0o600)
-    _write(public, key.public.hex().encode() + b"\n")
+        refuse_existing(path)
+    make_folder(folder.parent)
+    write(secret, key.secret, 0o600)
+    write(public, key.public.hex().encode() + b"\n")
     return key.public
 
 
 def read_public(folder: Path, name: str) -> bytes:
     """The public half of a silo's own key, as `make_own` wrote it."""
-    text = _bytes(folder / f"{name}.pub").strip()
+    text = read_bytes(folder / f"{name}.pub").strip()
     try:
         public = bytes.fromhex(text.decode())
     except ValueError:
@@ -159,89 +142,95 @@ def add(out: Path, name: str) -> None:
     """One more silo, with the next free client number; the server's folder gets its public keys, nothing else changes."""
     authority = out / "authority"
     issued, agreed = read_issued(authority), read_agreed(authority)
+    issued = _taken_next(issued, agreed, name)
+    refuse_existing(out / "silos" / name)
+    write(authority / "issued.bin", encode(issued), 0o600)  # first: whatever happens now, the number is taken
+    _write_silo(out, name, issued, agreed, read_bytes(authority / "ca.crt"))
+
+
+def approve(out: Path, request: Request) -> tuple[Path, str]:
+    """One more silo, that made its own keys, or other keys for one that is in; (its invitation, the federation's fingerprint)."""
+    authority = out / "authority"
+    issued, agreed, ca = read_issued(authority), read_agreed(authority), read_bytes(authority / "ca.crt")
+    admitted = {a.name: a for a in admissions(out / SERVER)}
+    if request.name in admitted and request.name in issued.taken:
+        check_renewal(request, admitted[request.name].signing)
+        revoke(out / SERVER, request.name, REPLACED)
+    else:
+        issued = _taken_next(issued, agreed, request.name)
+        write(authority / "issued.bin", encode(issued), 0o600)
+    return _invite(out, request, issued, agreed, ca)
+
+
+def remaining(server: Path) -> Iterator[str]:
+    """Sentences on what those who are still let in can, and cannot, do without who was revoked."""
+    party, agreed = load(server)
+    experiment = experiment_of(agreed)
+    declared, left = declaration(experiment.algorithm), len(party.silos)
+    quorum, least = quorum_held(declared, party.keys), max(1, experiment.deployment.min_silos)
+    if left < quorum:
+        yield f"{left} silos are left and {quorum} must help to open a sum: no further round ends, make new keys for them"
+    elif left < least:
+        yield f"{left} silos are left and a round needs {least} (deployment.min_silos): it waits until one is added"
+    if quorum == 0 and experiment.encryption != "none":
+        yield "what all silos seal with stays with it: make new keys for the others where it left in discord"
+
+
+def _taken_next(issued: Issued, agreed: Agreed, name: str) -> Issued:
+    """With the next client number for a silo that comes later; refused where there can be none."""
     experiment = experiment_of(agreed)
     if name in issued.taken:
         raise CoveyError(
             f"'{name}' was given to client {issued.taken[name]} before: a new silo needs a name of its own"
         )
-    _check_names([*issued.taken, name], experiment.clients, (SERVER, *declaration(experiment.algorithm).further))
-    if (out / "silos" / name).exists():
-        raise CoveyError(f"{out / 'silos' / name} is there already and keys are never overwritten: move it away first")
+    check_names([*issued.taken, name], experiment.clients, (SERVER, *declaration(experiment.algorithm).further))
     if openings.is_together(experiment.encryption) and not own_keys(issued.clients, len(issued.taken)).get(
         openings.OWN
     ):
         raise CoveyError(
-            f"the silos made their own keys, and '{name}' is not among them: make new keys for all with `covey keys make --own`"
+            f"the silos made their own keys, with which they open sums together, and '{name}' is not among them: make new keys "
+            "for all with `covey keys make --requests` (or --own)"
         )
-    issued = _number_silo(issued, name)
-    _write(authority / "issued.bin", encode(issued), 0o600)  # first: whatever happens now, the number is taken
-    _write_silo(out, name, issued, agreed, _bytes(authority / "ca.crt"))
+    return _number_silo(issued, name)
 
 
 def renew(out: Path, hosts: Sequence[str]) -> None:
     """Another certificate for the server, for other hosts or before the old one ends; silos need not be told."""
     authority, server = out / "authority", out / SERVER
     read_issued(authority)  # refuses a folder that is none, or that others can read
-    pair = issue_server(Pair(_bytes(authority / "ca.crt"), _bytes(authority / "ca.key")), hosts)
-    _make_folder(server)
-    _write(server / "server.key", pair.private, 0o600)
-    _write(server / "server.crt", pair.public)
+    pair = issue_server(Pair(read_bytes(authority / "ca.crt"), read_bytes(authority / "ca.key")), hosts)
+    make_folder(server)
+    write(server / "server.key", pair.private, 0o600)
+    write(server / "server.crt", pair.public)
 
 
 def read_issued(authority: Path) -> Issued:
     if not authority.is_dir():
         raise CoveyError(f"{authority} is not here, without which nothing can be issued: run this where it is kept")
-    _check_private(authority)
-    return _read(authority / "issued.bin", Issued)
+    check_private(authority)
+    return read_record(authority / "issued.bin", Issued)
 
 
 def read_agreed(folder: Path) -> Agreed:
-    return _read(folder / "agreed.bin", Agreed)
+    return read_record(folder / "agreed.bin", Agreed)
 
 
 def load(folder: Path) -> tuple[Party, Agreed]:
     """A party from its folder, checked: readable by its owner only, whole, and made for what is agreed there."""
     folder = Path(folder)
     expect(folder, "party.bin")
-    _check_private(folder)
-    party, agreed = _read(folder / "party.bin", Party), read_agreed(folder)
+    check_private(folder)
+    party, agreed = read_record(folder / "party.bin", Party), read_agreed(folder)
     if party.agreed != digest(agreed):
         raise CoveyError(f"{folder}/agreed.bin is not what party.bin was made for: copy the whole folder again")
     if party.name == SERVER:
         return admitting(party, folder), agreed
-    if (folder / OWN_KEY).is_file():  # which this silo made itself
-        party = replace(party, keys={**party.keys, openings.OWN: _bytes(folder / OWN_KEY)})
+    party = replace(party, signing=signing_of(folder, party))
+    if (
+        openings.is_together(table_of(agreed)["encryption"]) and (folder / OWN_KEY).is_file()
+    ):  # which this silo made itself
+        party = replace(party, keys={openings.OWN: read_bytes(folder / OWN_KEY), **party.keys})
     return party, agreed
-
-
-def admitting(server: Party, folder: Path) -> Party:
-    """The server with those that its folder lets in now; cheap enough to look often."""
-    admitted = admissions(folder)
-    silos = {a.name: a.client for a in admitted if a.client >= 0}
-    return replace(server, known={a.role: a.signing for a in admitted}, silos=silos)
-
-
-def admissions(folder: Path) -> list[Admission]:
-    """Whom the server lets in, as its `nodes` folder says now; further servers first, then silos by number.
-
-    A party counts when both of its files are there: the server may look while they are being copied.
-    """
-    both = [
-        p for p in sorted((folder / "nodes").glob("*.bin")) if _has_content(p) and _has_content(p.with_suffix(".pub"))
-    ]
-    admitted = {path: _read(path, Admission) for path in both}
-    roles = [a.role for a in admitted.values()]
-    for path, admission in admitted.items():
-        if path.stem != admission.name or roles.count(admission.role) > 1:
-            raise CoveyError(
-                f"{path} is for '{admission.name}' as {admission.role}: another name, or a role given twice"
-            )
-    return sorted(admitted.values(), key=lambda a: a.client)
-
-
-def node_keys(folder: Path) -> dict[str, bytes]:
-    """Public keys of the nodes that the server lets in, by name, as Flower's Control API takes them."""
-    return {a.name: registered(_bytes(folder / "nodes" / f"{a.name}.pub")) for a in admissions(folder)}
 
 
 def protected(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -288,6 +277,26 @@ def _write_silo(out: Path, name: str, issued: Issued, agreed: Agreed, ca: bytes)
     _write_party(out, out / "silos" / name, (name, f"client:{client}", client), own, issued, agreed, ca)
 
 
+def _invite(out: Path, request: Request, issued: Issued, agreed: Agreed, ca: bytes) -> tuple[Path, str]:
+    """An invitation for a silo that has its own keys, which the server gets the public halves of."""
+    client = issued.taken[request.name]
+    role, single = f"client:{client}", sorted(issued.clients.get("own", {}).get(client, {}))
+    material = own_keys(issued.clients, client)
+    party = Party(request.name, role, b"", {issued.server: issued.server_signing}, material, {}, issued.agreed)
+    invited, path = Invited(party, agreed, ca, request.node, single), out / "invitations" / f"{request.name}.invitation"
+    make_folder(path.parent)
+    write(path, invitation(request, invited), 0o600)
+    _admit(out, Admission(request.name, role, client, request.signing), request.node)
+    return path, federation(invited)
+
+
+def _admit(out: Path, admission: Admission, node: bytes) -> None:
+    nodes = out / SERVER / "nodes"
+    make_folder(nodes)
+    write(nodes / f"{admission.name}.pub", node)
+    write(nodes / f"{admission.name}.bin", encode(admission))
+
+
 def _write_party(
     out: Path, folder: Path, who: tuple[str, str, int], keys: dict[str, Any], issued: Issued, agreed: Agreed, ca: bytes
 ) -> None:
@@ -296,42 +305,25 @@ def _write_party(
     signer, node = Signer.generate(role), make_node()
     party = Party(name, role, signer.secret, {issued.server: issued.server_signing}, keys, {}, issued.agreed)
     _write_folder(folder, agreed, ca, {"party.bin": encode(party), "node.key": node.private})
-    nodes = out / SERVER / "nodes"
-    _make_folder(nodes)
-    _write(nodes / f"{name}.pub", node.public)
-    _write(nodes / f"{name}.bin", encode(Admission(name, role, client, signer.public)))
+    _admit(out, Admission(name, role, client, signer.public), node.public)
 
 
 def _write_folder(
     folder: Path, agreed: Agreed, ca: bytes, secret: dict[str, bytes], public: dict[str, bytes] | None = None
 ) -> None:
-    if folder.exists():
-        raise CoveyError(f"{folder} is there already and keys are never overwritten: move it away first")
-    _make_folder(folder)
+    refuse_existing(folder)
+    make_folder(folder)
     for name, data in secret.items():
-        _write(folder / name, data, 0o600)
+        write(folder / name, data, 0o600)
     shown = {"agreed.bin": encode(agreed), "experiment.toml": agreed.experiment.encode(), "ca.crt": ca}
     for name, data in {**shown, **(public or {})}.items():
-        _write(folder / name, data)
-
-
-def _write(path: Path, data: bytes, mode: int = 0o644) -> None:
-    write_atomically(path, data, mode)
-
-
-def _make_folder(folder: Path) -> None:
-    """With 0700 also for those above it that are made with it."""
-    try:
-        for one in reversed([folder, *folder.parents]):
-            one.mkdir(mode=0o700, exist_ok=True)
-    except OSError as e:
-        raise CoveyError(f"{folder} could not be made: {e.strerror}; choose another folder with --out") from e
+        write(folder / name, data)
 
 
 @contextmanager
 def _whole(out: Path) -> Iterator[Path]:
     """A folder that appears as `out` when all of it is written, or not at all."""
-    _make_folder(out.parent)
+    make_folder(out.parent)
     part = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))  # 0700
     try:
         yield part
@@ -340,51 +332,3 @@ def _whole(out: Path) -> Iterator[Path]:
         raise CoveyError(f"{out} could not be written: {e.strerror}; choose another folder with --out") from e
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-# ---------------------------------------------------------------- reading and checking
-
-
-def _check_names(names: Sequence[str], clients: int, reserved: Sequence[str]) -> None:
-    if not names:
-        raise CoveyError("no silo is named: give at least one, for example --silos north,south,west")
-    for name in names:
-        if not _NAME.fullmatch(name) or name in reserved:
-            raise CoveyError(
-                f"'{name}' cannot be a silo's name: use small letters, digits and '-', up to 40, "
-                f"and none of {', '.join(reserved)}"
-            )
-    twice = sorted({name for name in names if list(names).count(name) > 1})
-    if twice:
-        raise CoveyError(f"'{twice[0]}' is named twice: every silo needs a name of its own")
-    if len(names) > clients:
-        raise CoveyError(f"{len(names)} silos for {clients} clients: set clients to as many as there may ever be")
-
-
-def _check_private(folder: Path) -> None:
-    for path in (folder / name for name in (*SECRETS, OWN_KEY)):
-        if os.name == "posix" and path.is_file() and path.stat().st_mode & 0o077:
-            raise CoveyError(f"{path} holds secrets and others on this machine can read it: run `chmod 600 {path}`")
-
-
-def _has_content(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size > 0
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as e:
-        raise CoveyError(f"{path} cannot be read: {e.strerror}; copy it again from where the keys were made") from e
-
-
-def _read(path: Path, kind: type[T]) -> T:
-    data = _bytes(path)
-    try:
-        value = decode(data)
-        if not isinstance(value, kind):
-            raise CoveyError(f"it holds no {kind.__name__}")
-        check_fields(value)
-    except CoveyError as e:
-        raise CoveyError(f"{path} cannot be used ({e}): copy it again from where the keys were made") from e
-    return value

@@ -7,7 +7,10 @@ redirect, replay or swap one, and a party that is asked twice knows it.
 Nothing of a letter is decoded before its signature holds: around the content lies an envelope of fixed layout, and the content
 is read as a foreign message (`messages.decode`).
 
-    CVYL, then sender (one byte of length, ASCII), round and milliseconds (u64), nonce (16), signature (64), content
+    CVP, protocol (one byte), sender (one byte of length, ASCII), round and milliseconds (u64), nonce (16), signature (64), content
+
+A letter of another protocol is not read any further: its receiver's owner is told what to install, and its writer gets three
+letters and a byte, by which it can tell its own owner. The first protocol wrote CVYL in that place.
 """
 
 from __future__ import annotations
@@ -26,10 +29,11 @@ from covey.crypto.signatures import Envelope, Signer, Verifier
 from covey.errors import CoveyError, printable
 from covey.messages import check_fields, decode, encode, message
 from covey.names import fault_of_own_code
+from covey.version import PROTOCOL, __version__
 
 PURPOSE = "covey/letter"
 ANYONE = "anyone"  # the receiver of a first letter, to a node whose party is not known yet
-MAGIC = b"CVYL"
+MAGIC, FIRST = b"CVP", b"CVYL"
 _FIXED = struct.Struct("<QQ16s64s")  # round, milliseconds, nonce, signature
 BYTES_PER_NUMBER = 24  # of the bulkiest scheme, rounded up
 SPARE_BYTES = 16 << 20  # for everything that does not grow with the model
@@ -88,11 +92,23 @@ class VerifiedLetter:
     round: int
 
 
+class OtherProtocol(CoveyError):
+    """A letter of a covey that speaks another protocol."""
+
+    def __init__(self, theirs: int, ours: int) -> None:
+        super().__init__(
+            f"it speaks protocol {theirs}, and covey {__version__} here speaks {ours}: install the same covey on both sides "
+            "(`covey --version`); keys and state stay as they are"
+        )
+        self.theirs = theirs
+
+
 class Mailbox:
     """What one party writes and reads letters with: its signing key, and whom it knows."""
 
     def __init__(self, role: str, signing: bytes, known: Mapping[str, bytes], max_age: float, max_bytes: int) -> None:
-        self.role, self.max_bytes = role, max_bytes
+        self.role, self.max_bytes, self.protocol = role, max_bytes, PROTOCOL
+        self._strange: set[int] = set()  # other protocols that were met, and said
         self._signer = Signer(role, signing)
         self._verifier = Verifier(dict(known), max_age=max_age, max_ahead=120.0)
 
@@ -101,14 +117,25 @@ class Mailbox:
         self._signer, self._verifier.clock = replace(self._signer, clock=clock), clock
 
     def learn(self, known: Mapping[str, bytes]) -> None:
-        """SecondServer senders whose letters are taken."""
-        self._verifier.keys = {**self._verifier.keys, **known}
+        """Senders whose letters are taken from now on, and no others'."""
+        self._verifier.keys = dict(known)
 
     def write(self, run: str, kind: str, receiver: str, round: int, body: Any, answers: str = "") -> tuple[bytes, str]:
         """(the letter's bytes, its number)."""
         number = secrets.token_hex(8)
         payload = encode(Letter(run, kind, receiver, number, answers, body))
-        return pack(self._signer.sign(payload, PURPOSE, round)), number
+        return pack(self._signer.sign(payload, PURPOSE, round), self.protocol), number
+
+    def answer(self, data: bytes, answer: Callable[[VerifiedLetter], bytes], say: Callable[[str], None]) -> bytes:
+        """What `answer` writes to a letter; to one of another protocol, which protocol is spoken here, and nothing else."""
+        try:
+            verified = self.read(data)
+        except OtherProtocol as e:
+            if e.theirs not in self._strange:  # it comes again and again
+                self._strange.add(e.theirs)
+                say(f"a letter of the coordinator cannot be read: {e}")
+            return MAGIC + bytes([self.protocol])
+        return answer(verified)
 
     def read(self, data: bytes) -> VerifiedLetter:
         """A letter to this party by somebody it knows, seen for the first time; else a CoveyError that says what is wrong."""
@@ -117,7 +144,7 @@ class Mailbox:
                 f"a letter of {len(data) / 1e6:.1f} MB came, {self.max_bytes / 1e6:.1f} MB are allowed; "
                 "raise deployment.max_megabytes if it was meant"
             )
-        envelope = unpack(data)
+        envelope = unpack(data, self.protocol)
         letter = decode(self._verifier.accept(envelope, PURPOSE, envelope.round), foreign=True)
         if not isinstance(letter, Letter):
             raise CoveyError(f"'{envelope.sender}' signed something that is not a letter")
@@ -128,16 +155,20 @@ class Mailbox:
         return VerifiedLetter(letter, envelope.sender, envelope.round)
 
 
-def pack(envelope: Envelope) -> bytes:
+def pack(envelope: Envelope, protocol: int = PROTOCOL) -> bytes:
     """A signed letter as it travels; see the module's docstring."""
     sender = envelope.sender.encode("ascii")
     fixed = _FIXED.pack(envelope.round, envelope.timestamp, envelope.nonce, envelope.signature)
-    return b"".join((MAGIC, bytes([len(sender)]), sender, fixed, envelope.payload))
+    return b"".join((MAGIC, bytes([protocol, len(sender)]), sender, fixed, envelope.payload))
 
 
-def unpack(data: bytes) -> Envelope:
+def unpack(data: bytes, protocol: int = PROTOCOL) -> Envelope:
     """What `pack` was given, of which nothing is checked or decoded yet."""
-    begin = len(MAGIC) + 1
+    begin = len(MAGIC) + 2
+    if data[: len(MAGIC)] == MAGIC and data[begin - 2 : begin - 1] not in (b"", bytes([protocol])):
+        raise OtherProtocol(data[begin - 2], protocol)
+    if data.startswith(FIRST):
+        raise OtherProtocol(1, protocol)
     end = begin + (data[begin - 1] if len(data) >= begin else 0)
     if data[: len(MAGIC)] != MAGIC or len(data) < end + _FIXED.size:
         raise CoveyError("what came is not a letter: it does not begin as one, or is cut off")

@@ -11,8 +11,8 @@ from typing import Any
 from covey import files
 from covey.algorithms.contract import Server, checked_question, declaration
 from covey.deploy.agreed import Agreed, digest, experiment_of, setting_of
-from covey.deploy.keys import Party
 from covey.deploy.letters import Hello, Mailbox, RoundReply, VerifiedLetter, largest_message, report_refusals
+from covey.deploy.membership.records import Party
 from covey.deploy.transcript import Transcript
 from covey.deploy.usage import Usage
 from covey.errors import CoveyError
@@ -57,7 +57,7 @@ class SecondServer:
 
     def handle(self, data: bytes) -> bytes:
         with report_refusals(self.folder, self.say):
-            return self._answer(self.mailbox.read(data))
+            return self.mailbox.answer(data, self._answer, self.say)
 
     @property
     def stopped(self) -> str:

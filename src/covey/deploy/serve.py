@@ -13,7 +13,9 @@ from typing import Any
 from covey.deploy import flower
 from covey.deploy.agreed import Agreed, experiment_of, samples_at, table_of
 from covey.deploy.coordinator import Coordinator
-from covey.deploy.keys import SERVER, Party, admitting, deployed, load, node_keys, protected
+from covey.deploy.keys import deployed, load, protected
+from covey.deploy.membership.records import SERVER, Party
+from covey.deploy.membership.roll import following, node_keys
 from covey.deploy.second_server import SecondServer
 from covey.deploy.silo import Silo
 from covey.errors import CoveyError, printable
@@ -72,7 +74,7 @@ def _serve(
         agreed,
         link,
         out,
-        refresh=lambda: (admitting(party, folder), node_keys(folder)),
+        follow=following(party, folder, say),
         say=say,
         command=f"covey serve --keys {folder}",
     )

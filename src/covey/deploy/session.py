@@ -7,14 +7,16 @@ claims to be can have written. What is wrong with a letter is said once per part
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from covey import files
-from covey.deploy.keys import Party
 from covey.deploy.letters import ANYONE, Hello, Mailbox
+from covey.deploy.membership.records import Party
+from covey.deploy.membership.roll import Roll
+from covey.deploy.transport import Mail
 from covey.errors import CoveyError, printable
 from covey.messages import check_fields
 from covey.version import __version__
@@ -25,21 +27,6 @@ RESENT = 20  # times that one letter is written anew in a round, before its part
 GONE_SECONDS = 10.0  # a party whose node Flower has not listed for so long is gone
 STRANGER = "a node"
 WORDS = 400  # letters of a reason
-
-
-class Mail(Protocol):
-    """How letters travel: `flower.Link`."""
-
-    nodes: dict[str, int]
-    authenticated: bool
-
-    def admit(self, name: str, public: bytes) -> None: ...
-    def present(self) -> set[int]: ...
-    def begun(self) -> set[int]: ...
-    def wait(self, seconds: float) -> None: ...
-    def send(self, node: int, data: bytes, seconds: float) -> str: ...
-    def receive(self, ids: list[str]) -> Iterator[tuple[str, bytes | None]]: ...
-    def undelivered(self) -> set[str]: ...
 
 
 @dataclass
@@ -68,12 +55,12 @@ class Session:
         agreed: str,
         events: Path,
         round_seconds: float,
-        refresh: Callable[[], tuple[Party, dict[str, bytes]]] | None,
+        follow: Callable[[], Roll] | None,
         say: Callable[[str], None],
     ) -> None:
         self.party, self.mail, self.mailbox, self.agreed = party, mail, mailbox, agreed
         self.events, self.round_seconds, self.say = events, round_seconds, say
-        self.refresh = refresh  # the party as its folder has it now, and its nodes' public keys: silos may be added
+        self.follow = follow  # who is let in now: silos are added, revoked and given other keys while we run
         self.run = ""  # which the coordinator sets when it begins one, or goes on
         self.at: dict[str, int] = {}  # role -> node that answered to it
         self._greeted: dict[int, float] = {}  # node -> when
@@ -82,18 +69,34 @@ class Session:
         self.resent = 0  # bytes of letters that had to be written twice
 
     def look_around(self) -> None:
-        """Lets added silos in, greets new nodes, reads their answers, forgets those who left."""
-        if self.refresh is not None:
-            self.party, nodes = self.refresh()
-            self.mailbox.learn(self.party.known)
-            for name, public in nodes.items():
-                self.mail.admit(name, public)
+        """Lets added silos in and shuts revoked ones out, greets new nodes, reads their answers, forgets those who left."""
+        self.follow_the_roll()
         self._forget(self.mail.begun())
         present = self.mail.present()
         for role in [r for r, node in self.at.items() if node not in present]:
             self.say(f"{self.name(role)} is gone")
             del self.at[role]
         self._meet(present)
+
+    def is_member(self, role: str) -> bool:
+        """Whether a party may take part; without a roll, all may that have keys."""
+        return self.follow is None or role in self.party.known
+
+    def follow_the_roll(self) -> None:
+        if self.follow is None:
+            return
+        roll = self.follow()
+        for role in sorted(set(self.party.known) - set(roll.party.known)):
+            name = self.name(role)
+            since = roll.revoked.get(name, "")
+            self.say(f"{name} is let in no more{since and f': revoked on {since}'}")
+            files.append_line(self.events, {"round": 0, "revoked": name, "since": since})
+            self.at.pop(role, None)
+        self.party = roll.party
+        self.mailbox.learn(self.party.known)
+        self.mail.strike(roll.struck, roll.nodes)
+        for name, public in roll.nodes.items():
+            self.mail.admit(name, public)
 
     def _meet(self, present: set[int]) -> None:
         """Greets whom we do not know yet, and reads their answers."""
@@ -103,7 +106,11 @@ class Session:
             try:
                 self._welcome(sent, answer)
             except CoveyError as e:
-                self.refuse(sent.role, 0, str(e))
+                self.refuse(self._owner(sent.node), 0, str(e))
+
+    def _owner(self, node: int) -> str:
+        """Whose node this is, where the carrier knows: who cannot be read has not said who it is."""
+        return next((n for n, i in self.mail.nodes.items() if i == node and self.mail.authenticated), STRANGER)
 
     def _forget(self, begun: set[int]) -> list[str]:
         """Nodes that were started again are strangers until they have answered a new greeting; whose they were."""
@@ -185,8 +192,12 @@ class Session:
     def drop_the_gone(self, letters: dict[str, PendingLetter], round: int) -> None:
         """Takes letters out whose parties have not been there for a while. One that has begun anew (it was started again, or its
         connection was lost) gets its letter once more when it has been greeted: asked the same, a silo answers the same. A
-        question to another server is not repeated, since each counts. Who comes in the meantime is greeted.
+        question to another server is not repeated, since each counts. Who comes in the meantime is greeted; who is revoked in
+        the meantime is waited for no longer.
         """
+        self.follow_the_roll()
+        for id in [id for id, sent in letters.items() if not self.is_member(sent.role)]:
+            del letters[id]
         restarted = self._forget(self.mail.begun())
         present, undelivered = self.mail.present(), self.mail.undelivered()
         self._meet(present)

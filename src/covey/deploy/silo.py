@@ -34,7 +34,6 @@ from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Dataset, Federation
 from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
 from covey.deploy.budget import Budget, BudgetSpent
-from covey.deploy.keys import Party
 from covey.deploy.letters import (
     Hello,
     Mailbox,
@@ -46,6 +45,7 @@ from covey.deploy.letters import (
     largest_message,
     report_refusals,
 )
+from covey.deploy.membership.records import Party
 from covey.deploy.model import SiloModel
 from covey.deploy.transcript import Transcript
 from covey.deploy.usage import Usage
@@ -133,7 +133,7 @@ class Silo:
     def handle(self, data: bytes) -> bytes:
         """The answer to a letter; a CoveyError, told to the user as well, where it is refused."""
         with report_refusals(self.folder, self.say):
-            return self._answer(self.mailbox.read(data))
+            return self.mailbox.answer(data, self._answer, self.say)
 
     @property
     def stopped(self) -> str:

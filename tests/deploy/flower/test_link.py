@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from covey.deploy import certificates
 from covey.deploy.flower.clock import Clock
 from covey.deploy.flower.link import Link
 from covey.deploy.flower.node import answer_calls
 from covey.deploy.flower.process import Tls, free_port
+from covey.deploy.membership import certificates
 from covey.errors import CoveyError
 from support.patience import until
 
@@ -131,6 +131,30 @@ def test_a_key_that_is_not_admitted_waits_and_says_so(line: Line) -> None:
     said.append("stop")
     thread.join(30)
     assert not ends and len(said) == 2
+
+
+def test_a_key_that_is_revoked_ends_its_node_at_once(line: Line) -> None:
+    """Also one that is waiting for letters; and its party comes back with another key under the same name."""
+    kept, keys = ["north", "south"], {}
+    for name in ("old", "new"):
+        pair = certificates.make_node()
+        keys[name] = certificates.registered(pair.public)
+        (line.folder / f"{name}.key").write_bytes(pair.private)
+    line.link.admit("west", keys["old"])
+    thread, said, ends = node(line, "old", node_key=line.folder / "old.key")
+    line.until(lambda: line.here("west"))
+    assert line.asked("west") == b"WHO IS THERE"
+    line.link.strike({keys["old"]: "revoked 2026-11-16T03:04:05Z"}, kept)
+    thread.join(60)
+    assert str(ends[0]).startswith("revoked by the coordinator on 2026-11-16T03:04:05Z: this party takes part no more")
+    assert not line.here("west") and not said
+    line.link.admit("west", keys["new"])
+    thread, said, ends = node(line, "new", node_key=line.folder / "new.key")
+    line.until(lambda: line.here("west"))
+    line.link.strike({keys["old"]: "revoked 2026-11-16T03:04:05Z", keys["new"]: "replaced now"}, kept)
+    thread.join(60)
+    assert "keys were replaced on now: accept the invitation" in str(ends[0])
+    line.link.strike({}, kept)
 
 
 def test_a_node_that_was_struck_off_comes_back(line: Line) -> None:

@@ -18,6 +18,7 @@ import torch
 from covey import run
 from covey.cli.main import main
 from covey.deploy import keys
+from covey.deploy.membership.roll import node_keys
 from covey.experiment.participation import Participation
 from covey.files import read_state
 from covey.messages import decode
@@ -129,7 +130,7 @@ def test_a_lying_silo_and_a_stranger(deploy: Any) -> None:
     parties.rogue("liar", "north")
     parties.join("south")
     parties.until(lambda: parties.is_asleep("north"))
-    answers = Stranger(parties.port).everything(keys.node_keys(Path(parties.at("keys/server")))["north"])
+    answers = Stranger(parties.port).everything(node_keys(Path(parties.at("keys/server")))["north"])
     assert {name: status for name, status in answers.items() if status < 400} == {}
     assert parties.records() == []
     parties.wake("north")

@@ -144,6 +144,7 @@ class Guests:
     """Who is admitted, and what they have used up. `keys` is None where nobody is asked for one (`--insecure`)."""
 
     keys: dict[bytes, ec.EllipticCurvePublicKey] | None = field(default_factory=dict)
+    struck: dict[bytes, str] = field(default_factory=dict)  # keys that were admitted once -> "revoked 2026-…"
     superlink: int = 0  # its port on loopback
     nodes: dict[bytes, int] = field(default_factory=dict)  # key -> Flower's number for it
     bells: dict[bytes, asyncio.Event] = field(default_factory=dict)  # of keys whose questions are held
@@ -163,6 +164,7 @@ class Guests:
         self.superlink = int(word["superlink"])
         self.keys = None if word["nodes"] is None else {}
         self.nodes = {text.encode(): int(number) for text, number in (word["nodes"] or {}).items()}
+        self.struck = {text.encode(): str(why) for text, why in word.get("struck", {}).items()}
         for text in self.nodes:
             key = load_pem_public_key(text)
             if self.keys is not None and isinstance(key, ec.EllipticCurvePublicKey):
@@ -190,7 +192,7 @@ class Guests:
             if self.keys is not None:
                 signature = base64.b64decode(request.headers[b"flwr-signature"], validate=True)
                 if public not in self.keys:
-                    raise Refusal(401, UNKNOWN_KEY)
+                    raise Refusal(401, self.struck.get(public, UNKNOWN_KEY))
                 self.keys[public].verify(signature, request.headers[b"flwr-timestamp"], ec.ECDSA(hashes.SHA256()))
         except (KeyError, ValueError, InvalidSignature):
             raise Refusal(401) from None

@@ -20,7 +20,8 @@ from covey.deploy.flower.clock import Clock
 from covey.deploy.flower.door import HOLD_SECONDS, UNKNOWN_KEY, WHY
 from covey.deploy.flower.payload import content, record
 from covey.deploy.flower.process import Tls
-from covey.errors import CoveyError
+from covey.deploy.membership.roll import REPLACED
+from covey.errors import CoveyError, printable
 
 T = TypeVar("T")
 BEAT_SECONDS = 4.0
@@ -48,6 +49,10 @@ class Forgotten(CoveyError):
 
 class Unknown(CoveyError):
     """The coordinator's door does not admit this node's key."""
+
+
+class Struck(CoveyError):
+    """The coordinator's door admitted this node's key once, and does so no more, for good."""
 
 
 class Foreign(CoveyError):
@@ -315,13 +320,30 @@ def _node_keys(tls: Tls | None) -> tuple[Any, bytes]:
 
 def _refusal(response: Any) -> CoveyError:
     """What a status means for who is waiting."""
-    if response.headers.get(WHY) == UNKNOWN_KEY:
+    why = str(response.headers.get(WHY, ""))
+    if why == UNKNOWN_KEY:
         return Unknown("the coordinator's door does not know this party's node key")
+    if why:
+        return Struck(_farewell(*why.partition(" ")[::2]))
     if response.status_code in (401, 403):
         return Forgotten(f"the coordinator answers {response.status_code}")
     if response.status_code >= 500 or response.status_code in (408, 429):
         return Away(f"the coordinator answers {response.status_code}")
     return Declined(f"the coordinator answers {response.status_code}")
+
+
+def _farewell(why: str, since: str) -> str:
+    """What a party is told whose key is let in no more."""
+    when = printable(since, 40)
+    if why == REPLACED:
+        return (
+            f"this party's keys were replaced on {when}: accept the invitation for those that it asked for "
+            "(`covey keys accept`), and start again"
+        )
+    return (
+        f"revoked by the coordinator on {when}: this party takes part no more; ask the coordinator's owner why, and ask for "
+        "admission under another name (`covey keys request`) if you are to come back"
+    )
 
 
 def _failure(error: BaseException, superlink: str) -> CoveyError:

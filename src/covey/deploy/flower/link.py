@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,6 +45,7 @@ class Link:
         self.home, self.say, self.authenticated = home, say, tls is not None
         self.nodes: dict[str, int] = {}  # name -> Flower's node id
         self._keys = dict(nodes) if self.authenticated else {}
+        self._struck: dict[bytes, str] = {}  # keys that passed once -> since when and why they do not
         self._posted: dict[str, None] = {}  # messages that this SuperLink holds, the oldest first
         self._news, self._begun = (
             threading.Event(),
@@ -60,6 +61,16 @@ class Link:
         except BaseException:
             self.close()
             raise
+
+    def strike(self, keys: Mapping[bytes, str], kept: Collection[str]) -> None:
+        """From now on these keys do not pass the door and are told why, nor do those of parties that are not kept."""
+        gone = [name for name, key in self._keys.items() if name not in kept or key in keys]
+        if self.authenticated and (gone or dict(keys) != self._struck):
+            self._struck = dict(keys)
+            for name in gone:  # Flower keeps it in its books, where it does no harm: it never takes a key back
+                del self._keys[name]
+                self.nodes.pop(name, None)
+            self._open()
 
     def admit(self, name: str, public: bytes) -> None:
         """From now on this key passes the door, under a node number that only it gets."""
@@ -175,7 +186,7 @@ class Link:
         if self._door is None or not self._door.alive():
             self._door = DoorProcess.start(self._listener, self._tls, self.home, self._hear)
         nodes = {self._keys[name]: number for name, number in self.nodes.items()} if self.authenticated else None
-        self._door.tell(self._superlink.port if self._superlink else 0, nodes)
+        self._door.tell(self._superlink.port if self._superlink else 0, nodes, self._struck)
 
     def _hear(self, words: dict[str, str]) -> None:
         """What the door says, in a thread of its own."""

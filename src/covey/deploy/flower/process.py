@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -197,9 +197,11 @@ class DoorProcess:
     def alive(self) -> bool:
         return self.popen.poll() is None
 
-    def tell(self, superlink: int, nodes: dict[bytes, int] | None) -> None:
-        """Where the SuperLink is, and who may pass, with the number of each node; None: everybody."""
-        self._write({"superlink": superlink, "nodes": nodes and {k.decode(): n for k, n in sorted(nodes.items())}})
+    def tell(self, superlink: int, nodes: dict[bytes, int] | None, struck: Mapping[bytes, str] | None = None) -> None:
+        """Where the SuperLink is, and who may pass, with the number of each node (None: everybody); and who may no more."""
+        admitted = None if nodes is None else {k.decode(): n for k, n in sorted(nodes.items())}
+        past = {k.decode(): why for k, why in (struck or {}).items()}
+        self._write({"superlink": superlink, "nodes": admitted, "struck": past})
 
     def posted(self, key: bytes) -> None:
         """A letter for the node of this key; of any, where there are none."""

@@ -23,6 +23,8 @@ from covey.crypto.key_kinds import NOT_SAID, Describe, KeyKind
 from covey.crypto.signatures import Signer
 from covey.deploy import keys
 from covey.deploy.agreed import Agreed, experiment_of
+from covey.deploy.membership import roll
+from covey.deploy.membership.records import SERVER
 from covey.errors import CoveyError
 
 
@@ -42,11 +44,16 @@ def inspect(path: Path) -> list[Holding]:
     path = Path(path)
     if (path / "party.bin").is_file() or (path / "issued.bin").is_file():
         return list(_folder(path))
-    inside = [path / "authority", path / keys.SERVER, *sorted(path.glob("*")), *sorted(path.glob("silos/*"))]
+    inside = [path / "authority", path / SERVER, *sorted(path.glob("*")), *sorted(path.glob("silos/*"))]
     folders = [p for p in dict.fromkeys(inside) if (p / "party.bin").is_file() or (p / "issued.bin").is_file()]
     if not folders:
         raise CoveyError(f"{path} holds no keys: give the folder that `covey keys make` wrote, or one party's")
     return [holding for folder in folders for holding in _folder(folder)]
+
+
+def dealt(authority: Path) -> list[str]:
+    """Key material of the silos that the authority has made for them and keeps, and that opens something."""
+    return [one.what for one in _folder(authority) if one.secret and one.opens]
 
 
 def _folder(folder: Path) -> Iterator[Holding]:
@@ -65,7 +72,7 @@ def _folder(folder: Path) -> Iterator[Holding]:
         yield Holding(name, f"public key of {role}", False, _hash(public))
     if (folder / "node.key").is_file():
         yield Holding(name, "node key (ECDSA P-384)", True, _public_of(folder / "node.key"))
-    for other, pem in (keys.node_keys(folder) if party.name == keys.SERVER else {}).items():
+    for other, pem in (roll.node_keys(folder) if party.name == SERVER else {}).items():
         yield Holding(name, f"public node key of {other}", False, _hash(_der(pem)))
     if (folder / "server.key").is_file():
         yield Holding(name, "TLS key", True, _public_of(folder / "server.key"))

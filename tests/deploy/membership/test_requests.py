@@ -1,0 +1,184 @@
+"""Silos that make their own keys: what travels, who can open it, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from covey import Experiment
+from covey.cli.main import app
+from covey.crypto.signatures import Signer
+from covey.deploy import keys
+from covey.deploy.membership import requests
+from covey.deploy.membership.records import OWN_KEY, SIGNING_KEY
+from covey.deploy.membership.roll import read_roll, revocations
+from covey.errors import CoveyError
+from covey.messages import decode, encode
+
+NAMES = ["north", "south", "west"]
+
+
+def experiment(**more: Any) -> Experiment:
+    table = {
+        "dataset": "digits",
+        "clients": 4,
+        "clusters": 1,
+        "training": {"rounds": 2, "epochs": 1},
+        "model": "softmax",
+        "algorithm": "fedavg",
+    }
+    return Experiment.of(table, **more)
+
+
+def asked(folder: Path, names: list[str] = NAMES) -> list[requests.Request]:
+    """Every silo in a folder of its own, and their requests as they come to the authority."""
+    (folder / "mail").mkdir(exist_ok=True)
+    for name in names:
+        requests.ask(folder / name)
+        (folder / "mail" / f"{name}.request").write_bytes((folder / name / f"{name}.request").read_bytes())
+    return [requests.read_request(folder / "mail" / f"{name}.request") for name in names]
+
+
+def accepted(folder: Path, name: str) -> str:
+    return requests.accept(folder / name, (folder / "keys" / "invitations" / f"{name}.invitation").read_bytes())[1]
+
+
+@pytest.fixture(scope="module")
+def founded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three silos under masks, whose keys nobody has dealt."""
+    folder = tmp_path_factory.mktemp("founded")
+    keys.make(experiment(encryption="secagg", clients=3), asked(folder), ["localhost"], folder / "keys")
+    return folder
+
+
+def test_no_private_key_leaves_its_silo(founded: Path) -> None:
+    prints = {accepted(founded, name) for name in NAMES}
+    assert len(prints) == 1  # all silos see one federation
+    made = b"".join(path.read_bytes() for path in sorted((founded / "keys").rglob("*")) if path.is_file())
+    for name in NAMES:
+        party, _ = keys.load(founded / name)
+        secrets = [(founded / name / key).read_bytes() for key in (OWN_KEY, SIGNING_KEY)]
+        assert party.signing == secrets[1] and party.keys["opening"] == secrets[0]
+        assert not any(secret in made or secret.hex().encode() in made for secret in secrets)
+        assert (founded / name / "node.key").read_bytes()[100:200] not in made
+        server, _ = keys.load(founded / "keys" / "server")
+        assert server.known[party.role] == Signer(party.role, party.signing).public
+    for path in (founded / "north").iterdir():
+        assert path.stat().st_mode & 0o077 == 0 or path.suffix in (".request", ".crt", ".toml") or path.stem == "agreed"
+    with pytest.raises(CoveyError, match="a silo's folder already"):
+        accepted(founded, "north")
+
+
+def test_a_newcomer_to_a_circle_that_made_its_own_keys_is_refused_in_words(founded: Path, tmp_path: Path) -> None:
+    (request,) = asked(tmp_path, ["east"])
+    with pytest.raises(CoveyError, match="4 silos for 3 clients"):
+        keys.approve(founded / "keys", request)
+    wide = tmp_path / "keys"
+    keys.make(experiment(encryption="secagg", algorithm={"name": "fedavg", "quorum": 2}), asked(tmp_path), [], wide)
+    with pytest.raises(CoveyError, match="open sums together, and 'east' is not among them: make new keys"):
+        keys.approve(wide, request)
+
+
+def test_an_invitation_is_for_one_silo_alone(founded: Path, tmp_path: Path) -> None:
+    invitation = (founded / "keys" / "invitations" / "south.invitation").read_bytes()
+    requests.ask(tmp_path / "south")  # with other keys
+    with pytest.raises(CoveyError, match="a box does not open"):
+        requests.accept(tmp_path / "south", invitation)
+    with pytest.raises(CoveyError, match="cannot be used"):
+        requests.accept(tmp_path / "south", invitation[:-9])
+    assert not (tmp_path / "south" / "party.bin").exists()
+
+
+def test_fingerprints_that_were_read_out(tmp_path: Path) -> None:
+    (request,) = asked(tmp_path, ["north"])
+    keys.make(experiment(), [request], [], tmp_path / "keys")
+    invitation = (tmp_path / "keys" / "invitations" / "north.invitation").read_bytes()
+    with pytest.raises(CoveyError, match="exchanged on its way"):
+        requests.accept(tmp_path / "north", invitation, "0000 1111 2222 3333 4444 5555 6666 7777")
+    party, shared = requests.accept(tmp_path / "north", invitation)
+    requests.check_fingerprint(shared.upper().replace(" ", ":"), shared, "the federation's")
+    assert len(shared.replace(" ", "")) == 32 and party.role == "client:0"
+
+
+@pytest.mark.parametrize("change", ["name", "node", "signing", "opening"])
+def test_a_request_with_anothers_keys_is_refused(change: str, tmp_path: Path) -> None:
+    one, other = asked(tmp_path, ["north", "south"])
+    mixed = replace(one, **{change: getattr(other, change)})
+    path = tmp_path / "mixed.request"
+    path.write_bytes(requests.armoured(mixed))
+    with pytest.raises(CoveyError, match="not signed with the keys that it names"):
+        requests.read_request(path)
+    path.write_bytes(b"-----BEGIN COVEY REQUEST-----\nnonsense")
+    with pytest.raises(CoveyError, match="is no request of a silo"):
+        requests.read_request(path)
+
+
+def test_an_invitation_that_keeps_a_roster_from_comparison_is_refused(founded: Path, tmp_path: Path) -> None:
+    """Else a coordinator could hand out another roster to each silo, and all would see one fingerprint."""
+    (request,) = asked(tmp_path, ["north"])
+    party, agreed = keys.load(founded / "south")
+    stripped = replace(party, name="north", signing=b"", keys={"sealing": party.keys["sealing"]})
+    invited = requests.Invited(stripped, agreed, b"", request.node, ["sealing"])
+    with pytest.raises(CoveyError, match="keeps 'sealing' from comparison"):
+        requests.accept(tmp_path / "north", requests.invitation(request, invited))
+
+
+def test_a_silo_renews_its_keys_and_nobody_else_does_it_for_it(tmp_path: Path) -> None:
+    keys.make(experiment(), asked(tmp_path, ["north", "south"]), [], tmp_path / "keys")
+    for name in ("north", "south"):
+        accepted(tmp_path, name)
+    (tmp_path / "north" / "used.bin").write_bytes(b"what these keys were used for")
+    before = keys.load(tmp_path / "north")[0]
+    (stranger,) = asked(tmp_path / "mail", ["north"])
+    with pytest.raises(CoveyError, match="not signed with its present key"):
+        keys.approve(tmp_path / "keys", stranger)
+    requests.ask_again(tmp_path / "north")
+    assert keys.load(tmp_path / "north")[0] == before  # until it has accepted
+    keys.approve(tmp_path / "keys", requests.read_request(tmp_path / "north" / "north.request"))
+    accepted(tmp_path, "north")
+    after = keys.load(tmp_path / "north")[0]
+    assert after.role == before.role and after.signing != before.signing
+    assert (tmp_path / "north" / "used.bin").read_bytes() == b"what these keys were used for"
+    assert not (tmp_path / "north" / "renewal").exists()
+    server = keys.load(tmp_path / "keys" / "server")[0]
+    assert server.known["client:0"] == Signer("client:0", after.signing).public and len(server.silos) == 2
+    (past,) = revocations(tmp_path / "keys" / "server")
+    roll = read_roll(server, tmp_path / "keys" / "server")
+    assert past.why == "replaced" and len(roll.struck) == 1 and roll.revoked == {}
+
+
+def test_the_commands_from_request_to_revocation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.toml").write_text(
+        'dataset = "digits"\nclients = 4\nclusters = 1\nmodel = "softmax"\nalgorithm = "fedavg"\nencryption = "none"\n'
+    )
+
+    def covey(*words: str) -> str:
+        answer = CliRunner().invoke(app, ["keys", *words], catch_exceptions=False)
+        assert answer.exit_code == 0
+        return answer.output
+
+    (tmp_path / "requests").mkdir()
+    for name in ("north", "south"):
+        covey("request", name)
+        (tmp_path / name / f"{name}.request").rename(tmp_path / "requests" / f"{name}.request")
+    said = covey("make", "my.toml", "--requests", "requests", "--out", "keys")
+    assert "north.invitation  for the silo north" in said and not (tmp_path / "keys" / "silos").exists()
+    assert "is complete" in covey("accept", "north", "keys/invitations/north.invitation")
+    fingerprint = covey("request", "east").rpartition("fingerprint ")[2].strip()
+    assert "for the silo east" in covey("approve", "keys", "east/east.request", "--fingerprint", fingerprint)
+    assert keys.load(tmp_path / "keys" / "server")[0].silos == {"north": 0, "south": 1, "east": 2}
+    assert "south (client:1) is revoked since" in covey("revoke", "keys", "south")
+    assert keys.load(tmp_path / "keys" / "server")[0].silos == {"north": 0, "east": 2}
+    for words, why in {
+        ("revoke", "keys", "south"): "was revoked on",
+        ("revoke", "keys", "nobody"): "there are east, north",
+        ("approve", "keys", "east/east.request"): "not signed with its present key",
+    }.items():
+        with pytest.raises(CoveyError, match=why):
+            covey(*words)
+    assert encode(decode((tmp_path / "keys" / "server" / "nodes" / "east.bin").read_bytes()))
