@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,8 @@ from covey.deploy.agreed import Agreed, experiment_of, samples_at, table_of
 from covey.deploy.coordinator import Coordinator
 from covey.deploy.keys import deployed, load, protected
 from covey.deploy.membership.records import SERVER, Party
-from covey.deploy.membership.roll import following, node_keys
+from covey.deploy.membership.roll import Roll, following, node_keys
+from covey.deploy.membership.standing import DAY, Reminder, validities
 from covey.deploy.second_server import SecondServer
 from covey.deploy.silo import Silo
 from covey.errors import CoveyError, printable
@@ -58,6 +60,8 @@ def serve(folder: Path, address: str, out: Path, *, insecure: bool = False, quie
         )
     if insecure:
         say("--insecure: no TLS, and Flower lets any node in; letters are still signed")
+    else:
+        Reminder(say).look(lambda: validities(folder))
     say(f"starting Flower's SuperLink at {address}")
     link = flower.Link(out / "flower", host, port, tls, node_keys(folder), say)
     try:
@@ -69,12 +73,19 @@ def serve(folder: Path, address: str, out: Path, *, insecure: bool = False, quie
 def _serve(
     link: flower.Link, folder: Path, party: Party, agreed: Agreed, out: Path, say: Callable[[str], None], quiet: bool
 ) -> Result:
+    roll, reminder = following(party, folder, say), Reminder(say, first=time.time() + DAY)
+
+    def follow() -> Roll:
+        if link.authenticated:
+            reminder.look(lambda: validities(folder))
+        return roll()
+
     coordinator = Coordinator(
         party,
         agreed,
         link,
         out,
-        follow=following(party, folder, say),
+        follow=follow,
         say=say,
         command=f"covey serve --keys {folder}",
     )

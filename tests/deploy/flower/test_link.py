@@ -28,7 +28,7 @@ class Line:
     """A link, a node that answers with what it is asked, in capitals, and the key of another."""
 
     def __init__(self, folder: Path) -> None:
-        authority = certificates.make_authority()
+        authority = self.authority = certificates.make_authority()
         server = certificates.issue_server(authority, ["localhost"])
         nodes = {name: certificates.make_node() for name in ("north", "south")}
         paths = {"ca.crt": authority.public, "server.crt": server.public, "server.key": server.private}
@@ -131,6 +131,32 @@ def test_a_key_that_is_not_admitted_waits_and_says_so(line: Line) -> None:
     said.append("stop")
     thread.join(30)
     assert not ends and len(said) == 2
+
+
+def test_a_certificate_is_renewed_while_all_run(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is connected stays so; who comes is shown the new one, and reminded that it ends soon."""
+    line.until(line.here)
+    monkeypatch.setattr(certificates, "SERVER_YEARS", 0.05)
+    soon, before = certificates.issue_server(line.authority, ["localhost"]), len(line.said)
+
+    def take(files: dict[str, bytes]) -> None:
+        for name, text in files.items():
+            (line.folder / name).write_bytes(text)
+            line.here()  # between the two they do not belong together
+        line.until(lambda: any("was renewed, and is shown from now on" in text for text in line.said[before:]))
+
+    kept = {name: (line.folder / name).read_bytes() for name in ("server.key", "server.crt")}
+    take({"server.key": soon.private, "server.crt": soon.public})
+    thread, said, ends = node(line, "shown")
+    line.until(lambda: any("the server's certificate ends on" in text for text in said))
+    assert any("in 18 days: its owner makes another one with `covey keys renew`" in text for text in said) and not ends
+    assert line.asked() == b"WHO IS THERE"
+    line.until(lambda: line.here("south"))
+    said.append("stop")
+    line.link.send(line.link.nodes["south"], b"the last one", 60)
+    thread.join(60)
+    before = len(line.said)
+    take(kept)
 
 
 def test_a_key_that_is_revoked_ends_its_node_at_once(line: Line) -> None:

@@ -39,10 +39,9 @@ import ssl
 import sys
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from email.utils import formatdate
-from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
@@ -518,18 +517,24 @@ def _end(transport: asyncio.BaseTransport) -> None:
         asyncio.get_running_loop().call_later(5.0, transport.abort)
 
 
-async def _listen_to_the_coordinator(guests: Guests) -> None:
+async def _listen_to_the_coordinator(door: Door, renewed: Callable[[], ssl.SSLContext | None]) -> None:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=64 << 20)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
-        guests.learn(line)
+        if b'"renewed"' not in line:
+            door.guests.learn(line)
+            continue
+        try:
+            door.tls = renewed()
+        except (OSError, ssl.SSLError) as e:  # the coordinator has checked it; it may be another one since
+            door.say(f"the certificate stays: {e}")
 
 
-async def _main(listener: socket.socket, tls: ssl.SSLContext | None) -> None:
-    door = Door(listener, tls)
+async def _main(listener: socket.socket, tls: Callable[[], ssl.SSLContext | None]) -> None:
+    door = Door(listener, tls())
     standing = asyncio.create_task(door.stand())
-    await _listen_to_the_coordinator(door.guests)
+    await _listen_to_the_coordinator(door, tls)
     standing.cancel()
 
 
@@ -539,15 +544,20 @@ def main() -> None:
     parser.add_argument("--certificate", default="", help="without one there is no TLS")
     parser.add_argument("--key", default="")
     words = parser.parse_args()
-    tls: Any = None
-    if words.certificate:
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.minimum_version = ssl.TLSVersion.TLSv1_2
-        tls.load_cert_chain(words.certificate, words.key)
     listener = socket.socket(fileno=words.listener)
     listener.setblocking(False)
     os.set_blocking(1, False)
-    asyncio.run(_main(listener, tls))
+    asyncio.run(_main(listener, lambda: _shown(words.certificate, words.key)))
+
+
+def _shown(certificate: str, key: str) -> ssl.SSLContext | None:
+    """What the network sees of us; None: no TLS."""
+    if not certificate:
+        return None
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.minimum_version = ssl.TLSVersion.TLSv1_2
+    tls.load_cert_chain(certificate, key)
+    return tls
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from covey.deploy.flower.door import HOLD_SECONDS, UNKNOWN_KEY, WHY
 from covey.deploy.flower.payload import content, record
 from covey.deploy.flower.process import Tls
 from covey.deploy.membership.roll import REPLACED
+from covey.deploy.membership.standing import SERVER, Validity
 from covey.errors import CoveyError, printable
 
 T = TypeVar("T")
@@ -70,8 +71,15 @@ class Question:
 class Fleet:
     """A node's calls. Every method raises one of those above where it fails, and nothing else."""
 
-    def __init__(self, superlink: str, tls: Tls | None, clock: Clock) -> None:
-        self.superlink, self.secure, self.clock = superlink, tls is not None, clock
+    def __init__(
+        self,
+        superlink: str,
+        tls: Tls | None,
+        clock: Clock,
+        remind: Callable[[Validity], None] = lambda validity: None,
+    ) -> None:
+        """`remind` is told, with every call that is answered, until when the server's certificate holds."""
+        self.superlink, self.secure, self.clock, self.remind = superlink, tls is not None, clock, remind
         self.number = 0  # of this life
         self._keys = _node_keys(tls)
         self._tls = None if tls is None else trusting(tls)
@@ -236,7 +244,10 @@ class Fleet:
 
         client = FleetHttpClient(
             f"{'https' if self.secure else 'http'}://{self.superlink}",
-            interceptors=[RuntimeVersionHttpInterceptor(component_name="covey"), _Signed(*self._keys, self.clock)],
+            interceptors=[
+                RuntimeVersionHttpInterceptor(component_name="covey"),
+                _Signed(*self._keys, self.clock, self.remind),
+            ],
             verify=self._tls or False,
         )
         client._client.close()
@@ -255,6 +266,7 @@ class _Signed:
     key: Any
     public: bytes
     clock: Clock
+    remind: Callable[[Validity], None]
 
     def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
         from datetime import UTC, datetime
@@ -271,7 +283,17 @@ class _Signed:
         response = call_next(context)
         if response.request.url.path != "/v1/fleet/pull-messages":  # which is held: nobody knows when it was dated
             self.clock.hear(response.headers.get("date"), asked)
+            _show_certificate(response, self.remind)
         return response
+
+
+def _show_certificate(response: Any, remind: Callable[[Validity], None]) -> None:
+    """Until when the certificate holds that the server showed on this answer's connection."""
+    stream = response.extensions.get("network_stream")
+    tls = stream.get_extra_info("ssl_object") if stream is not None else None
+    shown = tls.getpeercert() if tls is not None else None
+    if shown and "notAfter" in shown:
+        remind(Validity(SERVER, float(ssl.cert_time_to_seconds(shown["notAfter"]))))
 
 
 def _timeout(seconds: float) -> Any:

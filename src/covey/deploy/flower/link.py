@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from covey.deploy.flower.process import DoorProcess, Tls, listening, quiet
 from covey.deploy.flower.superlink import SuperLink
+from covey.deploy.membership.certificates import check_server
 from covey.errors import CoveyError
 
 T = TypeVar("T")
@@ -52,6 +53,7 @@ class Link:
             set[bytes](),
         )  # from the door: something came; keys whose nodes began
         self._looked, self._failures, self._tls = 0.0, 0, tls
+        self._certificate = self._certificate_state()
         self._listener = listening(host, port)
         self._door: DoorProcess | None = None
         self._superlink: SuperLink | None = None
@@ -83,6 +85,7 @@ class Link:
 
     def present(self) -> set[int]:
         """Nodes of ours that Flower believes to be there; one that was killed stays for up to a minute."""
+        self._take_over_certificate()
         if self.authenticated and time.monotonic() - self._looked > LOOK_SECONDS:
             self._looked = time.monotonic()
             registered = self._attempt(SuperLink.registered, None)
@@ -92,6 +95,26 @@ class Link:
         nobody: set[int] = set()
         online = self._attempt(SuperLink.online, nobody)
         return online & set(self.nodes.values()) if self.authenticated else online
+
+    def _take_over_certificate(self) -> None:
+        """A certificate that was renewed is shown from the next connection on; nobody is disconnected."""
+        state = self._certificate_state()
+        if state == self._certificate or self._tls is None or self._tls.certificate is None or self._tls.key is None:
+            return
+        self._certificate = state
+        try:
+            check_server(self._tls.certificate.read_bytes(), self._tls.key.read_bytes(), self._tls.ca.read_bytes())
+        except (OSError, CoveyError) as e:  # also while one of the two is copied: the other changes the state again
+            self.say(f"the certificate that was shown so far stays: {e}")
+            return
+        if self._door is not None:
+            self._door.renew()
+            self.say("the server's certificate was renewed, and is shown from now on")
+
+    def _certificate_state(self) -> list[tuple[int, int]]:
+        files = [] if self._tls is None else [self._tls.certificate, self._tls.key]
+        states = [path.stat() for path in files if path is not None and path.is_file()]
+        return [(state.st_mtime_ns, state.st_size) for state in states]
 
     def begun(self) -> set[int]:
         """Nodes that have been started since this was asked last: what was sent to them before is lost."""

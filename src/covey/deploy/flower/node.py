@@ -19,6 +19,7 @@ from covey import files
 from covey.deploy.flower.clock import Clock, duration
 from covey.deploy.flower.fleet import BEAT_SECONDS, Away, Fleet, Foreign, Forgotten, Unknown
 from covey.deploy.flower.process import Tls, quiet
+from covey.deploy.membership.standing import AUTHORITY, SERVER, Reminder, Validity, validities
 from covey.errors import CoveyError
 
 RETRY_SECONDS = (
@@ -26,6 +27,10 @@ RETRY_SECONDS = (
 )
 STRUCK_SECONDS = 60.0  # after which a key that was admitted before and is not any more is taken for struck off
 REMIND_SECONDS = 600.0  # between two words on the same trouble
+REMEDIES = {
+    SERVER: "its owner makes another one with `covey keys renew`, and nothing is to be done here",
+    AUTHORITY: "all parties need new keys by then; ask who made these",
+}
 
 
 class Troubles:
@@ -75,7 +80,9 @@ def answer_calls(
         raise CoveyError(
             f"another covey process{owner} answers from {home.parent}: wait for it, or choose another --state"
         )
-    fleet, troubles = Fleet(superlink, tls, clock or Clock(say)), Troubles(superlink, say)
+    reminder = Reminder(say)
+    fleet = Fleet(superlink, tls, clock or Clock(say), lambda shown: reminder.look(lambda: _ends(tls, shown), REMEDIES))
+    troubles = Troubles(superlink, say)
     former, met = _Former(home / "node"), False
     try:
         while not ended():
@@ -104,6 +111,11 @@ def answer_calls(
     finally:
         fleet.close()
         held.close()
+
+
+def _ends(tls: Tls | None, shown: Validity) -> list[Validity]:
+    """What a party can see of the certificates that its connection rests on."""
+    return [shown, *(validities(tls.ca.parent) if tls is not None else ())]
 
 
 @contextmanager

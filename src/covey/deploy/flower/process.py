@@ -203,6 +203,10 @@ class DoorProcess:
         past = {k.decode(): why for k, why in (struck or {}).items()}
         self._write({"superlink": superlink, "nodes": admitted, "struck": past})
 
+    def renew(self) -> None:
+        """The certificate's files are others now."""
+        self._write({"renewed": True})
+
     def posted(self, key: bytes) -> None:
         """A letter for the node of this key; of any, where there are none."""
         self._write({"posted": key.decode()})

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -67,6 +67,18 @@ def issue_server(authority: Pair, hosts: Sequence[str]) -> Pair:
     ]
     name = _named("covey federation server")
     return Pair(_certificate(name, issuer.subject, key.public_key(), signer, SERVER_YEARS, extensions), _pem(key))
+
+
+def check_server(certificate: bytes, key: bytes, authority: bytes) -> None:
+    """Refuses a server's certificate that its key, or parties who trust the authority, do not fit."""
+    try:
+        shown, issuer = x509.load_pem_x509_certificate(certificate), x509.load_pem_x509_certificate(authority)
+        shown.verify_directly_issued_by(issuer)
+        held = serialization.load_pem_private_key(key, None)
+    except (ValueError, TypeError, InvalidSignature) as e:
+        raise CoveyError("the server's certificate is none of this federation's authority, or cannot be read") from e
+    if held.public_key() != shown.public_key():
+        raise CoveyError("the server's certificate and key do not belong together: copy both again")
 
 
 def make_node() -> Pair:
