@@ -44,7 +44,6 @@ WORDS = {
     ("algorithms/fedsoft.py", "membership"): "what a client remembers: its weights of the clusters",
     ("algorithms/clustered/fedrc.py", "membership"): "what a client remembers: its weights of the clusters",
     ("algorithms/fedcaprivacy/fedcaprivacy.py", "membership"): "what a client remembers: its weights of the clusters",
-    ("rounds/loop.py", "membership"): "what a client remembers: its weights of the clusters",
     ("attacks/isolation/isolation.py", "membership"): "what a client remembers: its weights of the clusters",
     ("rounds/record.py", "membership"): "what a client remembers: its weights of the clusters",
     ("algorithms/pqfed/pqfed.py", "fedavg"): "the default of what trains a group",

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.data.federation import Dataset, Federation
+from covey.data.holdings import Holdings, held
 from covey.errors import CoveyError, nearest
 
 KINDS = ("image", "binary", "real", "tokens")
@@ -144,25 +145,23 @@ def _check_clients(federation: Federation) -> None:
         raise CoveyError(
             f"{_called(federation.dataset)} names no clients: give clients=…, or a partition that cuts it, such as iid"
         )
-    for i, held in enumerate(federation.clients):
-        if not isinstance(held, np.ndarray) or held.ndim != 1 or held.dtype.kind not in "iu":
-            raise CoveyError(
-                f"the rows of {who(federation, i)} are no array of whole numbers: give row numbers of x_train"
-            )
-        if not len(held):
-            raise CoveyError(f"{who(federation, i)} has no training rows: give it some, or leave it out")
-    every = np.concatenate(federation.clients)
-    owner = np.repeat(np.arange(len(federation.clients)), [len(held) for held in federation.clients])
+    if not isinstance(federation.clients, Holdings):  # what could not be joined
+        wrong = next(i for i, own in enumerate(federation.clients) if not isinstance(held((own,)), Holdings))
+        raise CoveyError(
+            f"the rows of {who(federation, wrong)} are no array of whole numbers: give row numbers of x_train"
+        )
+    every, sizes = federation.holdings.rows, federation.holdings.sizes
+    if not sizes.min():
+        raise CoveyError(f"{who(federation, int(sizes.argmin()))} has no training rows: give it some, or leave it out")
     outside = np.flatnonzero((every < 0) | (every >= rows))
     if len(outside):
         at = outside[0]
-        raise CoveyError(
-            f"{who(federation, owner[at])} holds row {every[at]}, there are the rows 0 to {rows - 1}: correct it"
-        )
+        holder = who(federation, federation.holdings.owners[at])
+        raise CoveyError(f"{holder} holds row {every[at]}, there are the rows 0 to {rows - 1}: correct it")
     counts = np.bincount(every, minlength=rows)
     if counts.max() > 1 and not federation.notes.get("overlap"):
         row = int(counts.argmax())
-        holders = [who(federation, i) for i in owner[every == row][:2]]
+        holders = [who(federation, i) for i in federation.holdings.owners[every == row][:2]]
         twice = f"{holders[0]} twice" if holders[0] == holders[1] else " and ".join(holders)
         raise CoveyError(
             f"row {row} is held by {twice}: give each row to one client, or note the overlap in notes['overlap']"
@@ -198,16 +197,26 @@ def _check_tests(federation: Federation) -> None:
             f"test_groups holds groups outside 0 to {shares.shape[1] - 1}: distributions has that many columns"
         )
     tested = np.bincount(groups, minlength=shares.shape[1]) > 0
-    for i, share in enumerate(shares):
-        total = float(share.sum())
-        if not abs(total - 1) < 1e-6 or share.min() < 0:
+    if federation.tested_apart:
+        _refuse_bare(federation, np.flatnonzero(~tested))
+        return
+    for start, part in pieces(shares):
+        totals = part.sum(1)
+        wrong = np.flatnonzero(~(np.abs(totals - 1) < 1e-6) | (part.min(1) < 0))
+        bare = np.flatnonzero(~part[:, tested].any(1))
+        if len(wrong) and (not len(bare) or wrong[0] <= bare[0]):
             raise CoveyError(
-                f"the distribution of {who(federation, i)} sums to {total:g}: shares of 0 or more that sum to 1"
+                f"the distribution of {who(federation, start + int(wrong[0]))} sums to {totals[wrong[0]]:g}: shares of 0 or more "
+                "that sum to 1"
             )
-        if not share[tested].any():
-            raise CoveyError(
-                f"{who(federation, i)} has no test rows: hold some of its rows back, or leave it out (data.min_rows)"
-            )
+        _refuse_bare(federation, start + bare)
+
+
+def _refuse_bare(federation: Federation, bare: NDArray[np.int64]) -> None:
+    if len(bare):
+        raise CoveyError(
+            f"{who(federation, int(bare[0]))} has no test rows: hold some of its rows back, or leave it out (data.min_rows)"
+        )
 
 
 def who(federation: Federation, client: int) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from covey.data.holdings import Holdings, held
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Federation:
     """
 
     dataset: Dataset
-    clients: tuple[NDArray[np.int64], ...]  # rows of x_train, one array per client
+    clients: Sequence[NDArray[np.int64]]  # rows of x_train, one array per client; kept as `Holdings`
     clusters: NDArray[np.int64] | None  # [n] true cluster of each client, where the partition has one
     test_groups: NDArray[np.int64]  # [m_test]
     distributions: NDArray[np.float64]  # [n, groups], rows sum to 1
@@ -66,14 +69,33 @@ class Federation:
     notes: dict[str, object] = field(default_factory=dict)  # what a reader must know: overlaps, property rows, ...
     names: tuple[str, ...] = ()  # of the clients, where they have any
 
-    def histogram(self) -> NDArray[np.int64]:
-        """Label counts per client, [n, labels]; of numbers to predict, how many there are of each."""
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clients", held(self.clients))
+
+    @property
+    def holdings(self) -> Holdings:
+        """The clients' rows as two arrays, for what is asked of all clients at once."""
+        return self.clients if isinstance(self.clients, Holdings) else Holdings.of(self.clients)
+
+    @cached_property
+    def tested_apart(self) -> bool:
+        """Whether client i is tested on group i and on nothing else: natural clients with test rows of their own."""
+        shares = self.distributions
+        if shares.ndim != 2 or len(shares) != shares.shape[1] or not (np.diagonal(shares) == 1).all():
+            return False
+        if shares.strides[0] == -shares.strides[1]:  # a line seen as a matrix: its first row and column are all of it
+            return int(np.count_nonzero(shares[0])) == int(np.count_nonzero(shares[:, 0])) == 1
+        return int(np.count_nonzero(shares)) == len(shares)
+
+    def histogram(self, of: Sequence[int] | None = None) -> NDArray[np.int64]:
+        """Label counts per client (of these, or of all), [n, labels]; of numbers to predict, how many there are of each."""
         width, y = self.dataset.outputs, self.dataset.y_train
+        parts = self.clients if of is None else [self.clients[i] for i in of]
         if self.dataset.task == "classes":
-            return np.stack([np.bincount(y[rows], minlength=width) for rows in self.clients])
+            return np.stack([np.bincount(y[rows], minlength=width) for rows in parts])
         if self.dataset.task == "labels":
-            return np.stack([np.rint(y[rows].sum(0)).astype(np.int64) for rows in self.clients])
-        return np.stack([np.full(width, len(rows), np.int64) for rows in self.clients])
+            return np.stack([np.rint(y[rows].sum(0)).astype(np.int64) for rows in parts])
+        return np.stack([np.full(width, len(rows), np.int64) for rows in parts])
 
     # ------------------------------------------------------------ of one's own data
 

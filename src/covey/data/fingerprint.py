@@ -51,8 +51,7 @@ def parts(dataset: Dataset) -> dict[str, str]:
 
 def federation_parts(federation: Federation) -> dict[str, str]:
     """The same with the split: who holds which rows, and is tested on what."""
-    lengths = np.array([len(rows) for rows in federation.clients], np.int64)
-    rows = np.concatenate([*federation.clients, np.zeros(0, np.int64)]).astype(np.int64)
+    lengths, rows = federation.holdings.sizes, federation.holdings.rows
     public = np.concatenate([*federation.public, np.zeros(0, np.int64)]).astype(np.int64)
     split = [lengths, rows, np.array([len(p) for p in federation.public], np.int64), public, federation.test_groups]
     split += [] if federation.clusters is None else [federation.clusters]
@@ -95,8 +94,7 @@ def _of_text(value: Any) -> str:
 
 def _own_rows_only(federation: Federation) -> bool:
     """Whether every client is tested on a group of its own: the identity, which for many clients is large to hash."""
-    n, groups = federation.distributions.shape
-    return n == groups and n > 1000 and bool((np.diagonal(federation.distributions) == 1).all())
+    return len(federation.distributions) > 1000 and federation.tested_apart
 
 
 def _fixed(array: NDArray[Any]) -> bool:

@@ -44,8 +44,14 @@ class Score:
     totals: Tensor | None = None  # [s] float64, see `metrics.totals`; clients alike share one
 
 
+KEPT = 32  # models (sets to choose from) whose test is remembered within a round
+
+
 class Examiner:
-    """Tests models on the samples of each group; no party of the protocol has these."""
+    """Tests models on the samples of each group; no party of the protocol has these.
+
+    `apart`: clients, in order, of whom the i-th is tested on group i and on nothing else.
+    """
 
     def __init__(
         self,
@@ -54,7 +60,11 @@ class Examiner:
         groups: NDArray[np.int64],
         count: int,
         metrics: Sequence[Metric] = (),
+        apart: NDArray[np.int64] | None = None,
     ) -> None:
+        self.apart = apart
+        self._round = -1
+        self._tested: dict[int, tuple[_Tested, Tensor]] = {}  # by the place of the models in memory, which stays theirs
         self.machine, self.metrics, self.task = machine, metrics, machine.network.task
         self.rows = torch.from_numpy(rows)
         self.labels = machine.samples.labels(self.rows.to(machine.device))
@@ -62,21 +72,35 @@ class Examiner:
         self.tested = np.bincount(self.groups, minlength=count).astype(np.float64)
 
     def scores(
-        self, clients: Sequence[int], uses: Sequence[Predictor], distributions: NDArray[np.float64]
+        self, clients: Sequence[int], uses: Sequence[Predictor], distributions: NDArray[np.float64], round: int = -1
     ) -> list[Score]:
-        """Of what each client predicts with. Models that many clients choose from are tested once."""
-        tested: dict[int, _Tested] = {}  # by the place of the models in memory
+        """Of what each client predicts with. Models that many clients choose from are tested once a round."""
+        if round != self._round or round < 0:
+            self._round, self._tested = round, {}
         outputs: dict[int, Tensor] = {}
         scores = []
         for client, use in zip(clients, uses):
             at = use.models.data_ptr()  # clients hold views of one tensor
-            own = None if use.index is not None and at in tested else self._test(use, outputs)
-            if own is not None and use.index is not None:
-                tested[at] = own
+            known = self._tested.get(at) if use.index is not None else None
+            tested = self._test(use, outputs) if known is None else known[0]
+            if known is None and use.index is not None:
+                if len(self._tested) == KEPT:
+                    self._tested.clear()
+                self._tested[at] = (tested, use.models)
             elif use.index is None and use.weights is None:
                 outputs.clear()  # a model of the client's own: nobody else predicts with it
-            scores.append(self._score(client, use, own or tested[at], distributions[client]))
+            groups, share = self._mixture(client, distributions)
+            scores.append(self._score(client, use, tested, groups, share))
         return scores
+
+    def _mixture(
+        self, client: int, distributions: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int64] | slice, NDArray[np.float64]]:
+        """The groups that a client is tested on, and their shares: a million clients have a million groups, each one of them."""
+        if self.apart is not None:
+            return np.searchsorted(self.apart, [client]), np.ones(1)
+        # Groups without test samples carry no weight: nothing is known about them.
+        return slice(None), distributions[client] * (self.tested > 0)
 
     def by_group(self, use: Predictor, outputs: dict[int, Tensor]) -> NDArray[np.float64]:
         """Accuracy per group, [m, groups], of each model to choose from, or [1, groups] of the mixture of all."""
@@ -97,30 +121,40 @@ class Examiner:
         accuracy = np.full(totals.shape[:2], math.nan) if self.task == NUMBERS else totals[:, :, 1]
         return _Tested(said, totals, accuracy)
 
-    def _score(self, client: int, use: Predictor, tested: _Tested, distribution: NDArray[np.float64]) -> Score:
-        # Groups without test samples carry no weight: nothing is known about them.
-        share = distribution * (self.tested > 0)
-        fits = tested.accuracy @ share / max(share.sum(), 1e-12)  # [m]
+    def _score(
+        self,
+        client: int,
+        use: Predictor,
+        tested: _Tested,
+        groups: NDArray[np.int64] | slice,
+        share: NDArray[np.float64],
+    ) -> Score:
+        fits = tested.accuracy[:, groups] @ share / max(share.sum(), 1e-12)  # [m]
         used = use.index or 0
         everywhere = float(tested.accuracy[used] @ self.tested / self.tested.sum())
         index = -1 if use.index is None else use.index
-        metrics, totals = self._measured(tested, used, share / max(share.sum(), 1e-12)) if self.metrics else ({}, None)
+        shares = share / max(share.sum(), 1e-12)
+        metrics, totals = self._measured(tested, used, groups, shares) if self.metrics else ({}, None)
         return Score(client, float(fits[used]), everywhere, index, fits.tolist(), metrics, totals)
 
     def _measured(
-        self, tested: _Tested, used: int, share: NDArray[np.float64]
+        self, tested: _Tested, used: int, groups: NDArray[np.int64] | slice, share: NDArray[np.float64]
     ) -> tuple[dict[str, float], Tensor | None]:
         """Metrics and totals of a model on a distribution: once for all clients that are alike."""
-        at = (used, share.tobytes())
+        at = (used, share.tobytes() if isinstance(groups, slice) else groups.tobytes())
         if at not in tested.known:
-            totals = Totals(self.task, share @ tested.totals[used])
-            values = {m.name: m.value(totals, lambda: (tested.said[used], self._weights(share))) for m in self.metrics}
+            totals = Totals(self.task, share @ tested.totals[used, groups])
+            values = {
+                m.name: m.value(totals, lambda: (tested.said[used], self._weights(groups, share))) for m in self.metrics
+            }
             tested.known[at] = (values, torch.from_numpy(totals.vector))
         return tested.known[at]
 
-    def _weights(self, share: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _weights(self, groups: NDArray[np.int64] | slice, share: NDArray[np.float64]) -> NDArray[np.float64]:
         """Of each sample."""
-        return np.asarray((share / np.maximum(self.tested, 1))[self.groups])
+        whole = np.zeros(len(self.tested))
+        whole[groups] = share
+        return np.asarray((whole / np.maximum(self.tested, 1))[self.groups])
 
 
 @dataclass(frozen=True)
@@ -170,12 +204,14 @@ def accuracies(round: RoundScores, intended: bool, target: Any = None) -> dict[s
     ) | ({"target": float(own[served.index(target)])} if target in served else {})
 
 
-def measured(metrics: Sequence[Metric], task: str, clients: int, round: RoundScores, full: bool) -> dict[str, Any]:
-    """A round's record of every metric over clients and of every class. `full`: list all, however many they are."""
+def measured(
+    metrics: Sequence[Metric], task: str, listed: Sequence[int], round: RoundScores, full: bool
+) -> dict[str, Any]:
+    """A round's record of every metric over clients and of every class. `full`: with all clients that are `listed`."""
     clusters = {s.client: round.cluster(s) for s in round.scores}
     record: dict[str, Any] = {
         "metrics": {
-            m.name: spread(m, {s.client: s.metrics[m.name] for s in round.scores}, clusters, clients, full)
+            m.name: spread(m, {s.client: s.metrics[m.name] for s in round.scores}, clusters, listed, full)
             for m in metrics
         }
     }
@@ -197,7 +233,7 @@ def reported_metrics(
 ) -> dict[str, Any]:
     """Of what silos chose to report, client -> metric -> value, in the form of `measured`."""
     every = {m: {i: values[m.name] for i, values in reported.items() if m.name in values} for m in metrics}
-    return {m.name: spread(m, values, {}, clients, full=True) for m, values in every.items() if values}
+    return {m.name: spread(m, values, {}, range(clients), full=True) for m, values in every.items() if values}
 
 
 def _record(client_mean: float, per_cluster: list[float], everywhere: float) -> dict[str, Any]:

@@ -156,7 +156,7 @@ class Host:
         """Accuracy of the model each of these clients would use, on its own distribution and everywhere."""
         uses = self.uses(round, calls)
         with self._timed("evaluate"):
-            return self.examiner.scores([i for i, _, _ in calls], uses, self.federation.distributions)
+            return self.examiner.scores([i for i, _, _ in calls], uses, self.federation.distributions, round)
 
     def advance(self, clients: Sequence[Client], turns: list[Coroutine], messages: Sequence[Any]) -> list[Any]:
         """Runs coroutines to their ends, in step; returns what they return."""

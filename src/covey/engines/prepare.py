@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from covey.algorithms.contract import Setting, declaration
@@ -14,6 +15,7 @@ from covey.data.checks import check, who
 from covey.data.federation import Dataset, Federation
 from covey.engines.evaluation import Examiner
 from covey.engines.host import Host
+from covey.engines.listing import listed, places
 from covey.engines.settle import cut
 from covey.engines.simulate import Hosts, InProcess, Workers, can_fork, cores, forks_safely
 from covey.errors import CoveyError, CoveyWarning
@@ -184,10 +186,14 @@ def _machine(experiment: Experiment, network: Network, federation: Federation) -
 
 def _examiner(experiment: Experiment, network: Network, federation: Federation) -> Examiner:
     dataset, limit = federation.dataset, experiment.evaluation.samples
-    rows = np.arange(len(dataset.y_test))
+    rows, groups, apart = np.arange(len(dataset.y_test)), federation.test_groups, None
+    if federation.tested_apart:  # of those who are evaluated alone
+        apart = listed(experiment, federation)
+        groups = places(apart, groups)
+        rows = np.flatnonzero(groups >= 0)
     if 0 < limit < len(rows):
         rows = np.sort(generator(experiment.seed, "examination").permutation(rows)[:limit])
-        _refuse_untested(federation, rows, limit)
+        _refuse_untested(federation, rows, limit, apart)
     machine = Machine(
         network,
         dataset.x_test,
@@ -197,13 +203,19 @@ def _examiner(experiment: Experiment, network: Network, federation: Federation) 
         tf32=experiment.engine.tf32,
     )
     metrics = chosen(network.task, experiment.evaluation.metrics)
-    return Examiner(machine, rows, federation.test_groups, federation.distributions.shape[1], metrics)
+    count = federation.distributions.shape[1] if apart is None else len(apart)
+    return Examiner(machine, rows, groups, count, metrics, apart)
 
 
-def _refuse_untested(federation: Federation, rows: np.ndarray[Any, Any], limit: int) -> None:
+def _refuse_untested(
+    federation: Federation, rows: NDArray[np.int64], limit: int, apart: NDArray[np.int64] | None
+) -> None:
     """A client of which no test sample is left would score 0."""
     tested = np.bincount(federation.test_groups[rows], minlength=federation.distributions.shape[1]) > 0
-    bare = [i for i, share in enumerate(federation.distributions) if not share[tested].any()]
+    if apart is None:
+        bare = [i for i, share in enumerate(federation.distributions) if not share[tested].any()]
+    else:
+        bare = apart[~tested[apart]].tolist()
     if bare:
         raise CoveyError(
             f"evaluation.samples = {limit} leaves {len(bare)} of {len(federation.clients)} clients without a test sample, first "

@@ -114,13 +114,18 @@ class Layers:
 class Evaluation:
     every: int = 1  # rounds; the last round is always evaluated
     samples: int = 0  # at most this many test samples; 0: all
+    clients: int = config.later(
+        10_000
+    )  # of more clients, this many are evaluated and listed, by the seed; 0: all of them
     metrics: tuple[str, ...] = config.later(
         ()
     )  # beside the usual ones of the data's task; own: package.module:function
 
     def __post_init__(self) -> None:
-        if self.every < 1 or self.samples < 0:
-            raise CoveyError("evaluation.every must be at least 1 and evaluation.samples not negative")
+        if self.every < 1 or self.samples < 0 or self.clients < 0:
+            raise CoveyError(
+                "evaluation.every must be at least 1, evaluation.samples and evaluation.clients not negative"
+            )
         for name in self.metrics:
             resolve(name)
 

@@ -18,9 +18,9 @@ DIGITS = 6
 
 
 def spread(
-    metric: Metric, values: Mapping[int, float], clusters: Mapping[int, int], clients: int, full: bool
+    metric: Metric, values: Mapping[int, float], clusters: Mapping[int, int], listed: Sequence[int], full: bool
 ) -> dict[str, Any]:
-    """A round's record of one metric. `full`: with each client's value, None of one that has none.
+    """A round's record of one metric. `full`: with the value of each client that is listed, None of one that has none.
 
     worst, p10, gap: the client worst off, the value that a tenth of the clients do not reach, and how far the worst is from the
     best. Of a metric that is less the better, "reach" means to be as low.
@@ -47,8 +47,8 @@ def spread(
     groups = sorted({c for c in clusters.values() if c >= 0})
     members = [[known[i] for i in known if clusters.get(i) == c] for c in groups]
     record["per_cluster"] = [float(np.mean(m)) if m else None for m in members]
-    if full or clients <= IN_FULL:
-        record["clients"] = [_rounded(values.get(i, math.nan)) for i in range(clients)]
+    if full or len(listed) <= IN_FULL:
+        record["clients"] = [_rounded(values.get(i, math.nan)) for i in listed]
     return record
 
 

@@ -51,11 +51,18 @@ class Run:
     @property
     def clients(self) -> int | None:
         """How many clients the federation has, from the file that knows it best."""
+        if (every := number(self.federation.get("clients"))) is not None:  # of whom a sample is listed
+            return int(every)
         for per_client in (self.federation.get("histogram"), self.federation.get("sizes"), self.latest("clusters")):
             if isinstance(per_client, list) and per_client:
                 return len(per_client)
         stated = number(self.config.get("clients"))
         return int(stated) if stated is not None else None
+
+    def client(self, place: int) -> int:
+        """The number of the client that lists have at this place: of very many clients they have a sample."""
+        of = self.federation.get("listed")
+        return int(of[place]) if isinstance(of, list) and place < len(of) else place
 
     @property
     def true_clusters(self) -> list[int] | None:

@@ -47,14 +47,14 @@ def _of_round(record: Mapping[str, Any], classes: Sequence[str]) -> Iterator[Lin
     for metric, figures in fields(record.get("metrics")).items():
         for id, value in figures.items():
             yield from _line(round, metric, "clients", id, value)
-        yield from _listed(round, metric, "client", figures.get("clients"))
+        yield from _listed(round, metric, "client", figures.get("clients"), record.get("listed") or ())
         if metric not in record:  # of accuracy the clusters stand above, each with its own model
             yield from _listed(round, metric, "cluster", figures.get("per_cluster"))
     for metric, values in fields(record.get("classes")).items():
         yield from _listed(round, metric, "class", values, classes)
 
 
-def _listed(round: int, metric: str, scope: str, values: Any, names: Sequence[str] = ()) -> Iterator[Line]:
+def _listed(round: int, metric: str, scope: str, values: Any, names: Sequence[str | int] = ()) -> Iterator[Line]:
     for i, value in enumerate(values if isinstance(values, list) else ()):
         yield from _line(round, metric, scope, names[i] if i < len(names) else i, value)
 

@@ -46,6 +46,7 @@ class KeptModels:
     fingerprint: str = ""  # of the network beyond its vectors: layout, and what nobody trains
     columns: list[dict[str, Any]] = field(default_factory=list)  # how a table became samples: fields of `Feature`
     names: list[str] = field(default_factory=list)  # of the clients, where the data name them
+    of: int = 0  # how many clients there are, where only those of a sample are in `rows` and `mixtures`; 0: all are
 
 
 class _Collection:
@@ -109,6 +110,7 @@ def keep(
     classes: Iterable[str],
     columns: Iterable[Feature] = (),
     names: Iterable[str] = (),
+    of: int = 0,
 ) -> KeptModels:
     """What is kept of what clients predict with."""
     came = _Collection(network)
@@ -129,6 +131,7 @@ def keep(
         network.fingerprint,
         [asdict(column) for column in columns],
         list(names),
+        of,
     )
 
 
@@ -204,6 +207,14 @@ class Models:
         if client in self.kept.mixtures:
             first, weights = self.kept.mixtures[client]["first"], self.kept.mixtures[client]["weights"]
             return self.kept.models[first : first + len(weights)], weights
+        if 0 <= client < self.kept.of:
+            if len(self.kept.models) == 1:
+                return self.kept.models, None  # everybody's
+            kept = len(self.kept.rows) + len(self.kept.mixtures)
+            raise CoveyError(
+                f"client {client} is none of the {kept:,} of {self.kept.of:,} clients whose "
+                "choice this run kept: name a cluster, give labelled samples, or run with evaluation.clients = 0 to keep all"
+            )
         raise CoveyError(f"client {client} has no model in this run: {self.there()}")
 
     def predictors(self) -> dict[int, Predictor]:

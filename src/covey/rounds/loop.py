@@ -24,6 +24,7 @@ from covey.compression.replies import unpack
 from covey.data.federation import Federation
 from covey.engines.evaluation import RoundScores, accuracies, clustering_scores, measured
 from covey.engines.host import Outcome, heterogeneous
+from covey.engines.listing import listed
 from covey.engines.prepare import device_of, prepare, start_engine
 from covey.engines.settle import settle, settled, unpinned
 from covey.engines.simulate import Call
@@ -37,7 +38,17 @@ from covey.report.format import size as in_words
 from covey.report.progress import Progress
 from covey.results.folder import RunFolder
 from covey.results.models import Models, keep
-from covey.rounds.record import Traffic, clusters_of, data_summary, federation_summary, means_of, pictures_of, timed
+from covey.rounds.record import (
+    Traffic,
+    chosen_clusters,
+    clusters_of,
+    data_summary,
+    federation_summary,
+    means_of,
+    memberships_of,
+    pictures_of,
+    timed,
+)
 from covey.rounds.result import Result, priced, summarise, summarise_seeds
 from covey.rounds.unharmed import unharmed_ends
 
@@ -143,6 +154,10 @@ class _Loop:
             self.experiment.algorithm,
             self.experiment.defence,
         )
+        if self.observers and self.setting.clients > self.experiment.evaluation.clients:
+            everybody = replace(self.experiment.evaluation, clients=0)  # attacks are scored on clients of any number
+            self.experiment = replace(self.experiment, evaluation=everybody)
+        self.listed = listed(self.experiment, self.federation)
         self.speeds = self.experiment.participation.speeds(self.setting.seed, self.setting.clients)
         self.prepared = time.perf_counter() - begin
         if self.folder and not resume:
@@ -286,7 +301,8 @@ class _Loop:
             seconds[phase] += s
         if self.observers:
             self.notes.append(facts)
-        clusters = clusters_of(facts, self.records[-1]["clusters"] if self.records else None, self.setting.clients)
+        chosen = chosen_clusters(facts)
+        clusters = clusters_of(chosen, self.records[-1]["clusters"] if self.records else None, self.listed)
         n = max(len(calls), 1)
         record: dict[str, Any] = {
             "round": round,
@@ -295,14 +311,23 @@ class _Loop:
             "seconds": {p: s for p, s in seconds.items() if s > 0},
             "bytes": {"up": traffic.up / n, "down": traffic.down / n},
             **evaluation,
-            "clustering": clustering_scores(clusters, self.federation.clusters),
+            "clustering": self._agreement(chosen, clusters),
             "clusters": clusters,
             "extra": {**server.notes, **means_of(facts), **pictures_of(facts)},
         }
-        memberships = {i: f["membership"] for i, f in facts.items() if "membership" in f}
-        if memberships:
-            record["memberships"] = [memberships.get(i) for i in range(self.setting.clients)]
-        return state, record
+        return state, record | memberships_of(facts, self.listed)
+
+    @property
+    def _sampled(self) -> bool:
+        """Whether records speak of a sample of the clients."""
+        return len(self.listed) < self.setting.clients
+
+    def _agreement(self, chosen: dict[int, int], clusters: list[int] | None) -> dict[str, float] | None:
+        """With the true clusters: of all clients' last choices or, where a sample is listed, of the round's participants."""
+        truth = self.federation.clusters
+        if not self._sampled or truth is None:
+            return clustering_scores(clusters, truth)
+        return clustering_scores(list(chosen.values()), truth[list(chosen)]) if chosen else None
 
     def _replies(
         self, round: int, calls: list[Call], traffic: Traffic, facts: dict[int, Any], seconds: dict[str, float]
@@ -358,8 +383,7 @@ class _Loop:
 
     def _evaluate(self, state: Any, round: int) -> dict[str, Any]:
         """How good what every client that has joined would use now is; no party of the protocol learns it."""
-        joined = self.experiment.participation.joined(round, self.setting.clients)
-        served = wanted(self.experiment.algorithm, state, range(joined), "serves")
+        served = self._served(state, round)
         scores = RoundScores(self.federation.clusters)
         for score in self.hosts.score(round + 1, self._calls(state, round, served)):
             scores.add(score)
@@ -367,17 +391,24 @@ class _Loop:
         if self.network.task != NUMBERS:
             accuracy = accuracies(scores, self._intended(), self.federation.notes.get("target"))
         last = round == self.experiment.training.rounds or self._reached({"accuracy": accuracy})
-        return {"accuracy": accuracy} | measured(
-            self.metrics, self.network.task, self.setting.clients, scores, full=last
-        )
+        of = self.listed.tolist()
+        record = {"accuracy": accuracy} | measured(self.metrics, self.network.task, of, scores, full=last)
+        if self._sampled:
+            record["evaluated"] = {"clients": len(served), "of": self.setting.clients}
+            if any("clients" in figures for figures in record["metrics"].values()):
+                record["listed"] = of
+        return record
+
+    def _served(self, state: Any, round: int) -> list[int]:
+        """Of the listed clients those that have joined and that the models are for."""
+        joined = self.experiment.participation.joined(round, self.setting.clients)
+        return wanted(self.experiment.algorithm, state, self.listed[self.listed < joined], "serves")
 
     def _models(self, state: Any, done: int) -> Models:
-        """What every client that has joined predicts with."""
-        joined = self.experiment.participation.joined(done, self.setting.clients)
-        served = wanted(self.experiment.algorithm, state, range(joined), "serves")
-        uses = self.hosts.predictors(done + 1, self._calls(state, done, served))
-        data = self.federation.dataset
-        return Models(keep(uses, self.network, data.classes, data.columns, self.federation.names), self.network)
+        """What every listed client that has joined predicts with."""
+        uses = self.hosts.predictors(done + 1, self._calls(state, done, self._served(state, done)))
+        data, of = self.federation.dataset, self.setting.clients if self._sampled else 0
+        return Models(keep(uses, self.network, data.classes, data.columns, self.federation.names, of), self.network)
 
     def _intended(self) -> bool:
         """Whether model j was begun for cluster j: pre-trained on that cluster's public samples."""
@@ -416,7 +447,7 @@ class _Loop:
         assert self.folder is not None
         self.folder.clear()
         self.folder.write_config(self.experiment)
-        self.folder.write_federation(federation_summary(self.federation, self.data))
+        self.folder.write_federation(federation_summary(self.federation, self.data, self.listed))
 
 
 def _tell(callbacks: Sequence[Callback], moment: str, *facts: Any) -> None:

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from covey.data.federation import Federation
 from covey.data.fingerprint import federation_parts, fingerprint
+from covey.engines.listing import places
 from covey.messages import size
 
 
@@ -32,15 +34,26 @@ class Traffic:
         return self._sizes[id(broadcast)]
 
 
-def clusters_of(facts: dict[int, Any], before: list[int] | None, clients: int) -> list[int] | None:
-    """The cluster of every client as of its last turn; -1: it had none yet; None: the algorithm has no clusters."""
-    chosen = {i: f["cluster"] for i, f in facts.items() if "cluster" in f}
+def chosen_clusters(facts: dict[int, Any]) -> dict[int, int]:
+    """Client -> the cluster that it chose in this round."""
+    return {i: int(f["cluster"]) for i, f in facts.items() if "cluster" in f}
+
+
+def clusters_of(chosen: dict[int, int], before: list[int] | None, listed: NDArray[np.int64]) -> list[int] | None:
+    """The cluster of every listed client as of its last turn; -1: it had none yet; None: the algorithm has no clusters."""
     if not chosen and before is None:
         return None
-    now = list(before) if before is not None else [-1] * clients
-    for i, cluster in chosen.items():
-        now[i] = int(cluster)
+    now = list(before) if before is not None else [-1] * len(listed)
+    for place, cluster in zip(places(listed, np.fromiter(chosen, np.int64)).tolist(), chosen.values()):
+        if place >= 0:
+            now[place] = cluster
     return now
+
+
+def memberships_of(facts: dict[int, Any], listed: NDArray[np.int64]) -> dict[str, Any]:
+    """The soft memberships of the listed clients that noted some in this round."""
+    noted = {i: f["membership"] for i, f in facts.items() if "membership" in f}
+    return {"memberships": [noted.get(i) for i in listed.tolist()]} if noted else {}
 
 
 def means_of(facts: dict[int, Any]) -> dict[str, float]:
@@ -67,18 +80,23 @@ def data_summary(federation: Federation) -> dict[str, Any]:
     return {"name": federation.dataset.name, "fingerprint": fingerprint(parts), "parts": parts}
 
 
-def federation_summary(federation: Federation, data: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Who holds what, as federation.json has it."""
+def federation_summary(
+    federation: Federation, data: dict[str, Any] | None = None, listed: NDArray[np.int64] | None = None
+) -> dict[str, Any]:
+    """Who holds what, as federation.json has it: of the clients that are listed, where those are not all."""
+    sampled = listed is not None and len(listed) < len(federation.clients)
+    of = listed.tolist() if listed is not None else range(len(federation.clients))
     return {
+        **({"clients": len(federation.clients), "listed": of} if sampled else {}),
         "data": data_summary(federation) if data is None else data,
         "note": federation.dataset.note,
-        "names": list(federation.names),
+        "names": [federation.names[i] for i in of] if federation.names else [],
         "dataset": federation.dataset.name,
         "stand_in": federation.dataset.stand_in,
         "classes": list(federation.dataset.classes),
-        "histogram": federation.histogram().tolist(),
-        "sizes": [len(rows) for rows in federation.clients],
-        "clusters": None if federation.clusters is None else federation.clusters.tolist(),
+        "histogram": federation.histogram(of).tolist(),
+        "sizes": federation.holdings.sizes[of].tolist(),
+        "clusters": None if federation.clusters is None else federation.clusters[of].tolist(),
         "notes": {k: v for k, v in federation.notes.items() if isinstance(v, str | int | float | bool)},
     }
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.data.federation import Dataset, Federation
+from covey.data.holdings import Holdings
 from covey.errors import CoveyError
 
 Rows = NDArray[np.int64]
@@ -25,11 +26,10 @@ def check_clients(clients: int) -> None:
         raise CoveyError(f"clients is {clients}; a federation needs at least 1.")
 
 
-def hand_out(rows: Rows, owner: NDArray[np.int64], clients: int, rng: np.random.Generator) -> tuple[Rows, ...]:
+def hand_out(rows: Rows, owner: NDArray[np.int64], clients: int, rng: np.random.Generator) -> Holdings:
     """The rows of each client, in random order, so that any prefix of them is a fair sample."""
     order = np.lexsort((rng.random(len(rows)), owner))
-    cuts = np.cumsum(np.bincount(owner, minlength=clients))[:-1]
-    return tuple(np.split(rows[order], cuts))
+    return Holdings.cut(rows[order], np.bincount(owner, minlength=clients))
 
 
 def apportion(total: int, weights: NDArray[np.float64], least: int = 0) -> NDArray[np.int64]:
@@ -60,13 +60,13 @@ def set_aside(rows: Rows, count: int, rng: np.random.Generator) -> tuple[Rows, R
 
 def label_shares(clients: Sequence[Rows], labels: NDArray[np.int64], groups: int) -> NDArray[np.float64]:
     """Each client's empirical distribution over `groups` labels, [n, groups]."""
-    owner = np.repeat(np.arange(len(clients)), [len(rows) for rows in clients])
-    held = labels[np.concatenate(clients)]
-    counts = np.bincount(owner * groups + held, minlength=len(clients) * groups).reshape(-1, groups)
+    joined = clients if isinstance(clients, Holdings) else Holdings.of(clients)
+    cells = joined.owners * groups + labels[joined.rows]
+    counts = np.bincount(cells, minlength=len(clients) * groups).reshape(-1, groups)
     return np.asarray(counts / counts.sum(1, keepdims=True), np.float64)
 
 
-def by_label(dataset: Dataset, clients: tuple[Rows, ...], public: Rows, **notes: object) -> Federation:
+def by_label(dataset: Dataset, clients: Sequence[Rows], public: Rows, **notes: object) -> Federation:
     """Clients without true clusters, each to be tested on labels in the proportions that it holds.
 
     Where rows have no one label (several at once, numbers), all test rows are one group.

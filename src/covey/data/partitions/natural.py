@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from covey.config import later
 from covey.data.federation import Dataset, Federation
+from covey.data.holdings import Holdings
 from covey.data.partitions.dealing import Rows, by_label, generator
 from covey.errors import CoveyError
 
@@ -44,7 +45,7 @@ class Natural:
         owners: Rows = np.asarray(dataset.owners)
         order = np.argsort(owners, kind="stable")
         counts = np.bincount(owners, minlength=len(dataset.holders))
-        held: tuple[Rows, ...] = tuple(np.split(order.astype(np.int64), np.cumsum(counts)[:-1]))
+        held = Holdings.cut(order.astype(np.int64), counts)
         if dataset.test_owners is None:
             shared = by_label(dataset, held, np.zeros(0, np.int64))
             return Federation(dataset, held, None, shared.test_groups, shared.distributions, names=dataset.holders)

@@ -14,13 +14,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from covey import config
 from covey.algorithms.contract import Setting
 from covey.attacks.contract import parties
 from covey.attacks.observe import Observers
 from covey.data.federation import Dataset, Federation
+from covey.data.holdings import Holdings
 from covey.engines.host import Host
 from covey.engines.prepare import make_host, network_of
 from covey.errors import CoveyError
@@ -86,8 +85,8 @@ def arrays(federation: Federation) -> dict[str, Any]:
     """The federation as arrays and plain values; the rows of all clients as one array, since there may be many clients."""
     return {
         "dataset": {f.name: getattr(federation.dataset, f.name) for f in dataclasses.fields(federation.dataset)},
-        "rows": np.concatenate(federation.clients) if federation.clients else np.zeros(0, np.int64),
-        "ends": np.cumsum([len(rows) for rows in federation.clients]),
+        "rows": federation.holdings.rows,
+        "starts": federation.holdings.starts,
         "clusters": federation.clusters,
         "test_groups": federation.test_groups,
         "distributions": federation.distributions,
@@ -98,9 +97,8 @@ def arrays(federation: Federation) -> dict[str, Any]:
 
 
 def federation_of(content: dict[str, Any]) -> Federation:
-    rest = {k: v for k, v in content.items() if k not in ("dataset", "rows", "ends")}
-    rows = tuple(np.split(content["rows"], content["ends"][:-1]))
-    return Federation(Dataset(**content["dataset"]), rows, **rest)
+    rest = {k: v for k, v in content.items() if k not in ("dataset", "rows", "starts")}
+    return Federation(Dataset(**content["dataset"]), Holdings(content["rows"], content["starts"]), **rest)
 
 
 def _fresh(attack: Any) -> Any:

@@ -86,7 +86,7 @@ def _assignment(run: Run, times: list[int], picked: list[list[int]]) -> Html:
         words,
         grid,
         shades,
-        [f"client {i}" for i in rows],
+        [f"client {run.client(i)}" for i in rows],
         [f"round {times[t]}" for t in columns],
         ticks,
         "round",
@@ -164,7 +164,7 @@ def _memberships(run: Run) -> Html | None:
         words += " Clients are sorted by true cluster, named at the left."
     if len(rows) < len(order):
         words += f" {len(rows)} of {len(order):,} clients are drawn."
-    names = [f"client {i}" for i in rows]
+    names = [f"client {run.client(i)}" for i in rows]
     picture = grid_picture(
         "Memberships",
         words,

@@ -49,7 +49,7 @@ def _histogram(run: Run) -> Html | None:
         words,
         steps,
         shades,
-        [f"client {i}" for i in rows],
+        [f"client {run.client(i)}" for i in rows],
         names,
         ticks,
         "label",

@@ -237,6 +237,10 @@ def badges(run: Run) -> list[tuple[str, str]]:
     if not run.result or (planned is not None and run.done_rounds < planned and not reached):
         words = f"stopped after round {run.done_rounds}" + (f" of {planned}" if planned else "")
         marks.append(("warn", f"{words}; `covey resume` goes on"))
+    sample = run.federation.get("listed")
+    if isinstance(sample, list):
+        words = f"figures over clients are of {len(sample):,} of {run.clients or 0:,} clients, drawn by the seed"
+        marks.append(("fact", f"{words}; `evaluation.clients = 0` evaluates all"))
     marks += [("warn", problem) for problem in run.problems]
     seed = run.result.get("seed", run.config.get("seed"))
     facts = [
