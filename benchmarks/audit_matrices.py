@@ -49,6 +49,7 @@ SETS = [
     "evaluation.every=10",
 ]
 UNSEALED = ["none"]
+SEALING = ["mingledpie", "routing", "fedcaprivacy"]
 
 
 @dataclass(frozen=True)
@@ -79,22 +80,23 @@ class Sweep:
         return typed("covey audit", [*words, f"--seeds={self.seeds}"])
 
 
-DIGITS = ["training.rounds=10"]
+DIGITS = ["training.rounds=30"]
+# Name of a stored result, or NAME.PART where its lines are made in several goes; the cheapest first.
 MATRICES: dict[str, Matrix | Sweep] = {
-    "audit-mnist": Matrix("ifca-mnist", SETS, UNSEALED),
     "audit-heart": Matrix("heart", [], UNSEALED),
+    "audit-matrix-digits": Matrix("ifca-digits", DIGITS, UNSEALED),
+    "audit-matrix-digits.defended": Matrix("ifca-digits", DIGITS, ["dp_sgd", "ldp", "afc"], surveyed()),
+    "audit-matrix-digits.sealed": Matrix(
+        "ifca-digits", DIGITS, ["ckks", "bfv", "threshold", "secagg"], ["fedavg", "ifca", *SEALING]
+    ),
+    "frontier-ifca-digits": Sweep("ifca-digits", [], ["ldp", "adp", "afc", "dp_sgd", "client_dp"]),
+    "frontier-mingledpie-digits": Sweep("mingledpie-audit", ["encryption=none"], ["mingledpie"]),
+    "frontier-pqfed-digits": Sweep("ifca-digits", ["algorithm.name=pqfed"], ["pqfed"]),
+    "audit-mnist": Matrix("ifca-mnist", SETS, UNSEALED),
+    "audit-fashion": Matrix("ifca-mnist", ["dataset=fashion_mnist", *SETS], UNSEALED),
     "frontier-ifca-mnist": Sweep("ifca-mnist", SETS, ["ldp", "adp", "afc", "dp_sgd", "randomised_response"]),
     "frontier-mingledpie-mnist": Sweep("ifca-mnist", ["algorithm.name=mingledpie", *SETS], ["mingledpie"]),
     "frontier-pqfed-mnist": Sweep("pqfed-mnist", ["partition.public=100", "evaluation.every=10"], ["pqfed"]),
-    "audit-matrix-digits": Matrix(
-        "mingledpie-audit", DIGITS, ["none", "dp_sgd", "ldp", "afc"], sorted({*surveyed(), "fedem", "scaffold"})
-    ),
-    "audit-fashion": Matrix("ifca-mnist", ["dataset=fashion_mnist", *SETS], UNSEALED),
-}
-SEALED: dict[str, Matrix | Sweep] = {  # where numba and SEAL are installed; stored with the lines that are not
-    "audit-matrix-digits": Matrix(
-        "mingledpie-audit", DIGITS, ["ckks", "bfv"], ["mingledpie", "routing", "fedcaprivacy"]
-    ),
 }
 TOY: dict[str, Matrix | Sweep] = {
     "audit-toy": Matrix("ifca-digits", ["training.rounds=2", "clients=10"], UNSEALED, ["ifca", "mingledpie"], 1),
@@ -202,12 +204,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--only", default="", help="some of them, by commas")
     parser.add_argument("--toy", action="store_true")
-    parser.add_argument("--sealed", action="store_true")
     chosen = parser.parse_args()
     if chosen.what == "store":
         keep(chosen.out)
         return
-    asked = TOY if chosen.toy else SEALED if chosen.sealed else MATRICES
+    asked = TOY if chosen.toy else MATRICES
     names = chosen.only.split(",") if chosen.only else list(asked)
     stand_in_for_missing()
     chosen.out[0].mkdir(parents=True, exist_ok=True)

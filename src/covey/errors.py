@@ -1,8 +1,14 @@
 """The one exception that means "you can fix this": the command line prints its message and no traceback. And one warning."""
 
+from __future__ import annotations
+
 
 class CoveyError(Exception):
     """Bad input: says what was found, what was expected, and what to change."""
+
+
+class NotFinite(CoveyError):
+    """Training, or an evaluation, ended in values that are no numbers: a rate that is too high, or somebody's poison."""
 
 
 class CoveyWarning(UserWarning):

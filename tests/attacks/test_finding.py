@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from covey.attacks.finding import Finding, Scale
+from covey.attacks.finding import LEAKS, NOT_MEASURED, NOTHING_SEEN, Finding, Scale
 from covey.files import finite
 from covey.messages import decode, encode
 
@@ -83,3 +84,15 @@ def test_older_and_foreign_results_are_judged_anew() -> None:
     for nothing in (None, 3, {}, {"value": None}, {"value": 10**400}, {"value": True}):
         assert Finding.of("x", nothing) is None
     assert Finding.of("x", finite(finding(math.nan, 0.0, 1.0).json())) is None  # JSON has no word for it
+
+
+def test_an_interval_from_chance_to_broken_says_nothing() -> None:
+    """Four clients: 0.7, but anything from 0 to 0.97 may be true. Not "no leak seen", and still one of many to be pooled."""
+    few = finding(0.7, 0.0, 0.97, chance=0.0)
+    assert few.verdict == NOT_MEASURED and few.undecided and few.measured and "too little" in few.why
+    assert finding(0.7, 0.0, 0.9, chance=0.0).verdict == NOTHING_SEEN
+    assert finding(0.7, 0.1, 0.97, chance=0.0).verdict == LEAKS
+    reached = finding(0.9, 0.85, 0.95, controls={"largest": 0.9})  # far above chance: its control reaches as much
+    assert reached.verdict == NOTHING_SEEN
+    error = finding(0.5, 0.04, 1.0, chance=1.0, perfect=0.0)  # less is worse
+    assert error.verdict == NOT_MEASURED and replace(error, low=0.2).verdict == NOTHING_SEEN

@@ -13,11 +13,13 @@ from covey import leaks, roles
 from covey.algorithms.fedavg import FedAvg
 from covey.attacks import ATTACKS
 from covey.attacks.contract import Finding, Knowledge, Truth, View
+from covey.attacks.integrity.poisoning import ModelPoisoning
 from covey.audit.matrix import NOT_MEASURED, UNKNOWN
-from covey.audit.questions import Questions, registered
-from covey.audit.runs import audit, heading
+from covey.audit.questions import Questions, Watch, registered
+from covey.audit.runs import audit, gather, heading
 from covey.errors import CoveyError
-from covey.leaks import SERVER, Leak
+from covey.leaks import CLIENT, SERVER, Leak
+from covey.learn.work import Train, Work
 from covey.messages import message
 from covey.rounds.loop import run
 from support.audits import matrix, small
@@ -208,3 +210,21 @@ def test_a_reply_that_is_not_declared_is_refused() -> None:
     experiment = replace(small(algorithm="fedavg"), algorithm=Unspoken(), attacks=())
     with pytest.raises(CoveyError, match=r"client:0 returned a .*, but the algorithm's `replies` declare Talkative"):
         run(experiment, quiet=True)
+
+
+class Detonator(ModelPoisoning):
+    name = "detonator"
+
+    def _bent(self, work: Work, answer: Any) -> Any:
+        return 1e30 * answer if isinstance(work, Train) else answer
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_attack_that_ends_the_run_is_harm_and_no_failure(workers: int, tmp_path: Path) -> None:
+    """Others' training overflows under it: to call that "ended without a score" would leave the cell to weaker attacks."""
+    watch, training = Watch("detonator", CLIENT), {"rounds": 4, "epochs": 1, "batch_size": 10, "lr": 0.1}
+    ruined = having(Detonator(), training=training, engine={"workers": workers})
+    gathered = gather(ruined, tmp_path, chosen={watch})
+    score = gathered.score(watch)
+    assert (score.value, score.verdict) == (1.0, "broken") and "train no more" in score.note
+    assert "not finite" in score.note and not gathered.runs[0]["attacks"]  # the run beside it went through

@@ -100,3 +100,13 @@ def test_what_is_suspected_is_said_in_plain_words() -> None:
     assert "A leak is suspected, and not certain, of membership" in plain_words(made)
     together = made.cell("membership", COALITION)
     assert together.verdict == SUSPECTED and together.carried == SERVER  # who sees more may suspect as much
+
+
+def test_the_same_clients_again_are_no_further_evidence_about_clients() -> None:
+    """Four runs of the same four hospitals: the error within a run stays; what draws add, here nothing, is averaged."""
+    one = finding(0.7, 0.5, 0.9, variants=[finding(0.8, 0.6, 1.0, attack="strong")])
+    four = pooled([one] * 4, same_clients=True)
+    assert (four.low, four.high) == pytest.approx((0.5, 0.9)) and "with the same clients" in four.used
+    assert (four.variants[0].low, four.variants[0].high) == pytest.approx((0.6, 1.0))
+    both = pooled([finding(0.5, 0.5, 0.5), finding(0.9, 0.9, 0.9)], same_clients=True)
+    assert both.low == pytest.approx(0.7 - Z * 0.2)  # each known exactly: the spread of draws alone

@@ -5,8 +5,8 @@ Terminal, report, audit and loggers show this object; none of them judges a scor
     broken         the score is within a twentieth of perfect, and its whole interval beyond chance and every control
     leaks          its whole interval lies beyond chance and every control
     no leak seen   it does not; this is no proof of safety
-    not measured   there is nothing to compare with, no interval, or one that spans all there is: the attack saw too little; or
-                   guessing is as good as perfect, so that no observation could show anything
+    not measured   there is nothing to compare with, no interval, or one from chance to within a twentieth of perfect: the attack
+                   saw too little; or guessing is as good as perfect, so that no observation could show anything
 """
 
 from __future__ import annotations
@@ -137,9 +137,22 @@ class Finding:
         return self.bar is not None and self.scale.broken(self.bar)
 
     @property
+    def measured(self) -> bool:
+        """Whether it is a measurement at all, be it one of many that only together say something."""
+        return not (self.bar is None or self.interval is None or self.blind or self.no_room)
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the interval leaves everything open that matters, from chance to broken: too few clients or samples."""
+        if self.interval is None or self.chance is None:
+            return False
+        near, far = self.interval if self.scale.upwards else self.interval[::-1]
+        return not self.scale.beats(near, self.chance) and self.scale.broken(far)
+
+    @property
     def verdict(self) -> str:
         """What the interval says against the best attacker that ignores the observation."""
-        if self.bar is None or self.interval is None or self.blind or self.no_room:
+        if self.interval is None or not self.measured or self.undecided:
             return NOT_MEASURED
         if not self.scale.beyond(*self.interval):
             return NOTHING_SEEN
@@ -155,6 +168,8 @@ class Finding:
             return "it saw too little to tell"
         if self.no_room:
             return "guessing alone is as good as perfect, so nothing can be shown"
+        if self.undecided:
+            return "it saw too little to tell chance from knowing all"
         if self.interval is None:
             reached = scale.beats(self.value, scale.bar)
             return f"{side} chance and controls, but without an interval" if reached else f"not {side} chance"

@@ -46,6 +46,11 @@ class Cell:
             return HARM.get(self.verdict, self.verdict) if self.row in leaks.DEEDS else self.verdict
         return f"not shown by {len(self.tried)} attack{'s' * (len(self.tried) != 1)}"
 
+    @property
+    def open_end(self) -> float | None:
+        """The worst leak that a cell without one does not exclude; None where it says that something leaks, or nothing at all."""
+        return not_excluded(self.tried) if self.verdict == NOTHING_SEEN else None
+
     def json(self) -> dict[str, Any]:
         tried = [_entry(finding, self.reports.get(finding.attack, "")) for finding in self.tried]
         return {
@@ -216,7 +221,15 @@ def verdict_of(finding: Finding) -> str:
 def _blindness(finding: Finding) -> str:
     if finding.no_room:
         return f"guessing alone scores {finding.bar:.2f} (the attack {finding.value:.2f}), so nothing can be shown here"
-    return f"could use {finding.used}" if finding.used.startswith("nothing") else f"saw too little: {finding.used}"
+    if finding.used.startswith("nothing"):
+        return f"could use {finding.used}"
+    words = f"saw too little: {finding.used}"
+    if finding.measured and finding.interval is not None:
+        ends = "{:.2f} to {:.2f}".format(*finding.interval)
+        words += (
+            f"; its score is {finding.value:.2f}, and may be anything from {ends}, where guessing has {finding.bar:.2f}"
+        )
+    return words
 
 
 def _cell(

@@ -18,7 +18,6 @@ from covey.audit.matrix import (
     UNKNOWN,
     Audit,
     Cell,
-    not_excluded,
     verdict_of,
 )
 from covey.audit.text import NOT_SHOWN, seeds, title
@@ -169,7 +168,7 @@ def shown_cell(cell: Cell, prefix: str, label: str, more: str = "", brief: bool 
 def _score(cell: Cell) -> str:
     worst, others = cell.tried[0], len(cell.tried) - 1
     score = f"{_spoken(worst.attack)} {_beside(worst)}" + f" and {others} more" * (others > 0)
-    if cell.verdict == NOTHING_SEEN and (end := not_excluded(cell.tried)) is not None:
+    if (end := cell.open_end) is not None:
         score += f"; {'up' if worst.scale.upwards else 'down'} to {end:.2f} not excluded"
     return score
 

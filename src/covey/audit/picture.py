@@ -32,7 +32,7 @@ text { fill: #e8ebf2; } .soft { fill: #a3acbd; } .box { stroke: #343b4a; fill: #
 """
 FOOTNOTE = (
     "▲ broken or leaks, ◆ given by design, △ leak suspected. ○ not shown by the attacks tried from there, which is no proof. "
-    "Cells without a mark were not looked at, and are no sign of safety."
+    "In cells without a mark nobody could look, or saw too little to tell: no sign of safety."
 )
 LETTER = 5.7  # pixels of a small letter, about
 
@@ -96,6 +96,8 @@ def _cell(audit: Audit, cell: Cell, x: float, top: float) -> list[Html]:
     score = f" {cell.tried[0].value:.2f}" if cell.tried else ""
     words = f"{MARKS[cell.verdict]} {BRIEF.get(cell.verdict, cell.verdict)}"
     letters = _letters(audit.learners(cell.row, cell.verdict))
+    if cell.open_end is not None:
+        letters = f"{cell.open_end:.2f} not excluded"
     if less := [column for verdict, who in audit.leaks(cell.row) if verdict != cell.verdict for column in who]:
         letters += f"; less {_letters(less)}"
     first = tag("text", f"{words}{score}", x=x + 7, y=top + 15)

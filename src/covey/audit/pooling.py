@@ -2,6 +2,8 @@
 
 An interval over seeds covers what differs within a run (its clients, samples, rounds) and between runs (their partitions and
 draws): random effects, as meta-analyses have it. With three seeds the spread between them is known roughly: more tell more.
+Where every run has the same clients, as four hospitals are the same four whatever the seed, runs tell of draws only: what differs
+between clients is known no better than from one run.
 """
 
 from __future__ import annotations
@@ -12,15 +14,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from covey.attacks.finding import NOT_MEASURED, Finding
+from covey.attacks.finding import Finding
 from covey.statistics import Z
 
 LUCK = 0.05  # of at least one leak among the scores of a cell where nothing leaks
 
 
-def pooled(findings: Sequence[Finding]) -> Finding:
-    """The same attack in several runs. Runs in which it could measure nothing are left out, unless all are such."""
-    measured = [one for one in findings if one.verdict != NOT_MEASURED]
+def pooled(findings: Sequence[Finding], same_clients: bool = False) -> Finding:
+    """The same attack in several runs. Runs in which it could measure nothing are left out, unless all are such.
+
+    `same_clients`: the runs have the same clients with the same samples, so they are no further evidence about clients.
+    """
+    measured = [one for one in findings if one.measured]
     if len(measured) < 2:
         return (measured or findings)[0]
     first = measured[0]
@@ -31,18 +36,19 @@ def pooled(findings: Sequence[Finding]) -> Finding:
     names = dict.fromkeys(name for one in measured for name in one.controls)
     controls = {name: _mean([one.controls[name] for one in measured if name in one.controls]) for name in names}
     kinds = dict.fromkeys(variant.attack for one in measured for variant in one.variants)
-    variants = [pooled([v for one in measured for v in one.variants if v.attack == kind]) for kind in kinds]
+    by_kind = [[v for one in measured for v in one.variants if v.attack == kind] for kind in kinds]
+    alike = " with the same clients" if same_clients else ""
     note = f"In the first run: {first.note[0].lower()}{first.note[1:]}" if first.note else ""
     return replace(
         first,
         value=mean,
         chance=None if first.chance is None else _mean([one.chance for one in measured if one.chance is not None]),
-        low=max(ends[0], mean - _half(values, below)),
-        high=min(ends[1], mean + _half(values, above)),
+        low=max(ends[0], mean - _half(values, below, same_clients)),
+        high=min(ends[1], mean + _half(values, above, same_clients)),
         controls=controls,
-        used=f"{first.used} (in each of {len(measured)} runs)",
+        used=f"{first.used} (in each of {len(measured)} runs{alike})",
         details={},
-        variants=variants,
+        variants=[pooled(same, same_clients) for same in by_kind],
         note=note,
     )
 
@@ -51,10 +57,12 @@ def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values))
 
 
-def _half(values: np.ndarray, halves: np.ndarray) -> float:  # type: ignore[type-arg]
+def _half(values: np.ndarray, halves: np.ndarray, same_clients: bool) -> float:  # type: ignore[type-arg]
     """Half the width of the mean's interval, on one side: errors within the runs, and what the runs differ by beyond them."""
-    within = float((halves / Z).__pow__(2).mean())
-    between = max(0.0, float(values.var(ddof=1)) - within)
+    within, spread = float((halves / Z).__pow__(2).mean()), float(values.var(ddof=1))
+    if same_clients:
+        return Z * math.sqrt(within + spread / len(values))
+    between = max(0.0, spread - within)
     return Z * math.sqrt((within + between) / len(values))
 
 

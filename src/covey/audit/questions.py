@@ -237,6 +237,11 @@ class Questions:
             return fault_of_own_code(e) or f"does not say what it needs: {type(e).__name__}: {e}"
         return words
 
+    def harms(self, watch: Watch) -> bool:
+        """Whether it looks for harm and not for knowledge."""
+        row = self.declared[watch.attack].row
+        return row is not None and bool(row.does)
+
     def batches(self, chosen: Collection[Watch] | None = None) -> list[tuple[Watch, ...]]:
         """Which attacks watch the same run: no name twice, and an active one alone. The first is undisturbed, for the accuracy.
 

@@ -22,13 +22,14 @@ from covey.audit.pooling import pooled
 from covey.audit.questions import Questions, Watch, registered, usual_place
 from covey.data.federation import Federation
 from covey.engines.settle import settled
-from covey.errors import CoveyError
+from covey.errors import CoveyError, NotFinite
 from covey.experiment.experiment import Experiment
 from covey.results.folder import RunFolder
 from covey.rounds.completion import complete
 from covey.rounds.loop import Callback
 from covey.rounds.result import versions
 from covey.rounds.side_by_side import InTurn, Job, alone, completing, spread_over
+from covey.statistics import wilson
 
 _NO_SETTINGS = ("attacks", "engine", "out", "seeds", "silos", "deployment")  # say nothing about what leaks here
 
@@ -136,7 +137,7 @@ def matrix_of(
     gathered = gather(experiment, out, quiet, watch, federation)
     undisturbed = gathered.undisturbed
     questions = Questions(experiment)
-    done = {one: (pooled([finding for finding, _ in scored]), scored[0][1]) for one, scored in gathered.scored.items()}
+    done = {one: (gathered.score(one), scored[0][1]) for one, scored in gathered.scored.items()}
     settings = questions.watched(()).table()
     return Audit(
         **heading(experiment),
@@ -160,6 +161,11 @@ class Gathered:
     failed: dict[Watch, str]
     runs: list[dict[str, Any]]
     undisturbed: dict[int, dict[str, Any]]  # seed -> a result that no active attack spoils
+    same_clients: bool = False  # with the same samples, whatever the seed
+
+    def score(self, watch: Watch) -> Finding:
+        """Of all seeds together."""
+        return pooled([finding for finding, _ in self.scored[watch]], self.same_clients)
 
 
 def gather(
@@ -171,13 +177,17 @@ def gather(
     chosen: Collection[Watch] | None = None,
 ) -> Gathered:
     """Reads the runs of all seeds back, and makes those that are missing; CoveyError where it is the experiment that fails."""
-    gathered = Gathered({}, {}, [], {})
+    drawn = federation is None and not getattr(experiment.partition, "as_the_data_say", False)
+    gathered = Gathered({}, {}, [], {}, same_clients=not drawn)
     for seed in range(experiment.seed, experiment.seed + experiment.seeds):
         questions = Questions(replace(experiment, seed=seed))
         for batch in questions.batches(chosen):
             for watches, result, report, problem in _results(questions, batch, Path(out), quiet, watch, federation):
-                gathered.failed.update(dict.fromkeys(watches, problem) if problem else {})
                 if result is None:
+                    for one in watches:
+                        gathered.failed[one] = str(problem)
+                        if isinstance(problem, NotFinite) and seed in gathered.undisturbed and questions.harms(one):
+                            gathered.scored.setdefault(one, []).append((_ruin(one, questions, problem), ""))
                     continue
                 for one in watches:
                     finding = Finding.of(one.attack, result["attacks"].get(one.attack))
@@ -193,6 +203,14 @@ def gather(
     if problems and not gathered.scored and len(problems) == 1:
         raise CoveyError(problems.pop())  # it is the experiment, not an attack
     return gathered
+
+
+def _ruin(watch: Watch, questions: Questions, problem: NotFinite) -> Finding:
+    """Of an attack that ended the run itself, which without it goes through: all harm that there is. One run proves little."""
+    used = "its own uploads, under which the run broke down"
+    note = f"Under it others can train no more: {problem}."
+    place, metric = questions.vantage(watch.column), "share of runs that it ends"
+    return Finding(watch.attack, place, metric, 1.0, 0.0, *wilson(1.0, 1), used=used, note=note)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -217,25 +235,26 @@ def _results(
     quiet: bool,
     watch: Callback | None,
     federation: Federation | None,
-) -> Iterator[tuple[tuple[Watch, ...], dict[str, Any] | None, str, str]]:
+) -> Iterator[tuple[tuple[Watch, ...], dict[str, Any] | None, str, CoveyError | None]]:
     """(attacks, result.json, report, problem) of a batch; where one attack spoils it, of every attack in a run of its own."""
     watched = questions.watched(batch)
     folder = RunFolder.named_by_hash(out, watched)
     try:
         complete(watched, folder, callbacks=[watch] if watch else [], federation=federation, quiet=quiet)
-        yield batch, folder.result_json(), str(folder.report.relative_to(out)), ""
+        yield batch, folder.result_json(), str(folder.report.relative_to(out)), None
     except CoveyError as problem:
         if len(batch) <= 1:
             if not batch:
                 raise
-            yield batch, None, "", str(problem)
+            yield batch, None, "", problem
             return
         for one in batch:
             yield from _results(questions, (one,), out, quiet, watch, federation)
     except Exception as problem:
         if len(batch) != 1 or not questions.declared[batch[0].attack].active:
             raise
-        yield batch, None, "", f"failed with {type(problem).__name__}: {problem}"  # it acts where a client's code runs
+        words = f"failed with {type(problem).__name__}: {problem}"  # it acts where a client's code runs
+        yield batch, None, "", CoveyError(words)
 
 
 def heading(experiment: Experiment) -> dict[str, Any]:

@@ -19,7 +19,8 @@ NOT_SHOWN = "not shown by this attack"
 LETTERS = {SERVER: "S", SECOND: "S2", CLIENT: "C", COALITION: "S+C", EAVESDROPPER: "E", SERVERS: "S+S2"}
 LEGEND = (
     "broken: a score of 0.95 or more. leaks: the whole interval above chance and every control, and more than luck among the "
-    "scores of a cell. leak suspected: above them, but luck may be. not shown: these attacks found nothing, which proves nothing. "
+    "scores of a cell. leak suspected: above them, but luck may be. not shown: these attacks found nothing, which proves nothing; "
+    "open is a score that they do not exclude. Where they leave everything open, as with few clients, it is not measured. "
     "* : carried over from a party that sees less."
 )
 
@@ -144,7 +145,8 @@ def _worst(audit: Audit, row: str) -> str:
 
 def _short(cell: Cell) -> str:
     value = f" {cell.tried[0].value:.2f}" if cell.tried else ""
-    return f"{cell.said}{value}{'*' if cell.carried else ''}"
+    left = "" if cell.open_end is None else f" ({cell.open_end:.2f} open)"
+    return f"{cell.said}{value}{left}{'*' if cell.carried else ''}"
 
 
 def _wrapped(words: str, indent: str = "") -> list[str]:

@@ -25,7 +25,7 @@ import torch
 from covey.engines.channel import Channel
 from covey.engines.host import Host
 from covey.engines.orphans import die_with_parent
-from covey.errors import CoveyError
+from covey.errors import CoveyError, NotFinite
 from covey.learn.work import Plan
 from covey.messages import decode, encode
 from covey.names import fault_of_own_code
@@ -261,7 +261,7 @@ def respond(host: Callable[[], Host], request: dict[str, Any], messages: list[An
         for answer in _answers(host(), request, messages):
             yield encode(ticket | {"ok": answer})
     except CoveyError as e:
-        yield encode(ticket | {"refused": str(e)})
+        yield encode(ticket | {"refused": str(e), "not finite": isinstance(e, NotFinite)})
     except Exception as e:
         sentence = fault_of_own_code(e)
         yield encode(ticket | ({"refused": sentence} if sentence else {"failed": traceback.format_exc()}))
@@ -270,7 +270,7 @@ def respond(host: Callable[[], Host], request: dict[str, Any], messages: list[An
 def accept(answer: dict[str, Any]) -> Any:
     """What a worker answered, or what went wrong there raised here."""
     if "refused" in answer:
-        raise CoveyError(answer["refused"])
+        raise (NotFinite if answer.get("not finite") else CoveyError)(answer["refused"])
     if "failed" in answer:
         raise RuntimeError("a worker failed:\n" + answer["failed"])
     return answer["ok"]

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covey.errors import CoveyError
+from covey.errors import CoveyError, NotFinite
 from covey.learn import evaluate
 from covey.learn.flat import Network
 from covey.learn.kernels.kernels import choose
@@ -220,4 +220,4 @@ def _check_finite(jobs: list[Job], answers: list[Tensor], what: str, reason: str
         return
     total = sum(answer.sum() for answer in answers)
     if not torch.isfinite(torch.as_tensor(total)):
-        raise CoveyError(f"{what} gave values that are not finite: {reason}")
+        raise NotFinite(f"{what} gave values that are not finite: {reason}")

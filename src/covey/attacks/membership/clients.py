@@ -32,7 +32,7 @@ from covey.attacks.membership.received import models_in
 from covey.attacks.membership.scores import Floats
 from covey.attacks.membership.strangers import Rows, dealt, matched, samples_at, unused
 from covey.errors import CoveyError
-from covey.leaks import CLIENT, CLIENTS, COALITION, Leak
+from covey.leaks import CLIENT, CLIENTS, COALITION, SERVER, Leak
 from covey.learn.machine import Machine
 from covey.learn.work import Gradient, Job, Losses
 from covey.ledger.clients import told_apart
@@ -64,7 +64,7 @@ class ClientMembership:
     label: ClassVar[str] = "Membership of clients"
     title: ClassVar[str] = "of two clients' data, which went into the models: the one whose own update points their way"
     row: ClassVar[Leak] = CLIENTS
-    seen_from: ClassVar[tuple[str, ...]] = (CLIENT, COALITION)
+    seen_from: ClassVar[tuple[str, ...]] = (CLIENT, COALITION, SERVER)
     reads: ClassVar[tuple[Reads, ...]] = (Reads((roles.Model, roles.Models), GOT, sealed=True),)
     means: ClassVar[str] = (
         "share of pairs, a client and one of the same kind that was not there, told apart; 0.5 tells nothing, 1 all"

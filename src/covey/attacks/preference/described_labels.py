@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from covey import roles
 from covey.attacks.contract import Finding, Knowledge, Truth, View
 from covey.attacks.declaration import Reads, lacks_public
-from covey.attacks.preference.label_shares import METRIC, PRIOR, correlation, correlation_interval, dominant
+from covey.attacks.preference.label_shares import COARSE, METRIC, PRIOR, correlation, correlation_interval, dominant
 from covey.leaks import LABELS, WIRE, Leak
 from covey.statistics import wilson
 
@@ -83,9 +83,8 @@ class DescribedLabels:
             f", and {len(self.x)} public samples" if len(self.x) else ""
         )
         numbers = (value, 0.0, low, high, {PRIOR: prior})
-        return Finding(
-            self.name, self.vantage, METRIC, *numbers, used, variants=[self._dominant(guesses, counts, used)]
-        )
+        others, note = [self._dominant(guesses, counts, used)], COARSE if counts.shape[1] == 2 else ""
+        return Finding(self.name, self.vantage, METRIC, *numbers, used, variants=others, note=note)
 
     def _dominant(self, guesses: dict[int, Floats], counts: Floats, used: str) -> Finding:
         value, n = dominant(guesses, counts), len(guesses)

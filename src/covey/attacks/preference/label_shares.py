@@ -29,6 +29,7 @@ from covey.learn.work import Logits, Work
 from covey.statistics import normal_interval, standard_error, wilson
 
 Floats = NDArray[np.float64]
+COARSE = "Of two labels a correlation is 1 or -1: it says which is the commoner, not their shares."
 METRIC, PRIOR = "correlation with the true shares", "population prior"
 SURE = 10.0  # weight of the equation that shares add up to 1
 PER_LABEL = 50  # public samples of each label at most
@@ -115,7 +116,8 @@ class LabelShares:
         }
         numbers = (value, 0.0, low, high, {PRIOR: prior})
         others = [self._dominant(guesses, counts, used)]
-        return Finding(self.name, self.vantage, METRIC, *numbers, used, details, variants=others)
+        note = COARSE if counts.shape[1] == 2 else ""
+        return Finding(self.name, self.vantage, METRIC, *numbers, used, details, variants=others, note=note)
 
     def _nothing(self, used: str) -> Finding:
         return Finding(self.name, self.vantage, METRIC, 0.0, 0.0, 0.0, 1.0, used=used)

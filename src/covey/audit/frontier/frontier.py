@@ -18,7 +18,6 @@ from covey import files
 from covey.attacks.finding import NOT_MEASURED, VERDICTS, Finding
 from covey.audit.frontier.lines import Setting, lines_of, unprotected
 from covey.audit.matrix import LEAKING
-from covey.audit.pooling import pooled
 from covey.audit.questions import Questions, Watch
 from covey.audit.runs import Gathered, ahead, check_places, claimed_by, gather, heading, jobs_of
 from covey.data.federation import Federation
@@ -224,9 +223,9 @@ def gauges_of(questions: Questions, begun: Mapping[str, Gathered | str]) -> tupl
     best: dict[str, tuple[Gauge, Finding]] = {}
     tried: dict[str, None] = {}
     for gathered in begun.values():
-        for watch, scored in {} if isinstance(gathered, str) else gathered.scored.items():
+        for watch in () if isinstance(gathered, str) else gathered.scored:
             tried[watch.attack] = None
-            score = pooled([finding for finding, _ in scored])
+            score = gathered.score(watch)
             for one in (score, *score.variants):
                 if one.verdict in LEAKING and (watch.attack not in best or _worse(one, best[watch.attack][1])):
                     best[watch.attack] = Gauge(watch.attack, watch.column, _row(questions, watch), one.metric), one
@@ -260,9 +259,9 @@ def _point(setting: Setting, gathered: Gathered | str, gauges: Sequence[Gauge]) 
 
 def _score(gauge: Gauge, gathered: Gathered) -> Finding | None:
     """The gauge's score of a setting: of several attackers with the same measure, such as one who reckons with noise, the worst."""
-    scored = gathered.scored.get(Watch(gauge.attack, gauge.column))
-    if scored is None:
+    watch = Watch(gauge.attack, gauge.column)
+    if watch not in gathered.scored:
         return None
-    score = pooled([finding for finding, _ in scored])
+    score = gathered.score(watch)
     alike = [one for one in (score, *score.variants) if one.metric == gauge.metric and one.verdict != NOT_MEASURED]
     return replace(max(alike, key=lambda one: one.excess), details={}, variants=[]) if alike else None
