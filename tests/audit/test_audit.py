@@ -176,7 +176,8 @@ def test_a_stronger_attacker_scored_beside_counts() -> None:
 
 def test_combinations_keep_what_the_experiment_says() -> None:
     base = small(algorithm={"name": "mingledpie", "rate": 0.3}, defence={"name": "ldp", "epsilon": 3.0})
-    made = combinations(base, ["ifca", "mingledpie"], ["none", "ldp", "ckks", "ldp+ckks"])
+    every = combinations(base, ["ifca", "mingledpie"], ["none", "ldp", "ckks", "ldp+ckks"])
+    made = [one for one in every if isinstance(one, Experiment)]
     named = [(e.algorithm.name, e.defence.name if e.defence else "", e.encryption) for e in made]
     assert named == [
         ("ifca", "", "none"),
@@ -193,6 +194,12 @@ def test_combinations_keep_what_the_experiment_says() -> None:
         combinations(base, ["ifac"], ["none"])
     with pytest.raises(CoveyError, match="add 'none'"):
         combinations(base, ["ifca"], ["ckks"])
+
+
+def test_a_combination_that_no_experiment_can_have_costs_its_own_line(tmp_path: Path) -> None:
+    (line,) = survey(small(algorithm="fedavg"), tmp_path, ["fedavg"], ["client_dp"], quiet=True)
+    assert (line.algorithm, line.protection, line.cells) == ("fedavg", "client_dp", ())
+    assert "weighting" in line.problem and not list(tmp_path.rglob("result.json"))
 
 
 def test_what_a_survey_compares_unless_told_otherwise_says_so_itself() -> None:

@@ -250,6 +250,8 @@ def _results(
             return
         for one in batch:
             yield from _results(questions, (one,), out, quiet, watch, federation)
+    except ModuleNotFoundError as problem:  # of a part that this experiment cannot do without: no attack is at fault
+        raise CoveyError(f"it needs the package '{problem.name}', which is not installed here") from problem
     except Exception as problem:
         if len(batch) != 1 or not questions.declared[batch[0].attack].active:
             raise

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from covey.algorithms import ALGORITHMS
 from covey.audit.matrix import Audit
@@ -32,11 +34,21 @@ def survey(
     """
     check_places(experiment)
     every = combinations(experiment, algorithms or surveyed(), protections or protecting())
-    for n in made_ahead(every, out, processes, quiet):
+    able = [one for one in every if isinstance(one, Experiment)]
+    ready = made_ahead(able, out, processes, quiet) if able else iter(())
+    for one in every:
+        if isinstance(one, Refusal):
+            yield _refused({**heading(experiment), **one.names}, one.problem)
+            continue
+        next(ready)
         try:
-            yield matrix_of(every[n], out, True, None)
+            yield matrix_of(one, out, True, None)
         except CoveyError as problem:
-            yield Audit(**heading(every[n]), stand_in="", accuracy=None, cells=(), runs=(), problem=str(problem))
+            yield _refused(heading(one), str(problem))
+
+
+def _refused(names: dict[str, Any], problem: str) -> Audit:
+    return Audit(**names, stand_in="", accuracy=None, cells=(), runs=(), problem=problem)
 
 
 def surveyed() -> list[str]:
@@ -54,11 +66,21 @@ def _saying_so(registry: Registry) -> list[str]:
     return [registry.word(entry) for entry in registry.entries if entry.declared.get("surveyed")]
 
 
-def combinations(experiment: Experiment, algorithms: Sequence[str], protections: Sequence[str]) -> list[Experiment]:
+@dataclass(frozen=True)
+class Refusal:
+    """A combination that no experiment can have, and why."""
+
+    names: dict[str, str]  # of its algorithm, defence and encryption
+    problem: str
+
+
+def combinations(
+    experiment: Experiment, algorithms: Sequence[str], protections: Sequence[str]
+) -> list[Experiment | Refusal]:
     """The experiments of a survey. An algorithm or defence that the experiment itself names keeps its settings."""
     base = experiment.table()
     own = base.get("defence") or {}
-    chosen = []
+    chosen: list[Experiment | Refusal] = []
     for name in algorithms:
         kind = ALGORITHMS.resolve(name)
         algorithm = base["algorithm"] if base["algorithm"]["name"] == name else {"name": name}
@@ -67,7 +89,13 @@ def combinations(experiment: Experiment, algorithms: Sequence[str], protections:
             if not encryptions.fits(kind, encryption):
                 continue
             wall = own if defence and own.get("name") == defence else {"name": defence or "none"}
-            chosen.append(Experiment.of({**base, "algorithm": algorithm, "defence": wall, "encryption": encryption}))
+            try:
+                chosen.append(
+                    Experiment.of({**base, "algorithm": algorithm, "defence": wall, "encryption": encryption})
+                )
+            except CoveyError as problem:
+                names = {"algorithm": kind.name, "defence": defence or "none", "encryption": encryption}
+                chosen.append(Refusal(names, str(problem)))
     if not chosen:
         raise CoveyError("no algorithm can run under any of these defences: add 'none', or another algorithm")
     return chosen

@@ -180,6 +180,11 @@ def _group() -> Any:
     """libsodium's ristretto255; imported when first needed, so that other algorithms run where it is not installed."""
     try:
         import rbcl
-    except ModuleNotFoundError as e:
-        raise CoveyError("fuzzy message detection needs the package rbcl (ristretto255): pip install rbcl") from e
+    except (
+        ImportError,
+        OSError,
+    ) as e:  # it also needs barriers, and to write its library to the folder for temporary files
+        raise CoveyError(
+            f"fuzzy message detection needs the package rbcl (ristretto255): pip install rbcl ({e})"
+        ) from e
     return rbcl

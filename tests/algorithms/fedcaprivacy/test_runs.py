@@ -281,6 +281,16 @@ def test_nothing_but_torch_and_numpy_is_needed_in_the_clear() -> None:
         "from covey.clustering.spectral import soft_spectral\n"
         "seal_model(issue_keys('none', 3, 2048)['clients'], 0, 1, np.zeros(9))\n"
         "soft_spectral(np.random.default_rng(0).normal(size=(9, 4)), 2, 0.5, np.random.default_rng(0))\n"
+        "import covey.algorithms.ifca, covey.algorithms.routing, covey.algorithms.mingledpie.mingledpie\n"
+        "from covey.crypto import fmd\n"
+        "from covey.crypto.sealing import ring\n"
+        "from covey.errors import CoveyError\n"
+        "for needy in (fmd._group, lambda: ring.prime(4096, 50)):\n"
+        "    try:\n"
+        "        needy()\n"
+        "        raise SystemExit('it was there')\n"
+        "    except CoveyError as e:\n"
+        "        assert 'pip install' in str(e)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)
 

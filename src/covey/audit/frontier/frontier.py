@@ -222,8 +222,8 @@ def gauges_of(questions: Questions, begun: Mapping[str, Gathered | str]) -> tupl
         raise CoveyError(problems[0])
     best: dict[str, tuple[Gauge, Finding]] = {}
     tried: dict[str, None] = {}
-    for gathered in begun.values():
-        for watch in () if isinstance(gathered, str) else gathered.scored:
+    for gathered in (one for one in begun.values() if not isinstance(one, str)):
+        for watch in gathered.scored:
             tried[watch.attack] = None
             score = gathered.score(watch)
             for one in (score, *score.variants):

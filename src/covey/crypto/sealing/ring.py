@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import seal
-
 from covey.crypto.sealing.sealing import check_capacity
 from covey.errors import CoveyError, nearest
 
@@ -57,6 +55,7 @@ class Ring:
 
     @cached_property
     def context(self) -> Any:
+        seal = _library()
         parameters = seal.EncryptionParameters(getattr(seal.scheme_type, self.scheme))
         parameters.set_poly_modulus_degree(self.degree)
         parameters.set_coeff_modulus([seal.Modulus(self.modulus)])
@@ -78,4 +77,13 @@ class Ring:
 def prime(degree: int, bits: int) -> int:
     """The library's `bits`-bit prime for this degree."""
     check_security(degree, bits)
-    return int(seal.CoeffModulus.Create(degree, [bits])[0].value())
+    return int(_library().CoeffModulus.Create(degree, [bits])[0].value())
+
+
+def _library() -> Any:
+    """Microsoft SEAL; imported when first needed, so that what is not sealed runs where it is not installed."""
+    try:
+        import seal
+    except ImportError as e:
+        raise CoveyError(f"sealed sums need the package seal-python: pip install seal-python==4.4.0 ({e})") from e
+    return seal
