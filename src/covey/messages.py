@@ -289,6 +289,25 @@ def copied(value: Any) -> Any:
     return value
 
 
+def same(one: Any, other: Any) -> bool:
+    """Whether two trees hold the same numbers and words; without a copy of either."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other.to(one.device))
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+    if type(one) in _NAMES:
+        return all(same(getattr(one, name), getattr(other, name)) for name in _field_names(cast(Any, type(one))))
+    return bool(one == other)
+
+
 def _header(value: Any, buffers: _Lengths) -> bytes:
     """The tree of a value as it is written, its buffers added to `buffers`."""
     return json.dumps(_tree(value, buffers), separators=(",", ":")).encode()

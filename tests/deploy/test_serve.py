@@ -11,13 +11,14 @@ import pytest
 from covey import config
 from covey.cli.main import main
 from covey.deploy import keys, serve
+from covey.deploy.watch.journal import Journal
 from covey.errors import CoveyError
 from covey.files import write_atomically
 from support.deployment import rehearsal
 
 
 def test_words_of_others_do_not_reach_the_terminal_as_orders(capsys: pytest.CaptureFixture[str]) -> None:
-    serve._say(False)("north is there (covey \x1b[2J\x1b]0;owned\x07\r\n\u202e1.0)")
+    Journal()("north is there (covey \x1b[2J\x1b]0;owned\x07\r\n\u202e1.0)")
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and said[:-1].isprintable() and "\\x1b[2J" in said
 

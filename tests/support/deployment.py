@@ -16,7 +16,7 @@ from covey.deploy.second_server import SecondServer
 from covey.deploy.silo import Silo
 from covey.deploy.transport import InProcess
 
-NAMES = ["north", "south", "west", "east"]
+NAMES = ["north", "south", "west", "east", "hill", "lake", "moor", "dale", "cape", "isle"]
 
 
 class Deployment:

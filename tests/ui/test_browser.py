@@ -7,11 +7,13 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from covey.results.status import ANSWERED, AWAY, COORDINATOR, FINISHED, STATUS, Peer, Status
 from covey.ui.server import open_server
 from support.chromium import SPILLED, Browser, needs_browser
 from support.patience import until
@@ -146,3 +148,20 @@ def test_it_says_when_covey_has_gone(browser: Browser, folder: Path) -> None:
     server.server_close()
     wait_for(browser, "document.getElementById('lost').hidden", False)
     assert browser.js(ROWS) == 5
+
+
+def test_a_deployment_as_its_operator_sees_it(browser: Browser, address: str, folder: Path) -> None:
+    """Light on a laptop, dark on a phone; what others wrote stays text; a status that changes is followed."""
+    peers = (Peer("north", ANSWERED, 1.0, 3), Peer(HOSTILE, AWAY, 1.0, refused=1, why=HOSTILE))
+    status = Status("server", COORDINATOR, "FedAvg", FINISHED, "", 3, 3, 3, peers=peers, alert=f"ALERT: {HOSTILE}")
+    (folder / "going" / STATUS).write_text(json.dumps(status.json()))
+    for width, scheme in ((1440, "light"), (390, "dark")):
+        browser.open(f"{address}at/going/status.html", width, scheme=scheme)
+        assert browser.complaints() == [] and browser.js(SPILLED) == []
+        assert browser.js("document.documentElement.scrollWidth") == width
+        assert browser.js("document.querySelectorAll('.peer:not(.heads)').length") == 2
+        assert HOSTILE in browser.js("document.querySelectorAll('.name')[1].textContent")
+    (folder / "going" / STATUS).write_text(json.dumps(replace(status, alert="", peers=peers[:1]).json()))
+    wait_for(browser, "document.querySelectorAll('.peer:not(.heads)').length", 1)
+    browser.open(address)
+    wait_for(browser, "document.querySelector('.live .sub a')?.textContent", "operation")

@@ -17,6 +17,19 @@ Superlink = Annotated[str, typer.Option("--superlink", metavar="HOST:PORT", help
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="No TLS and no node authentication: for a trial on one machine.")
 ]
+LogForm = Annotated[
+    str, typer.Option("--log", metavar="FORM", help="text: sentences; json: one object a line, on stderr.")
+]
+Metrics = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="Answer /metrics (Prometheus), /health and /status.json on 127.0.0.1; 0: any free port.",
+    ),
+]
 PartyFolder = Annotated[Path, typer.Argument(help="This party's folder, as `covey keys make` made it.")]
 
 
@@ -35,6 +48,8 @@ def serve(
     ),
     insecure: Insecure = False,
     as_json: Json = False,
+    log: LogForm = "text",
+    metrics: Metrics = None,
     quiet: Quiet = False,
 ) -> None:
     """Coordinate real silos: start the server and wait for them.
@@ -55,7 +70,8 @@ def serve(
     if table:
         check_same(table, keys)
     with kept(ON_DISK):
-        result = serve(keys, address, out, insecure=insecure, quiet=quiet or as_json)
+        silent = quiet or (as_json and log == "text")
+        result = serve(keys, address, out, insecure=insecure, quiet=silent, log=log, metrics=metrics)
     show(result, as_json)
 
 
@@ -73,6 +89,8 @@ def join(
         typer.Option(help="ε that this silo spends at most, over all runs with these keys; remembered beside them."),
     ] = None,
     insecure: Insecure = False,
+    log: LogForm = "text",
+    metrics: Metrics = None,
     quiet: Quiet = False,
 ) -> None:
     """Take part as a silo; its data never leave this machine.
@@ -96,6 +114,8 @@ def join(
             insecure=insecure,
             quiet=quiet,
             budget=budget,
+            log=log,
+            metrics=metrics,
         )
 
 
@@ -104,6 +124,8 @@ def second_server(
     superlink: Superlink = "127.0.0.1:9092",
     state: Annotated[Path | None, typer.Option(help="What this party remembers; default `FOLDER/state`.")] = None,
     insecure: Insecure = False,
+    log: LogForm = "text",
+    metrics: Metrics = None,
     quiet: Quiet = False,
 ) -> None:
     """Be the second server of an algorithm that has two.
@@ -117,4 +139,31 @@ def second_server(
     from covey.deploy import serve
 
     with kept(ON_DISK):
-        serve.second_server(folder, superlink, state or folder / "state", insecure=insecure, quiet=quiet)
+        serve.second_server(
+            folder, superlink, state or folder / "state", insecure=insecure, quiet=quiet, log=log, metrics=metrics
+        )
+
+
+def status(
+    place: Annotated[
+        str,
+        typer.Argument(help="The --out of `covey serve`, the --state of `covey join`, or the address of --metrics."),
+    ] = "runs/deployed",
+    as_json: Annotated[bool, typer.Option("--json", help="Print status.json on standard output.")] = False,
+) -> None:
+    """How a deployment's party is: rounds, who is late, alerts.
+
+    Refusals and why, bytes, privacy spent and certificates, too. Ends with 1 where something wants a person. Examples:
+
+        covey status runs/first
+        covey status http://127.0.0.1:9464
+    """
+    import json
+
+    from covey.report.status import status_lines
+    from covey.results.status import fetch, now, read
+
+    told = fetch(place) if place.startswith(("http://", "https://")) else read(Path(place))
+    print(json.dumps(told.json(), indent=1) if as_json else "\n".join(status_lines(told, now())))
+    if told.troubles(now()):
+        raise typer.Exit(1)

@@ -81,7 +81,12 @@ HEADINGS: dict[str, dict[str, Callable[..., None]]] = {
     },
     "Look": {"list": look.list_, "compare": look.compare, "ui": look.ui},
     "Results": {"export": models.export, "predict": models.predict},
-    "Deploy": {"serve": deploy.serve, "join": deploy.join, "second-server": deploy.second_server},
+    "Deploy": {
+        "serve": deploy.serve,
+        "join": deploy.join,
+        "second-server": deploy.second_server,
+        "status": deploy.status,
+    },
 }
 KEYS: dict[str, Callable[..., None]] = {
     "make": keys.make,

@@ -36,11 +36,14 @@ from covey.deploy.membership.roll import Roll
 from covey.deploy.session import PendingLetter, Session
 from covey.deploy.transcript import Transcript
 from covey.deploy.transport import Mail
+from covey.deploy.watch.watch import Watch, spendings
 from covey.engines.evaluation import reported_accuracies, reported_metrics
 from covey.engines.prepare import device_of
 from covey.errors import CoveyError, printable
 from covey.experiment.participation import POISSON
-from covey.messages import size, to_device
+from covey.files import append_line
+from covey.ledger.events import price
+from covey.messages import same, size, to_device
 from covey.metrics.metric import chosen
 from covey.results.folder import RunFolder
 from covey.rounds.record import timed
@@ -83,7 +86,9 @@ class Coordinator:
         follow: Callable[[], Roll] | None = None,
         say: Callable[[str], None] = print,
         command: str = "",
+        watch: Watch | None = None,
     ) -> None:
+        self.watch = watch or Watch()
         self.out, self.say, self.command, self.keys = out, say, command, party.keys
         self.experiment = experiment_of(agreed, {"workers": 1})
         self.algorithm = self.experiment.algorithm
@@ -97,7 +102,9 @@ class Coordinator:
             limit *= max(1, self.setting.clients)
         seconds = self.deployment.round_seconds
         mailbox = Mailbox(self.role, party.signing, party.known, seconds + 300, limit)
-        self.session = Session(party, mail, mailbox, self.digest, out / "events.jsonl", seconds, follow, say)
+        self.session = Session(
+            party, mail, mailbox, self.digest, out / "events.jsonl", seconds, follow, say, self.watch
+        )
         self.session.run = secrets.token_hex(8)
         self.transcript = Transcript(out / "transcript.jsonl")
         self.records: list[dict[str, Any]] = []
@@ -107,11 +114,13 @@ class Coordinator:
         self.doubts = Doubts()
         self._gathered = False  # since this process began
         self._lost = 0  # rounds in a row that another server's answers cost
+        self.watch.describe(what=self.declared.label or self.declared.name, rounds=self.experiment.training.rounds)
 
     def run(self, progress: Callable[[int, dict[str, Any]], None] = lambda done, record: None) -> Result:
         state, done = self._begin()
         for round in range(done + 1, self.experiment.training.rounds + 1):
             self.gather()
+            self.watch.begins(round)
             state, record = self._round(state, round)
             self.records.append(record)
             # State first: a crash between the two redoes nothing and loses only a line, which the checkpoint still has.
@@ -139,6 +148,7 @@ class Coordinator:
         self.session.run, done = content["run"], int(content["round"])
         self.records, self.doubts = content["records"], content.get("doubts", Doubts())
         self.spends = content.get("spends", [])
+        self.watch.describe(done=done, round=done)
         if done:
             self.say(f"going on after round {done}")
         return to_device(content["state"], device_of(self.experiment)), done
@@ -166,19 +176,25 @@ class Coordinator:
         begin, resent = time.perf_counter(), self.session.resent
         tally = self._ask_silos(state, round, asked)
         seconds["silos"] = time.perf_counter() - begin
-        server = self._desk(round, tally, seconds)
+        server, came_to = self._desk(round, tally, seconds), ""
         with timed(seconds, "aggregate"):
             if tally.is_setback and self.doubts.before is not None:
                 state, tally.replies = self._go_back(server), {}
+                came_to = "the sums of the round before do not open"
             else:
                 before, state = state, self._aggregate(server, state, round, tally)
                 if state is before:  # fewer helped to open its sums than must, or they were withheld
                     self.doubts = doubts.after_idle(self.doubts)
                 else:
                     self.doubts = doubts.after_round(self.doubts, before, tally.replies)
+                if self._lost:
+                    came_to = "another server's answer could not be used"
+                elif same(before, state):
+                    came_to = "its answers did not suffice, and the models stay as they are"
                 self._judge(server)
         self.spends.extend((round, client, event) for client, event in server.events)
         seconds["aggregate"] -= sum(s for p, s in seconds.items() if p not in ("aggregate", "silos"))
+        self._tell(round, time.perf_counter() - begin, asked, tally, came_to)
         n = max(len(tally.replies), 1)
         return state, {
             "round": round,
@@ -192,6 +208,28 @@ class Coordinator:
             "clusters": None,
             "extra": {name: value for name, value in server.notes.items() if name not in self._secret_notes},
         }
+
+    def _tell(self, round: int, seconds: float, asked: list[int], tally: Tally, came_to: str) -> None:
+        """The operator: how a round has ended; `came_to` says why it came to nothing."""
+        names = {i: self.session.name(f"client:{i}") for i in asked}
+        if came_to:
+            self._warn(round, came_to)
+        missed = [name for i, name in names.items() if i not in tally.replies]
+        over = self.watch.ends(round, seconds, [names[i] for i in tally.replies], missed, not came_to)
+        if over:
+            self.say(over)
+
+    def _warn(self, round: int, why: str) -> None:
+        """Counts a round, or a try of one, that came to nothing; an alert from the third in a row on."""
+        if alert := self.watch.failed(round, why):
+            self.say(alert)
+            append_line(self.out / "events.jsonl", {"round": round, "alert": alert})
+
+    @property
+    def spending(self) -> dict[str, Any]:
+        """What the server's own noise has cost so far, for the operator."""
+        spends = list(self.spends)
+        return {"privacy": spendings(price(spends))} if spends else {}
 
     def _desk(self, round: int, tally: Tally, seconds: dict[str, float]) -> Server:
         ask, phase = partial(self._ask_further, round, tally), partial(timed, seconds)
@@ -284,7 +322,9 @@ class Coordinator:
                 return
             if not announced:
                 names = [n for n, i in sorted(self.session.party.silos.items()) if f"client:{i}" not in silos]
-                self.say(f"waiting for {', '.join([*names, *absent])}")
+                words = f"waiting for {', '.join([*names, *absent])}"
+                self.say(words)
+                self.watch.waits(words)
                 announced = True
             self.session.mail.wait(POLL_SECONDS)
 
@@ -295,7 +335,7 @@ class Coordinator:
         for i, broadcast in outgoing.items():
             tally.down += size(broadcast)
             self.transcript.add(round, self.role, f"client:{i}", broadcast)
-        tries = 0
+        tries, begin, overdue, announced = 0, time.monotonic(), 1, ""
         while True:
             open_letters: dict[str, PendingLetter] = {}  # to those who are late already, anew: theirs may be lost
             waiting = [
@@ -318,6 +358,7 @@ class Coordinator:
                 break
             if tally.failed and not tally.replies and not missing:
                 tries += 1
+                self._warn(round, "every silo's answer was refused")
                 if tries == TRIES:
                     raise CoveyError(
                         f"round {round}: every silo's answer was refused, {TRIES} times; see the reasons above"
@@ -327,9 +368,15 @@ class Coordinator:
             elif not missing or (self.deployment.missing == "go_on" and len(tally.replies) >= enough):
                 break
             if missing:
-                self.say(
-                    f"round {round}: still waiting for {', '.join(self.session.name(f'client:{i}') for i in missing)}"
-                )
+                words = f"still waiting for {', '.join(self.session.name(f'client:{i}') for i in missing)}"
+                if words != announced:
+                    self.say(f"round {round}: {words}")
+                    announced = words
+                if (
+                    time.monotonic() - begin > overdue * self.deployment.round_seconds
+                ):  # each time counts as a failed try
+                    overdue += 1
+                    self._warn(round, words)
             self.session.look_around()
             self.session.mail.wait(POLL_SECONDS)
         for i in sorted(tally.replies):
@@ -368,6 +415,7 @@ class Coordinator:
             tally.came[client] = answer.reply
             tally.up += size(answer.reply)
             tally.wire += len(data or b"")
+            self.watch.answered(self.session.name(sent.role), len(data or b""))
         except CoveyError as e:
             tally.failed.add(client)
             self.session.refuse(sent.role, round, str(e))
@@ -394,6 +442,7 @@ class Coordinator:
                         raise BadAnswer(f"the answer of '{party}' cannot be used: {e}") from e
                     self.transcript.add(round, party, self.role, answer)
                     tally.wire += len(data or b"")
+                    self.watch.answered(party, len(data or b""), further=True)
                     return answer
                 self.session.drop_the_gone(letters, round)
                 self.session.mail.wait(POLL_SECONDS)
@@ -424,6 +473,7 @@ class Coordinator:
                     self.transcript.add(round, sent.role, self.role, answer.reply)
                     tally.up += size(answer.reply)
                     tally.wire += len(data or b"")
+                    self.watch.answered(self.session.name(sent.role), len(data or b""), further=True)
                 except CoveyError as e:
                     self.session.refuse(sent.role, round, str(e))
                 if len(answers) == enough:
@@ -499,6 +549,7 @@ class Coordinator:
                         raise CoveyError("it could not open its last model; its own log says why")
                     if isinstance(answer, RoundReply) and sent.role not in self.further:
                         reported[int(sent.role.removeprefix("client:"))] = self._checked(answer, None)
+                    self.watch.answered(self.session.name(sent.role), len(data or b""), further=True)
                 except CoveyError as e:
                     self.session.refuse(sent.role, round, str(e))
             self.session.drop_the_gone(letters, round)

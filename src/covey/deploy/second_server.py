@@ -16,6 +16,7 @@ from covey.deploy.membership.records import Party
 from covey.deploy.transcript import Transcript
 from covey.deploy.usage import Usage
 from covey.errors import CoveyError
+from covey.results.status import ANSWERED
 from covey.version import __version__
 
 # An honest coordinator asks two in a round, and those again each time that it was restarted in mid-round.
@@ -58,6 +59,16 @@ class SecondServer:
     def handle(self, data: bytes) -> bytes:
         with report_refusals(self.folder, self.say):
             return self.mailbox.answer(data, self._answer, self.say)
+
+    @property
+    def latest(self) -> tuple[int, str]:
+        """The last round of which something was asked, and what came of it."""
+        return self._diary.newest, ANSWERED if self._diary.newest else ""
+
+    @property
+    def spending(self) -> dict[str, Any]:
+        """It adds no noise of its own."""
+        return {}
 
     @property
     def stopped(self) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from covey.algorithms.contract import declaration
 from covey.deploy import flower
 from covey.deploy.agreed import Agreed, experiment_of, samples_at, table_of
 from covey.deploy.coordinator import Coordinator
@@ -20,13 +20,19 @@ from covey.deploy.membership.roll import Roll, following, node_keys
 from covey.deploy.membership.standing import DAY, Reminder, validities
 from covey.deploy.second_server import SecondServer
 from covey.deploy.silo import Silo
-from covey.errors import CoveyError, printable
+from covey.deploy.watch.endpoint import open_endpoint
+from covey.deploy.watch.journal import TEXT, Journal
+from covey.deploy.watch.watch import Watch
+from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.experiment.own_code import own_code
+from covey.loopback import LOOPBACK, port_of
 from covey.report.progress import Progress
+from covey.results.status import COORDINATOR, Status
 from covey.rounds.result import Result
 
 PORT = 9092
+SILO, SECOND = "silo", "second server"
 ADDRESS = re.compile(r"(?:\[(?P<six>[^][]+)\]|(?P<host>[^][:]+)):(?P<port>\d{1,5})", re.ASCII)
 
 
@@ -41,12 +47,21 @@ def only_for_its_owner() -> Iterator[None]:
 
 
 @only_for_its_owner()
-def serve(folder: Path, address: str, out: Path, *, insecure: bool = False, quiet: bool = False) -> Result:
+def serve(
+    folder: Path,
+    address: str,
+    out: Path,
+    *,
+    insecure: bool = False,
+    quiet: bool = False,
+    log: str = TEXT,
+    metrics: int | None = None,
+) -> Result:
     """The coordinator, from its first round to its last."""
     flower.have_flower()
     party, agreed = load(folder)
-    say = _say(quiet)
-    _name_own_code(agreed)
+    say = Journal(party.name, log, quiet)
+    _name_own_code(agreed, say)
     if party.name != SERVER:
         raise CoveyError(f"{folder} is the folder of '{party.name}': `covey serve` wants the server's")
     host, port = _address(address)
@@ -60,18 +75,52 @@ def serve(folder: Path, address: str, out: Path, *, insecure: bool = False, quie
         )
     if insecure:
         say("--insecure: no TLS, and Flower lets any node in; letters are still signed")
-    else:
-        Reminder(say).look(lambda: validities(folder))
-    say(f"starting Flower's SuperLink at {address}")
-    link = flower.Link(out / "flower", host, port, tls, node_keys(folder), say)
+    with watched(Status(party.name, COORDINATOR), out, folder, say, metrics) as watch:
+        if not insecure:
+            Reminder(say).look(lambda: validities(folder))
+        say(f"starting Flower's SuperLink at {address}")
+        link = flower.Link(out / "flower", host, port, tls, node_keys(folder), say)
+        try:
+            return _serve(link, folder, party, agreed, out, say, quiet or log != TEXT, watch)
+        finally:
+            link.close()
+
+
+@contextmanager
+def watched(status: Status, folder: Path, keys: Path, say: Journal, metrics: int | None) -> Iterator[Watch]:
+    """A party's watch, with its endpoint where one is wanted, from its first word to how it ended."""
+    watch = Watch(status, say, folder)
+    watch.describe(**_expires(keys))
+    endpoint = None if metrics is None else open_endpoint(lambda: watch.status, metrics)
+    if endpoint is not None:
+        say(f"metrics, health and status at http://{LOOPBACK}:{port_of(endpoint)}/ (this machine only)")
     try:
-        return _serve(link, folder, party, agreed, out, say, quiet)
+        yield watch
+    except BaseException as e:
+        watch.over(e)
+        raise
+    else:
+        watch.over()
     finally:
-        link.close()
+        if endpoint is not None:
+            endpoint.shutdown()
+            endpoint.server_close()
+
+
+def _expires(folder: Path) -> dict[str, Any]:
+    """When the certificates of a party's folder end; they may be renewed while it runs."""
+    return {"expires": {one.what: one.until for one in validities(folder)}}
 
 
 def _serve(
-    link: flower.Link, folder: Path, party: Party, agreed: Agreed, out: Path, say: Callable[[str], None], quiet: bool
+    link: flower.Link,
+    folder: Path,
+    party: Party,
+    agreed: Agreed,
+    out: Path,
+    say: Journal,
+    quiet: bool,
+    watch: Watch,
 ) -> Result:
     roll, reminder = following(party, folder, say), Reminder(say, first=time.time() + DAY)
 
@@ -88,7 +137,9 @@ def _serve(
         follow=follow,
         say=say,
         command=f"covey serve --keys {folder}",
+        watch=watch,
     )
+    watch.begin(lambda: {**coordinator.spending, **_expires(folder)})
     rounds = coordinator.experiment.training.rounds
     title = f"{coordinator.algorithm.name}, {len(party.silos)} silos"
     with Progress(rounds, title, quiet=quiet) as progress:
@@ -129,6 +180,8 @@ def join(
     insecure: bool = False,
     quiet: bool = False,
     budget: float | None = None,
+    log: str = TEXT,
+    metrics: int | None = None,
 ) -> None:
     """A silo, until the coordinator says that the run is over."""
     flower.have_flower()
@@ -136,8 +189,8 @@ def join(
     if not party.role.startswith("client:"):
         raise CoveyError(f"{folder} is the folder of '{party.name}': `covey join` wants a silo's")
     _check_line(folder, superlink, state, insecure)
-    say = _say(quiet)
-    _name_own_code(agreed)
+    say = Journal(party.name, log, quiet)
+    _name_own_code(agreed, say)
     samples = samples_at(data, agreed)
     silo = Silo(
         party, agreed, samples, state, device=device, share_accuracy=share_accuracy, say=say, keys=folder, budget=budget
@@ -145,13 +198,23 @@ def join(
     if silo.stopped:
         raise CoveyError(silo.stopped)
     say(f"{party.name}: {len(samples[1])} samples to train on, {len(samples[3])} to test with; joining {superlink}")
-    _live(folder, superlink, state, insecure, silo, say)
-    if silo.stopped:
-        raise CoveyError(silo.stopped)
+    with watched(Status(party.name, SILO), state, folder, say, metrics) as watch:
+        _live(folder, superlink, state, insecure, silo, say, watch)
+        if silo.stopped:
+            raise CoveyError(silo.stopped)
 
 
 @only_for_its_owner()
-def second_server(folder: Path, superlink: str, state: Path, *, insecure: bool = False, quiet: bool = False) -> None:
+def second_server(
+    folder: Path,
+    superlink: str,
+    state: Path,
+    *,
+    insecure: bool = False,
+    quiet: bool = False,
+    log: str = TEXT,
+    metrics: int | None = None,
+) -> None:
     """The second server of an algorithm that has one, until the coordinator says that the run is over."""
     flower.have_flower()
     party, agreed = load(folder)
@@ -160,19 +223,26 @@ def second_server(folder: Path, superlink: str, state: Path, *, insecure: bool =
             f"{folder} is the folder of '{party.name}': `covey second-server` wants that of the second server"
         )
     _check_line(folder, superlink, state, insecure)
-    say = _say(quiet)
-    _name_own_code(agreed)
+    say = Journal(party.name, log, quiet)
+    _name_own_code(agreed, say)
     server = SecondServer(party, agreed, state, say, keys=folder)
     if server.stopped:
         raise CoveyError(server.stopped)
     if (bits := server.told_bits) is not None:
         say(f"{party.name}: this run's answers say at most {bits:,.0f} bits about its key (docs/deployment/trust.md)")
     say(f"{party.name}: joining {superlink}")
-    _live(folder, superlink, state, insecure, server, say)
+    with watched(Status(party.name, SECOND), state, folder, say, metrics) as watch:
+        _live(folder, superlink, state, insecure, server, say, watch)
 
 
 def _live(
-    folder: Path, superlink: str, state: Path, insecure: bool, party: Silo | SecondServer, say: Callable[[str], None]
+    folder: Path,
+    superlink: str,
+    state: Path,
+    insecure: bool,
+    party: Silo | SecondServer,
+    say: Journal,
+    watch: Watch,
 ) -> None:
     tls = None if insecure else flower.Tls(folder / "ca.crt", node_key=folder / "node.key")
     if insecure:
@@ -180,7 +250,34 @@ def _live(
 
     clock = flower.Clock(say)
     party.mailbox.follow(clock.now)
-    flower.answer_calls(state / "flower", superlink, tls, party.handle, lambda: party.finished, say, clock)
+    experiment = party.experiment
+    declared = declaration(experiment.algorithm)
+    round, outcome = party.latest
+    watch.expect([COORDINATOR])
+    watch.describe(
+        what=declared.label or declared.name,
+        rounds=experiment.training.rounds,
+        round=round,
+        done=min(round, experiment.training.rounds),
+        words=outcome,
+    )
+    watch.begin(lambda: {**party.spending, **_expires(folder)})
+
+    def answer(data: bytes) -> bytes:
+        begin, reply = time.monotonic(), b""
+        try:
+            reply = party.handle(data)
+            return reply
+        finally:
+            watch.turn(*party.latest, time.monotonic() - begin, len(data), len(reply))
+
+    def hear(trouble: str) -> None:
+        if trouble:
+            watch.left(COORDINATOR, trouble)
+        else:
+            watch.met(COORDINATOR)
+
+    flower.answer_calls(state / "flower", superlink, tls, answer, lambda: party.finished, say, clock, hear)
 
 
 def _check_line(folder: Path, superlink: str, state: Path, insecure: bool) -> None:
@@ -204,10 +301,11 @@ def _expect_folder(path: Path, option: str) -> None:
         raise CoveyError(f"{blocked} is a file, {option} wants a folder: choose another")
 
 
-def _name_own_code(agreed: Agreed) -> None:
+def _name_own_code(agreed: Agreed, journal: Journal) -> None:
     """Before any of it is imported, and also to who wants quiet. No code travels: a party runs what is installed here."""
+    aloud = Journal(journal.party, journal.form)
     for path in own_code(table_of(agreed)):
-        _say(False)(f"this experiment uses own code, as it is installed here: {path}")
+        aloud(f"this experiment uses own code, as it is installed here: {path}")
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -217,9 +315,3 @@ def _address(text: str) -> tuple[str, int]:
             f"'{text}' is no address: write HOST:PORT, for example fed.example.org:{PORT}, or [::1]:{PORT} where HOST has colons"
         )
     return parts["six"] or parts["host"], int(parts["port"])
-
-
-def _say(quiet: bool) -> Callable[[str], None]:
-    """Sentences for the party's owner: on stderr, where they stand above a live bar. Words of others may stand in them, so
-    what a terminal would obey is written out."""
-    return lambda text: None if quiet else print(printable(text), file=sys.stderr, flush=True)

@@ -17,6 +17,7 @@ from covey.deploy.letters import ANYONE, Hello, Mailbox
 from covey.deploy.membership.records import Party
 from covey.deploy.membership.roll import Roll
 from covey.deploy.transport import Mail
+from covey.deploy.watch.watch import Watch
 from covey.errors import CoveyError, printable
 from covey.messages import check_fields
 from covey.version import __version__
@@ -57,7 +58,9 @@ class Session:
         round_seconds: float,
         follow: Callable[[], Roll] | None,
         say: Callable[[str], None],
+        watch: Watch,
     ) -> None:
+        self.watch = watch
         self.party, self.mail, self.mailbox, self.agreed = party, mail, mailbox, agreed
         self.events, self.round_seconds, self.say = events, round_seconds, say
         self.follow = follow  # who is let in now: silos are added, revoked and given other keys while we run
@@ -71,10 +74,12 @@ class Session:
     def look_around(self) -> None:
         """Lets added silos in and shuts revoked ones out, greets new nodes, reads their answers, forgets those who left."""
         self.follow_the_roll()
+        self.watch.expect(self.expected)
         self._forget(self.mail.begun())
         present = self.mail.present()
         for role in [r for r, node in self.at.items() if node not in present]:
             self.say(f"{self.name(role)} is gone")
+            self.watch.left(self.name(role))
             del self.at[role]
         self._meet(present)
 
@@ -119,6 +124,7 @@ class Session:
         roles = [role for role, node in self.at.items() if node in begun]
         for role in roles:
             self.say(f"{self.name(role)} was started again")
+            self.watch.left(self.name(role), "started again")
             del self.at[role]
         return roles
 
@@ -149,6 +155,7 @@ class Session:
         if self.at.get(sender) != sent.node:
             version = "" if hello.version == __version__ else f" (covey {hello.version[:40]}, here {__version__})"
             self.say(f"{self.name(sender)} is there{version}")
+            self.watch.met(self.name(sender), hello.version[:40])
         self.at[sender] = sent.node
 
     def send(
@@ -161,6 +168,7 @@ class Session:
         letters[self.mail.send(node, data, 2 * self.round_seconds + 60)] = PendingLetter(
             role, number, kind, round, node, body, resent=resent
         )
+        self.watch.asked(self.name(role), len(data))
         return len(data)
 
     def open(self, sent: PendingLetter, data: bytes | None) -> tuple[str, Any]:
@@ -177,6 +185,12 @@ class Session:
             raise CoveyError(f"its letter is of round {verified.round}, not {sent.round}")
         return verified.sender, letter.body
 
+    @property
+    def expected(self) -> list[str]:
+        """Names of all parties that this one's folder admits, the silos in their order."""
+        silos = sorted(self.party.silos.items(), key=lambda item: item[1])
+        return [*(name for name, _ in silos), *(r for r in self.party.known if not r.startswith("client:"))]
+
     def name(self, role: str) -> str:
         number = role.removeprefix("client:")
         return next((n for n, i in self.party.silos.items() if str(i) == number), role)
@@ -185,6 +199,7 @@ class Session:
         """Said once per party and reason; every case is in events.jsonl."""
         name, why = self.name(role), printable(why, WORDS)  # a silo's own words may stand in it
         files.append_line(self.events, {"round": round, "refused": name, "why": why})
+        self.watch.refused(name, round, why)
         if (name, why) not in self._said:
             self._said.add((name, why))
             self.say(f"round {round}: refused {name}: {why}")
@@ -213,5 +228,6 @@ class Session:
                 sent.missed = 0.0 if sent.node in present and not sent.lost else sent.missed or time.monotonic()
                 if sent.missed and time.monotonic() - sent.missed > GONE_SECONDS:
                     self.say(f"round {round}: {self.name(sent.role)} is gone")
+                    self.watch.left(self.name(sent.role))
                     self.at.pop(sent.role, None)
                     del letters[id]

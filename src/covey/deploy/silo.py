@@ -49,6 +49,7 @@ from covey.deploy.membership.records import Party
 from covey.deploy.model import SiloModel
 from covey.deploy.transcript import Transcript
 from covey.deploy.usage import Usage
+from covey.deploy.watch.watch import spendings
 from covey.engines.evaluation import Examiner, Score
 from covey.engines.host import Host, heterogeneous
 from covey.engines.prepare import device_of
@@ -134,6 +135,19 @@ class Silo:
         """The answer to a letter; a CoveyError, told to the user as well, where it is refused."""
         with report_refusals(self.folder, self.say):
             return self.mailbox.answer(data, self._answer, self.say)
+
+    @property
+    def latest(self) -> tuple[int, str]:
+        """The last round that was begun, and what came of it."""
+        return self.state.round, self.state.outcome if self.state.round else ""
+
+    @property
+    def spending(self) -> dict[str, Any]:
+        """Its privacy loss so far, and its budget, for its owner."""
+        spends = [(round, self.number, event) for round, event in self.state.spends]
+        limit = self.budget.account.limit or None
+        spent = self.budget.in_words["spent"] if limit else None
+        return {"privacy": spendings(price(spends)) if spends else (), "budget": limit, "spent": spent}
 
     @property
     def stopped(self) -> str:

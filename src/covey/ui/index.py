@@ -13,14 +13,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from covey.errors import CoveyError
 from covey.files import number
 from covey.report.findings import chip_of, name_of, read_findings
 from covey.report.format import counted, duration, percent, sentence_case, size
 from covey.report.labels import label
+from covey.report.status import progress
 from covey.results.contents import Run, dig, evenly, fields
 from covey.results.declared import declared
 from covey.results.folder import REPORT, RunFolder
 from covey.results.follow import KINDS, Tail, glance
+from covey.results.status import STATUS, of_json
+from covey.ui.operation import PAGE as OPERATION
 from covey.ui.scan import OF_A_RUN, Place, places
 
 T = TypeVar("T")
@@ -33,7 +37,7 @@ QUIET = 30.0  # … and between two rounds, where rounds are short
 class Entry:
     """One line of the list, as the page's script reads it."""
 
-    kind: str  # run, audit, table
+    kind: str  # run, audit, table, party
     path: str  # relative to the folder; "" is the folder itself
     page: str  # address of its report, relative to the list; "" while there is nothing to report
     title: str
@@ -48,6 +52,7 @@ class Entry:
     verdict: str = ""
     verdict_kind: str = ""  # leak, none, open
     cost: str = ""
+    operation: str = ""  # address of its parties' page, of a deployed run
 
 
 class Index:
@@ -63,7 +68,7 @@ class Index:
 
     def entries(self) -> list[Entry]:
         """What there is now; runs under way first, then the latest."""
-        make = {"run": self._run, "audit": self._audit, "table": self._table}
+        make = {"run": self._run, "audit": self._audit, "table": self._table, "party": self._party}
         with self._lock:
             entries = [entry for place in places(self.root) if (entry := make[place.kind](place)) is not None]
         return sorted(entries, key=lambda e: (e.status not in ("running", "starting"), -e.changed, e.path))
@@ -96,6 +101,7 @@ class Index:
             "verdict": f"{name_of(worst)}: {worst.verdict}" if worst else "",
             "verdict_kind": chip_of(worst) if worst else "",
             "cost": _cost(run),
+            "operation": _address(self._path(place.folder), OPERATION) if _stamp(place.folder / STATUS)[1] else "",
         }
         return self._finished(run, folder, common) if result else self._under_way(place, common)
 
@@ -164,6 +170,15 @@ class Index:
         facts = f"{content['paper']} {content['table']} · {counted(len(content.get('claims') or []), 'claim')}"
         title = sentence_case(content["title"])
         return self._document(place, f"{place.name}.json", "table", title, facts, f"{place.name}.html")
+
+    def _party(self, place: Place) -> Entry | None:
+        content = self._parsed(place.folder / STATUS, json.loads)
+        try:
+            status = of_json(content)
+        except CoveyError:
+            return None
+        title = sentence_case(f"{status.kind} {status.party}")
+        return self._document(place, STATUS, "party", title, progress(status, self._clock()), OPERATION)
 
     def _document(self, place: Place, file: str, kind: str, title: str, facts: str, page: str) -> Entry:
         path = self._path(place.folder)

@@ -46,7 +46,8 @@
   };
 
   const name = (entry) => make("h3", {}, entry.page ? make("a", { href: entry.page }, entry.title) : entry.title);
-  const where = (entry, path) => make("p", { className: "sub" }, path ? make("code", {}, path) : "", path && entry.facts ? " · " : "", entry.facts);
+  const where = (entry, path) => make("p", { className: "sub" }, path ? make("code", {}, path) : "", path && entry.facts ? " · " : "", entry.facts,
+    entry.operation ? " · " : "", entry.operation ? make("a", { href: entry.operation }, "operation") : "");
 
   const card = (entry) => {
     const bar = make("progress", { max: entry.total || 1, value: entry.done });

@@ -3,6 +3,7 @@
     at/FOLDER/report.html    a run, also one under way
     at/FOLDER/audit.html     an audit
     at/FOLDER/NAME.html      a reproduced table
+    at/FOLDER/status.html    a party of a deployment (`operation.py`)
     compare.html?run=FOLDER&run=FOLDER
 
 The addresses mirror the folder, so that the links within a page, which are written for files side by side, lead on.

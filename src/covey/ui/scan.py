@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from covey.results.folder import CHECKPOINT, CONFIG, FEDERATION, METRICS, RESULT
+from covey.results.status import STATUS
 
 FOLDERS = 20_000  # somebody may point at a home directory: looking ends here, and the page says so
 SKIPPED = (CHECKPOINT, "node_modules", "__pycache__")
@@ -18,9 +19,11 @@ OF_A_RUN = frozenset((CONFIG, RESULT, METRICS, FEDERATION))  # all that a report
 
 @dataclass(frozen=True)
 class Place:
-    """A folder with something to show: a run, an audit (`audit.json`) or a reproduced table (`NAME.json` beside `NAME.html`)."""
+    """A folder with something to show: a run, an audit (`audit.json`), a reproduced table (`NAME.json` beside `NAME.html`), or a
+    silo's state (`status.json`).
+    """
 
-    kind: str  # run, audit, table
+    kind: str  # run, audit, table, party
     folder: Path
     name: str = ""  # of a table's files
     parts: tuple[Path, ...] = ()  # of a run over seeds: one folder per seed
@@ -37,6 +40,8 @@ def places(root: Path) -> Iterator[Place]:
         if is_run(files, bool(seeds)):
             yield Place("run", folder, parts=seeds)
             continue
+        if STATUS in files:
+            yield Place("party", folder)
         if "audit.json" in files:
             yield Place("audit", folder)
         for name in sorted(files):

@@ -1,54 +1,31 @@
-"""Answers one browser on this machine: bound to 127.0.0.1, reading only.
-
-A page of some other site must not read a run through the visitor's browser. Its scripts are kept out by the same-origin rule; a
-name that it points at 127.0.0.1 (DNS rebinding) by the check of Host; frames and embeddings by the headers below.
-"""
+"""The local page's addresses, for one browser on this machine (`covey.loopback`)."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import sys
 import threading
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
-from socketserver import BaseServer
-from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from covey.errors import CoveyError, printable
+from covey.loopback import JSON, LOOPBACK, Answer, bound, port_of, problem
 from covey.report import assets
 from covey.report.draw.markup import Html
+from covey.results.status import STATUS
+from covey.ui import operation
 from covey.ui.index import Index
 
-LOOPBACK = "127.0.0.1"
 PORT = 8420  # where it is free
 FIRST_LOOK = "covey-first-look"
 PATIENCE = 10.0  # seconds that the end waits for it
 LOGGED = 200  # letters of an address that is written to the terminal
-HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What goes back: `policy` is the content security policy, beyond nothing at all."""
-
-    body: bytes
-    kind: str = "text/html; charset=utf-8"
-    status: HTTPStatus = HTTPStatus.OK
-    policy: str = ""
 
 
 @dataclass
@@ -70,7 +47,7 @@ class Site:
             parts = urlsplit(address)
             path, query = unquote(parts.path), parse_qs(parts.query)
         except ValueError:  # what looks like a host and is none
-            return _problem(HTTPStatus.NOT_FOUND, "there is no such page")
+            return problem(HTTPStatus.NOT_FOUND, "there is no such page")
         try:
             if path == "/":
                 return Answer(self._list, policy=self._list_policy)
@@ -80,26 +57,30 @@ class Site:
                 from covey.ui.pages import comparison_of
 
                 return _page(comparison_of(self.root, query.get("run", [])))
+            if path.startswith("/at/") and path.endswith(f"/{operation.PAGE}"):
+                from covey.ui.pages import confined
+
+                folder = path.removeprefix("/at/").removesuffix(operation.PAGE)
+                at = confined(self.root, folder, STATUS).parent
+                return Answer(operation.status_page(at, at.name).encode("utf-8", "replace"), policy=operation.policy())
             if path.startswith("/at/"):
                 from covey.ui.pages import page_at
 
                 return _page(page_at(self.root, path.removeprefix("/at/")))
-        except CoveyError as problem:
-            return _problem(HTTPStatus.NOT_FOUND, str(problem))
-        except Exception as problem:  # a damaged file must not take the list away; the terminal says more
-            print(printable(f"covey ui: {path[:LOGGED]}: {problem!r}", 4 * LOGGED), file=sys.stderr)
-            return _problem(
-                HTTPStatus.INTERNAL_SERVER_ERROR, "this page could not be made from the files of the folder"
-            )
-        return _problem(HTTPStatus.NOT_FOUND, "there is no such page")
+        except CoveyError as e:
+            return problem(HTTPStatus.NOT_FOUND, str(e))
+        except Exception as e:  # a damaged file must not take the list away; the terminal says more
+            print(printable(f"covey ui: {path[:LOGGED]}: {e!r}", 4 * LOGGED), file=sys.stderr)
+            return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "this page could not be made from the files of the folder")
+        return problem(HTTPStatus.NOT_FOUND, "there is no such page")
 
     def _runs(self, seen: str) -> Answer:
         """All entries, or nothing where the page has them already."""
         body = json.dumps(self.index.json(), separators=(",", ":")).encode()
         digest = hashlib.sha256(body).hexdigest()[:16]
         if digest == seen:
-            return Answer(b"", "application/json", HTTPStatus.NO_CONTENT)
-        return Answer(b'{"version":"%s",' % digest.encode() + body[1:], "application/json")
+            return Answer(b"", JSON, HTTPStatus.NO_CONTENT)
+        return Answer(b'{"version":"%s",' % digest.encode() + body[1:], JSON)
 
     @cached_property
     def _list(self) -> bytes:
@@ -124,65 +105,19 @@ class Site:
         )
 
 
-class Handler(BaseHTTPRequestHandler):
-    """GET and HEAD from this machine; anything else is refused before a file is looked at."""
-
-    server_version, sys_version = "covey", ""
-    timeout = 20  # a connection that says nothing does not keep its thread
-
-    def __init__(self, site: Site, *rest: object) -> None:
-        self.site = site
-        super().__init__(*rest)  # type: ignore[arg-type]
-
-    def do_GET(self) -> None:
-        with contextlib.suppress(ConnectionError):  # the reader has gone on to another page
-            self._send(self._refusal() or self.site.answer(self.path))
-
-    do_HEAD = do_GET
-
-    def _refusal(self) -> Answer | None:
-        """For a request that names another host than this one: a foreign page has pointed its name here."""
-        port = _port(self.server)
-        named = self.headers.get_all("Host") or []
-        if len(named) == 1 and named[0].lower() in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
-            return None
-        return _problem(HTTPStatus.FORBIDDEN, f"this page is for http://{LOOPBACK}:{port}/ alone")
-
-    def _send(self, answer: Answer) -> None:
-        self.send_response(answer.status)
-        policy = f"default-src 'none'; base-uri 'none'; frame-ancestors 'none'; {answer.policy}"
-        for name, value in {**HEADERS, "Content-Security-Policy": policy, "Content-Type": answer.kind}.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(answer.body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(answer.body)
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Other methods and requests that cannot be read, in our words and with our headers."""
-        self._send(_problem(HTTPStatus(code), message or "this request is not understood"))
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """One request a second is no news."""
-
-
 def open_server(root: Path, port: int = 0) -> ThreadingHTTPServer:
     """A server that is bound but not yet serving; without a port the usual one, or any where that is taken."""
     site = Site(root)
-    handler = partial(Handler, site)
-    for wanted in (port,) if port else (PORT, 0):
-        try:
-            server = ThreadingHTTPServer((LOOPBACK, wanted), handler)
-        except OSError as problem:
-            if port:
-                raise CoveyError(f"port {port} cannot be used: {problem.strerror}; choose another --port") from problem
-            continue
-        server.daemon_threads = True
-        threading.Thread(
-            target=site.index.entries, name=FIRST_LOOK, daemon=True
-        ).start()  # it reads most: begin before asked
-        return server
-    raise CoveyError("no port of this machine is free")
+    try:
+        server = bound(site.answer, port or PORT, "--port")
+    except CoveyError:
+        if port:
+            raise
+        server = bound(site.answer, 0, "--port")
+    threading.Thread(
+        target=site.index.entries, name=FIRST_LOOK, daemon=True
+    ).start()  # it reads most: begin before asked
+    return server
 
 
 def serve(root: Path, port: int = 0, browser: bool = True) -> None:
@@ -190,7 +125,7 @@ def serve(root: Path, port: int = 0, browser: bool = True) -> None:
     import webbrowser
 
     server = open_server(root, port)
-    address = f"http://{LOOPBACK}:{_port(server)}/"
+    address = f"http://{LOOPBACK}:{port_of(server)}/"
     print(f"{root} on {address}   (Ctrl-C ends it)", flush=True)
     if browser:
         webbrowser.open(address)
@@ -205,21 +140,12 @@ def serve(root: Path, port: int = 0, browser: bool = True) -> None:
                 thread.join(timeout=PATIENCE)
 
 
-def _port(server: BaseServer) -> int:
-    address: Any = server.server_address
-    return int(address[1])
-
-
 def _page(html: str) -> Answer:
     """A rendered report: its own script and nothing else runs."""
     return Answer(
         html.encode("utf-8", "replace"),
         policy=f"style-src 'unsafe-inline'; script-src '{assets.digest(assets.script())}'; img-src data:; form-action 'none'",
     )
-
-
-def _problem(status: HTTPStatus, words: str) -> Answer:
-    return Answer(f"covey: {words}\n".encode(), "text/plain; charset=utf-8", status)
 
 
 def _text(name: str) -> str:

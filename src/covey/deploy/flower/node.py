@@ -34,16 +34,21 @@ REMEDIES = {
 
 
 class Troubles:
-    """What is said while the coordinator cannot be reached: once for each reason, again after a while, and when it is over."""
+    """What is said while the coordinator cannot be reached: once for each reason, again after a while, and when it is over.
 
-    def __init__(self, superlink: str, say: Callable[[str], None]) -> None:
-        self.superlink, self.say = superlink, say
+    `hear` is called with the reason when it begins, and with no words when it is over.
+    """
+
+    def __init__(self, superlink: str, say: Callable[[str], None], hear: Callable[[str], None]) -> None:
+        self.superlink, self.say, self.hear = superlink, say, hear
         self._since: float | None = None
         self._said: dict[str, float] = {}
 
     def meet(self, error: CoveyError, hint: str = "") -> float:
         """Seconds since it began."""
         now = time.monotonic()
+        if self._since is None:
+            self.hear(str(error))
         self._since = self._since if self._since is not None else now
         kind = type(error).__name__
         if now - self._said.get(kind, float("-inf")) >= REMIND_SECONDS:
@@ -55,6 +60,7 @@ class Troubles:
         if self._said and self._since is not None:
             self.say(f"connected to {self.superlink} after {duration(max(1.0, time.monotonic() - self._since))}")
         self._since, self._said = None, {}
+        self.hear("")
 
 
 def answer_calls(
@@ -65,6 +71,7 @@ def answer_calls(
     ended: Callable[[], bool],
     say: Callable[[str], None] = print,
     clock: Clock | None = None,
+    hear: Callable[[str], None] = lambda why: None,
 ) -> None:
     """A node's life: `handle` answers its letters until `ended` says so and the last answer has left.
 
@@ -82,7 +89,7 @@ def answer_calls(
         )
     reminder = Reminder(say)
     fleet = Fleet(superlink, tls, clock or Clock(say), lambda shown: reminder.look(lambda: _ends(tls, shown), REMEDIES))
-    troubles = Troubles(superlink, say)
+    troubles = Troubles(superlink, say, hear)
     former, met = _Former(home / "node"), False
     try:
         while not ended():
