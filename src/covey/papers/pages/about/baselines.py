@@ -1,0 +1,20 @@
+"""What the page of the common setting says and draws."""
+
+from __future__ import annotations
+
+from covey.papers.pages.shapes import About, Dots
+
+_PANELS = {
+    "own distribution": r"(?P<x>.+) \| own distribution",
+    "global test": r"(?P<x>.+) \| global test",
+    "seconds a round": r"(?P<x>.+) \| seconds a round",
+}
+
+ABOUT = About(
+    label="Common setting",
+    cites="No paper prints this: every algorithm on the same splits, with the same model and the same steps.",
+    says="What the authors of each method, and the project's issue, expect of it where nothing is tuned for it.",
+    differs=("Learning rates are the same for all: a method that needs another one is at a disadvantage here.",),
+    breaks=("Under strong skew, training alone is best on a client's own distribution.",),
+    drawings={name: (Dots(_PANELS),) for name in ("dirichlet01", "dirichlet03", "label_sets")},
+)

@@ -1,0 +1,53 @@
+"""What the page of this paper says and draws."""
+
+from __future__ import annotations
+
+from covey.papers.pages.shapes import About, Curves, Dots, Shades
+
+_FINAL = {
+    "final accuracy, global test": r"(?P<x>.+) \| final, global",
+    "final accuracy, own distribution": r"(?P<x>.+) \| final, own",
+}
+_ROUNDS = {
+    "rounds to the target, global test": r"(?P<x>.+) \| rounds to \d+%, global",
+    "rounds to the target, own distribution": r"(?P<x>.+) \| rounds to \d+%, own",
+}
+
+
+def _over(label: str, pattern: str, log: bool = False) -> Curves:
+    return Curves(label, {"": rf"{pattern} \| final, (?P<series>global|own)"}, log=log)
+
+
+ABOUT = About(
+    label="FedCAPrivacy",
+    cites="Wei, Zhao, Zhao, Liu, Chen, Zhao: FedCAPrivacy: Privacy-Preserving Heterogeneous Federated Learning with Anonymous "
+    "Adaptive Clustering.",
+    says="Two servers cluster clients on blinded, shuffled models, so that neither learns whose model it sees; soft clusters reach a "
+    "target accuracy in half of FedAvg's rounds and end above it.",
+    differs=(
+        "On which test the paper's accuracy is measured is not said: both readings stand beside each other, the global test set and "
+        "the clients' own distribution.",
+        "Clusters keep their number by overlap, and BS holds memberships between clusterings.",
+        "Below three present members a cluster gives no model, which dissolves some of the 20 and 30 clusters of Fig. 5.",
+    ),
+    breaks=(
+        "The cloud provider follows blinded rows from round to round: a blind that is common to a round leaves differences as they "
+        "are ([linkage](../../attacks/linkage.md), with mitigations and their price).",
+        "On the global test soft clusters stay below FedAvg, by more the stronger the skew.",
+        "Two servers that collude learn everything ([collusion](../../attacks/collusion.md)).",
+    ),
+    drawings={
+        "table1": (Dots(_ROUNDS),),
+        "table2": (Dots(_FINAL),),
+        "beta01": (Dots(_FINAL),),
+        "beta03": (Dots(_FINAL),),
+        "beta08": (Dots(_FINAL),),
+        "alignment": (Dots(_FINAL),),
+        "fig2": (_over("rounds between clusterings", r"every (?P<x>\d+) rounds", log=True),),
+        "fig3": (_over("decay α", r"α = (?P<x>[\d.]+)"),),
+        "fig4": (Curves("round", {"": r"(?P<panel>Dir\([\d.]+\)) (?P<series>.+) \| round (?P<x>\d+)"}),),
+        "fig5": (_over("clusters", r"(?P<x>\d+) clusters"),),
+        "linkage": (Shades(r"(?P<x>.+) \| (?P<panel>naming\w*|linkage\w*|chance)"),),
+        "linkage_told": (Shades(r"(?P<x>.+) \| (?P<panel>.+)"),),
+    },
+)

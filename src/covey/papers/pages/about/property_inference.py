@@ -1,0 +1,47 @@
+"""What the page of this paper says and draws."""
+
+from __future__ import annotations
+
+from covey.papers.pages.shapes import About, Curves, Dots
+
+_SCORES = {
+    "AUC of the attack": r"C, (?P<x>.+) \| (?P<series>own upload subtracted|own upload left in|placebo control)",
+    "main task, whole test set": r"C, (?P<x>.+) \| main task, whole test set",
+}
+_CLIENTS = (
+    Curves(
+        "clients",
+        {"": r"C, (?P<x>\d+) clients, (?P<series>FL|CFL) \| (?P<panel>own upload subtracted|own upload left in)"},
+    ),
+)
+
+ABOUT = About(
+    label="Property inference",
+    cites="Property inference on clustered federated learning (Kim et al.), RAID 2023.",
+    says="A client in a cluster learns whether others trained on data with a property that is nobody's task, and more so under "
+    "clustered than under plain federated learning; scaling its own updates up helps it, dropout and L2 do not help reliably, DP-SGD "
+    "does.",
+    differs=(
+        "500 rounds at a rate of 0.1 where the paper has 5,000 at 0.01; UTKFace at 32 × 32 pixels where it has LFW, beside one table "
+        "on LFW.",
+        "*Left in* is the paper's attack; *subtracted* takes the attacker's own upload off first, which it always can.",
+        "Every score stands beside a placebo: the same attack on a property that does not exist.",
+    ),
+    breaks=(
+        "Against the attacker who subtracts its own upload, clustering leaks no more than plain federated learning.",
+        "With few clients and strong skew part of the score is not the property: the placebo is above chance, too.",
+        "Scaling up lowers the score; L2 helps; the active attacker still learns something under DP-SGD "
+        "([what was measured](../../attacks/property.md#what-was-measured)).",
+    ),
+    drawings={
+        "table3": _CLIENTS,
+        "table9": _CLIENTS,
+        "table4": (Dots(_SCORES),),
+        "table5": (Dots(_SCORES),),
+        "table7": (Dots(_SCORES),),
+        "mild": (Dots(_SCORES),),
+        "undefended": (Dots(_SCORES),),
+        "fig2": (Dots({"AUC of the attack": r"C, (?P<x>.+) \| (?P<series>own upload subtracted|own upload left in)"}),),
+        "acquisition": (Curves("colluders", {"": r"(?P<x>\d+) colluders \| (?P<series>.+)"}),),
+    },
+)

@@ -1,0 +1,67 @@
+"""What stands on a paper's page, before it is Markdown or HTML: its tables with their figures, in the order of the paper."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+from covey.errors import CoveyError, nearest
+from covey.papers import PAPERS
+from covey.papers.harness import Reproduction
+from covey.papers.pages.shapes import About, pictures
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table or figure of the paper on all datasets that it was made on."""
+
+    table: str
+    made: Sequence[Reproduction]
+    drawn: dict[str, list[str]]  # name of a reproduction -> its pictures, as SVG
+
+    @property
+    def label(self) -> str:
+        return label(self.table)
+
+
+@dataclass(frozen=True)
+class PaperPage:
+    paper: str
+    about: About
+    sheets: Sequence[Sheet]
+
+
+def paper_page(paper: str, reproductions: Sequence[Reproduction]) -> PaperPage:
+    """Of what is stored of this paper."""
+    about = about_of(paper)
+    own = [one for one in reproductions if one.paper == paper]
+    sheets = []
+    for table in sorted({one.table for one in own}, key=order):
+        made = sorted((one for one in own if one.table == table), key=lambda one: one.name)
+        drawings = about.drawings.get(table, ())
+        sheets.append(Sheet(table, made, {one.name: pictures(one, drawings) for one in made}))
+    return PaperPage(paper, about, sheets)
+
+
+def about_of(paper: str) -> About:
+    if paper not in PAPERS:
+        raise CoveyError(f"there is no paper '{paper}'{nearest(paper, list(PAPERS))}")
+    known: About = import_module(f"covey.papers.pages.about.{paper}").ABOUT
+    return known
+
+
+def label(table: str) -> str:
+    """'table3' -> 'Table 3', 'fig2' -> 'Fig. 2'; a table of our own keeps its name."""
+    numbered = re.fullmatch(r"(table|fig)(\d+)", table)
+    if numbered:
+        return f"{'Table' if numbered[1] == 'table' else 'Fig.'} {numbered[2]}"
+    words = table.replace("_", " ")
+    return words[:1].upper() + words[1:]
+
+
+def order(table: str) -> tuple[int, int, str]:
+    """Tables first, then figures, then what is our own."""
+    numbered = re.fullmatch(r"(table|fig)(\d+)", table)
+    return (0 if numbered[1] == "table" else 1, int(numbered[2]), "") if numbered else (2, 0, table)

@@ -1,0 +1,150 @@
+"""What of a table becomes a figure. A paper declares drawings by table; a table without one gets dots.
+
+A drawing picks cells with regular expressions over "row | column" and names their parts: `x` (the number on the axis, or the name of
+the row), `series` (which line), `panel` (which part of the figure). A cell that no expression matches is in the table only.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from covey.errors import CoveyError
+from covey.papers.harness import Cell, Reproduction
+from covey.report.draw import standing
+from covey.statistics import student_half
+
+DIFFERENCE = " − "  # a row "A − B" is an effect, on a scale of its own
+MOST_ROWS = 32  # of dots: more are a table, not a figure
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Lines over a number. `panels`: title to expression; an expression with a group `panel` makes one for each of its values."""
+
+    x_label: str
+    panels: Mapping[str, str]
+    log: bool = False  # of the axis below
+    log_figures: bool = False
+    shared: bool = True  # one scale for all panels
+
+
+@dataclass(frozen=True)
+class Dots:
+    """Figures beside the names of rows, a panel for each quantity."""
+
+    panels: Mapping[str, str]
+    log_figures: bool = False
+
+
+@dataclass(frozen=True)
+class Shades:
+    """Shares as shaded cells: the groups `x` and `panel` are row and column."""
+
+    pattern: str
+
+
+Drawing = Curves | Dots | Shades
+
+
+@dataclass(frozen=True)
+class About:
+    """What a paper's page says beside its figures; sentences are Markdown, links relative to docs/papers/PAPER."""
+
+    label: str
+    cites: str
+    says: str  # what the paper claims
+    differs: Sequence[str]  # what we read differently, or had to choose
+    breaks: Sequence[str]  # what broke a claim, or bounds it
+    drawings: Mapping[str, Sequence[Drawing]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Place:
+    panel: str
+    series: str
+    x: str
+    cell: Cell
+
+
+def pictures(reproduction: Reproduction, drawings: Sequence[Drawing]) -> list[str]:
+    """SVG of each drawing that has something to show."""
+    wanted = drawings or [usual(reproduction.cells)]
+    made = [_picture(reproduction, one) for one in wanted]
+    return [one for one in made if one]
+
+
+def usual(cells: Sequence[Cell]) -> Dots:
+    """Up to three columns, those first that the paper printed figures for."""
+    columns = list(dict.fromkeys(cell.column for cell in cells))
+    printed = {cell.column for cell in cells if cell.paper is not None}
+    chosen = sorted(columns, key=lambda column: column not in printed)[:3]
+    return Dots({column: f"(?P<x>.+) \\| {re.escape(column)}" for column in columns if column in chosen})
+
+
+def _picture(reproduction: Reproduction, drawing: Drawing) -> str:
+    title = f"{reproduction.title} ({reproduction.dataset or 'no data'})"
+    if isinstance(drawing, Shades):
+        return _shades(title, _places(reproduction.cells, {"": drawing.pattern}))
+    places = _places(reproduction.cells, drawing.panels)
+    if not places:
+        return ""
+    if isinstance(drawing, Curves):
+        panels = _panels(places, [float(place.x) for place in places], drawing.log_figures)
+        return standing.curves(title, panels, drawing.x_label, drawing.log, drawing.shared)
+    known = [place for place in places if DIFFERENCE not in place.cell.row]
+    names = list(dict.fromkeys(place.x for place in known))[:MOST_ROWS]
+    known = [place for place in known if place.x in names]
+    if not known:
+        return ""
+    rows = [float(names.index(place.x)) for place in known]
+    return standing.dots(title, names, _panels(known, rows, drawing.log_figures))
+
+
+def _places(cells: Sequence[Cell], panels: Mapping[str, str]) -> list[_Place]:
+    places = []
+    for title, pattern in panels.items():
+        for cell in cells:
+            matched = re.fullmatch(pattern, f"{cell.row} | {cell.column}")
+            if matched and (cell.ours is not None or cell.paper is not None):
+                named = matched.groupdict()
+                places.append(_Place(named.get("panel") or title, named.get("series") or "", named["x"], cell))
+    return places
+
+
+def _panels(places: Sequence[_Place], xs: Sequence[float], log: bool) -> list[standing.Panel]:
+    panels = []
+    for title in dict.fromkeys(place.panel for place in places):
+        lines: dict[str, list[standing.Mark]] = {}
+        units = set()
+        for place, x in zip(places, xs):
+            if place.panel == title:
+                lines.setdefault(place.series, []).append(mark(place.cell, x))
+                units.add(place.cell.unit)
+        if len(units) > 1:
+            raise CoveyError(f"panel '{title}' has figures in {' and '.join(sorted(units))}: one scale needs one unit")
+        unit = units.pop()
+        named = title if unit in ("%", "", "AUC", "accuracy") or not title or unit in title else f"{title}, {unit}"
+        drawn = [standing.Line(name, marks) for name, marks in lines.items()]
+        panels.append(standing.Panel(named, drawn, unit == "%", log))
+    return panels
+
+
+def mark(cell: Cell, x: float) -> standing.Mark:
+    """Our mean with Student's interval over seeds; none of a single run."""
+    interval = None
+    if cell.ours is not None and cell.std is not None and cell.n > 1:
+        half = student_half(cell.n) * cell.std / math.sqrt(cell.n)
+        interval = cell.ours - half, cell.ours + half
+    return standing.Mark(x, cell.ours, interval, cell.paper)
+
+
+def _shades(title: str, places: Sequence[_Place]) -> str:
+    if not places:
+        return ""
+    rows = list(dict.fromkeys(place.x for place in places))
+    columns = list(dict.fromkeys(place.panel for place in places))
+    by_place = {(place.x, place.panel): place.cell.ours for place in places}
+    return standing.shades(title, rows, columns, [[by_place.get((r, c)) for c in columns] for r in rows])
