@@ -204,14 +204,18 @@ def reproduce(
     workers: Annotated[int, typer.Option(min=0, metavar="N", help="Worker processes; 0: one per core on a CPU.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Default `runs/reproduce-<paper>`; holds the runs, too.")] = None,
     docs: Annotated[
-        bool, typer.Option("--docs", help="Store the result in `docs/results` and write `docs/results.md`.")
+        bool, typer.Option("--docs", help="Store the result in `docs/results` and write `docs/results.md`, `docs/papers`.")
     ] = False,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page of a paper, where this is a terminal.")
+    ] = True,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """A paper's table: its figures beside ours, claim by claim.
 
-    With a verdict per claim, as text, JSON and HTML. Runs that are finished are not run again; interrupted ones go on. Examples:
+    With a verdict per claim, as text, JSON and HTML. Runs that are finished are not run again; interrupted ones go on. Without
+    `--table`: the paper's tables, and one page with all that is known of it. Examples:
 
         covey reproduce mingledpie
         covey reproduce mingledpie --table table3 --dataset mnist --quick
@@ -219,9 +223,12 @@ def reproduce(
     """
     from covey.papers import PAPERS, present
     from covey.papers.harness import Options, reproduce
+    from covey.papers.pages.write import write_pages
 
     if not table and not docs:
         _print_tables([paper] if paper else list(PAPERS))
+        if paper:
+            _open_paper(paper, out or Path("runs") / f"reproduce-{paper}", browser and sys.stdout.isatty())
     elif table:
         words = [paper, "--table", table, *(["--dataset", dataset] if dataset else []), *["--quick"] * quick]
         command = typed("covey reproduce", [*words, *(["--seeds", str(seeds)] if seeds else [])])
@@ -234,7 +241,7 @@ def reproduce(
             present.store(reproduction, Path("docs"))
         _print(reproduction.json(), [*present.lines(reproduction), str(paths[-1])], as_json)
     if docs:
-        print(present.write_document(Path("docs")), file=sys.stderr)
+        print(write_pages(Path("docs")), file=sys.stderr)
 
 
 def bench(
@@ -258,6 +265,23 @@ def bench(
         process = subprocess.run([sys.executable, str(scripts[chosen]), *context.args], check=False)
         if process.returncode:
             raise CoveyError(f"benchmark '{chosen}' failed (exit {process.returncode})")
+
+
+def _open_paper(paper: str, folder: Path, browser: bool) -> None:
+    """The page with all that is stored of a paper: here, in the source checkout, and in the folder of its runs."""
+    import webbrowser
+
+    from covey.papers.pages.write import write_paper
+
+    here = Path("docs")
+    docs = here if (here / "results").is_dir() else Path(__file__).resolve().parents[3] / "docs"
+    path = write_paper(paper, folder, docs)
+    if path is None:
+        print(f"nothing of {paper} is stored yet: make a table with --table")
+        return
+    print(f"\npage  {path}")
+    if browser:
+        webbrowser.open(path.resolve().as_uri())
 
 
 def _run(table: dict[str, Any], out: Path | None, log: list[str], as_json: bool, quiet: bool, command: str) -> None:

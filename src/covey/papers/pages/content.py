@@ -14,7 +14,7 @@ from covey.papers.pages.shapes import About, pictures
 
 
 @dataclass(frozen=True)
-class Sheet:
+class Exhibit:
     """A table or figure of the paper on all datasets that it was made on."""
 
     table: str
@@ -30,19 +30,24 @@ class Sheet:
 class PaperPage:
     paper: str
     about: About
-    sheets: Sequence[Sheet]
+    exhibits: Sequence[Exhibit]
 
 
 def paper_page(paper: str, reproductions: Sequence[Reproduction]) -> PaperPage:
     """Of what is stored of this paper."""
     about = about_of(paper)
     own = [one for one in reproductions if one.paper == paper]
-    sheets = []
+    exhibits = []
     for table in sorted({one.table for one in own}, key=order):
         made = sorted((one for one in own if one.table == table), key=lambda one: one.name)
-        drawings = about.drawings.get(table, ())
-        sheets.append(Sheet(table, made, {one.name: pictures(one, drawings) for one in made}))
-    return PaperPage(paper, about, sheets)
+        exhibits.append(Exhibit(table, made, {one.name: drawn(one) for one in made}))
+    return PaperPage(paper, about, exhibits)
+
+
+def drawn(one: Reproduction) -> list[str]:
+    """Its figures, as SVG: those that its page declares, dots where it declares none."""
+    declared = about_of(one.paper).drawings if one.paper in PAPERS else {}
+    return pictures(one, declared.get(one.table, ()))
 
 
 def about_of(paper: str) -> About:

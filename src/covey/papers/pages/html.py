@@ -8,16 +8,16 @@ from collections.abc import Sequence
 
 from covey.papers.claims import Judged, tally
 from covey.papers.harness import Reproduction
-from covey.papers.pages.content import PaperPage, Sheet, label, order
+from covey.papers.pages.content import PaperPage, Exhibit, label, order
 from covey.papers.pages.markdown import dataset_name, effect_words, provenance
-from covey.papers.present import grid
+from covey.papers.pages.grid import grid
 from covey.papers.verdict import FAILS, HOLDS, UNDECIDED, UNMEASURED, Claim
 from covey.report.draw.layout import Section, rows_table
 from covey.report.draw.markup import Html, join, tag
 from covey.report.format import counted, duration
 from covey.report.page import Page, render
 
-CHIPS = {HOLDS: "none", FAILS: "leak", UNDECIDED: "part", UNMEASURED: "open"}
+CHIPS = {HOLDS: "good", FAILS: "leak", UNDECIDED: "part", UNMEASURED: "open"}
 
 
 def paper_html(page: PaperPage, rows: Sequence[Judged]) -> str:
@@ -27,7 +27,7 @@ def paper_html(page: PaperPage, rows: Sequence[Judged]) -> str:
     sections = [
         Section("broke", "What broke a claim, or bounds it", "", _items(page.about.breaks)),
         Section("claims", "Claims", f"{counted(len(rows), 'judgement')}: {said}.", _claims(rows)),
-        *(_sheet(sheet) for sheet in page.sheets),
+        *(_section(exhibit) for exhibit in page.exhibits),
         Section("differs", "What we read differently", "", _items(page.about.differs)),
     ]
     return render(
@@ -76,12 +76,12 @@ def table_html(one: Reproduction, drawn: Sequence[str]) -> str:
     )
 
 
-def _sheet(sheet: Sheet) -> Section:
+def _section(exhibit: Exhibit) -> Section:
     parts = []
-    for one in sheet.made:
+    for one in exhibit.made:
         title = f"{one.title}, {dataset_name(one.dataset)}" + (", quick variant" if one.quick else "")
-        parts += [tag("h3", title), _pictures(sheet.drawn[one.name], title), _table(one), tag("pre", one.command)]
-    return Section(sheet.table, sheet.label, "", join(parts))
+        parts += [tag("h3", title), _pictures(exhibit.drawn[one.name], title), _table(one), tag("pre", one.command)]
+    return Section(exhibit.table, exhibit.label, "", join(parts))
 
 
 def _pictures(drawn: Sequence[str], title: str) -> Html:

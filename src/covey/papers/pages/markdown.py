@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from covey.papers.claims import Judged
 from covey.papers.harness import Reproduction
-from covey.papers.pages.content import PaperPage, Sheet, label, order
-from covey.papers.present import grid
+from covey.papers.pages.content import PaperPage, Exhibit, label, order
+from covey.papers.pages.grid import grid
 from covey.papers.verdict import FAILS, HOLDS, UNDECIDED, UNMEASURED, Effect
 from covey.report.format import counted
 from covey.report.labels import label as named
@@ -23,7 +23,7 @@ RULE = (
 
 def glance(pages: Sequence[PaperPage], rows: Sequence[Judged], picture: str) -> str:
     """`results.md`: every claim in one line, its verdict and effect on each dataset."""
-    papers = [page for page in pages if page.sheets]
+    papers = [page for page in pages if page.exhibits]
     parts = [
         "# Claims at a glance",
         GENERATED,
@@ -55,16 +55,16 @@ def paper(page: PaperPage, rows: Sequence[Judged]) -> str:
         "Ours beside what the paper printed, where it printed figures; whiskers are Student's 95 % intervals over seeds. "
         "A figure's heading leads to its table, setting and command.",
     ]
-    for sheet in page.sheets:
-        parts.append(f"### [{sheet.label}]({sheet.table}.md)")
-        for one in sheet.made:
-            parts += [f"{one.title}{_place(one)}.", *_figures(sheet, one)]
+    for exhibit in page.exhibits:
+        parts.append(f"### [{exhibit.label}]({exhibit.table}.md)")
+        for one in exhibit.made:
+            parts += [f"{one.title}{_place(one)}.", *_figures(exhibit, one)]
     parts += ["## Claims", RULE.replace("../src", "../../../src"), claims_table(rows, "")]
     parts += ["## What we read differently", _items(page.about.differs)]
     return _joined(parts)
 
 
-def sheet(page: PaperPage, one: Sheet) -> str:
+def table_page(page: PaperPage, one: Exhibit) -> str:
     """One table on every dataset: figure, table, claims, notes, setting, command."""
     parts = [f"# {page.about.label}, {one.label}", GENERATED, f"Part of [{page.about.label}](README.md)."]
     for made in one.made:
@@ -135,13 +135,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([_row(head), _row(["---"] * len(head)), *map(_row, rows)])
 
 
-def _figures(sheet: Sheet, one: Reproduction) -> list[str]:
-    said = f"{sheet.label}: {one.title}, {dataset_name(one.dataset)}"
-    return [f"![{said}](figures/{name})" for name in figure_names(sheet, one)]
+def _figures(exhibit: Exhibit, one: Reproduction) -> list[str]:
+    said = f"{exhibit.label}: {one.title}, {dataset_name(one.dataset)}"
+    return [f"![{said}](figures/{name})" for name in figure_names(exhibit, one)]
 
 
-def figure_names(sheet: Sheet, one: Reproduction) -> list[str]:
-    count = len(sheet.drawn[one.name])
+def figure_names(exhibit: Exhibit, one: Reproduction) -> list[str]:
+    count = len(exhibit.drawn[one.name])
     stem = one.name.removeprefix(f"{one.paper}-")
     return [f"{stem}.svg" if count == 1 else f"{stem}-{n + 1}.svg" for n in range(count)]
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from covey.errors import CoveyError
-from covey.papers.harness import Cell, Reproduction
+from covey.papers.cells import Cell
+from covey.papers.harness import Reproduction
 from covey.report.draw import standing
 from covey.statistics import student_half
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from covey.errors import CoveyError
-from covey.files import write_atomically
+from covey.files import write_atomically, write_json
 from covey.papers import PAPERS
-from covey.papers.claims import judged, tally
-from covey.papers.harness import stored
+from covey.papers.claims import Judged, tally
+from covey.papers.claims import rows as claims_of
+from covey.papers.harness import Reproduction, rejudged, stored
 from covey.papers.pages import markdown
 from covey.papers.pages.content import PaperPage, paper_page
+from covey.papers.pages.html import paper_html
 from covey.papers.verdict import FAILS, HOLDS, UNDECIDED, UNMEASURED
 from covey.report.draw import standing
 
@@ -18,23 +21,29 @@ KINDS = ((HOLDS, "good"), (UNDECIDED, "warn"), (FAILS, "bad"), (UNMEASURED, "oth
 
 
 def write_pages(docs: Path) -> Path:
-    """`results.md`, and a folder of pages and figures for each paper; pages that nothing stands behind any more are removed."""
-    reproductions, rows = stored(docs), judged(docs)
+    """`results.md`, and a folder of pages and figures for each paper, after claims were judged by the rule as it is now.
+
+    Pages that nothing stands behind any more are removed.
+    """
+    reproductions = [rejudged(one) for one in stored(docs)]
+    for one in reproductions:
+        write_json(docs / "results" / f"{one.name}.json", one.json())
+    rows = [row for one in reproductions for row in claims_of(one)]
     if not reproductions:
         raise CoveyError(
             f"{docs / 'results'} holds no results: store one with `covey reproduce PAPER --table T --docs`"
         )
-    pages = [page for page in (paper_page(paper, reproductions) for paper in PAPERS) if page.sheets]
-    files = {"results.md": "", "papers/verdicts.svg": verdicts_picture(docs, pages)}
+    pages = [page for page in (paper_page(paper, reproductions) for paper in PAPERS) if page.exhibits]
+    files = {"results.md": "", "papers/verdicts.svg": verdicts_picture(rows, pages)}
     files["results.md"] = markdown.glance(pages, rows, "papers/verdicts.svg")
     for page in pages:
         folder = f"papers/{page.paper}"
         files[f"{folder}/README.md"] = markdown.paper(page, [row for row in rows if row.paper == page.paper])
-        for sheet in page.sheets:
-            files[f"{folder}/{sheet.table}.md"] = markdown.sheet(page, sheet)
-            for one in sheet.made:
-                names = markdown.figure_names(sheet, one)
-                files |= {f"{folder}/figures/{name}": svg for name, svg in zip(names, sheet.drawn[one.name])}
+        for exhibit in page.exhibits:
+            files[f"{folder}/{exhibit.table}.md"] = markdown.table_page(page, exhibit)
+            for one in exhibit.made:
+                names = markdown.figure_names(exhibit, one)
+                files |= {f"{folder}/figures/{name}": svg for name, svg in zip(names, exhibit.drawn[one.name])}
     for path in [*(docs / "papers").rglob("*.md"), *(docs / "papers").rglob("*.svg")]:
         if path.relative_to(docs).as_posix() not in files:
             path.unlink()
@@ -44,7 +53,33 @@ def write_pages(docs: Path) -> Path:
     return docs / "results.md"
 
 
-def verdicts_picture(docs: Path, pages: list[PaperPage]) -> str:
-    counts = tally(judged(docs))
+def verdicts_picture(judgements: Sequence[Judged], pages: Sequence[PaperPage]) -> str:
+    counts = tally(judgements)
     rows = [(page.about.label, [counts.get(page.paper, {}).get(kind, 0) for kind, _ in KINDS]) for page in pages]
     return standing.shares("Verdicts by paper", rows, KINDS)
+
+
+def write_paper(paper: str, folder: Path, docs: Path) -> Path | None:
+    """`PAPER.html` in `folder`: what the documentation holds of a paper, and what was made in that folder, which comes first.
+
+    None where neither has anything.
+    """
+    known = {one.name: one for one in [*stored(docs), *_made_in(folder)]}
+    page = paper_page(paper, [rejudged(one) for one in known.values()])
+    if not page.exhibits:
+        return None
+    judgements = [row for exhibit in page.exhibits for one in exhibit.made for row in claims_of(one)]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{paper}.html"
+    write_atomically(path, paper_html(page, judgements).encode())
+    return path
+
+
+def _made_in(folder: Path) -> list[Reproduction]:
+    made = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            made.append(Reproduction.read(path))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            continue  # some other file that lies there
+    return made

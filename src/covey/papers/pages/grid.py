@@ -1,0 +1,42 @@
+"""A reproduction as rows of text: every column twice, ours and the paper's."""
+
+from __future__ import annotations
+
+from covey.papers.cells import Cell
+from covey.papers.harness import Reproduction
+
+
+def grid(reproduction: Reproduction) -> tuple[list[str], list[list[str]]]:
+    """Head and rows: every column twice, ours and the paper's, the latter only where the paper has any."""
+    columns = list(dict.fromkeys(c.column for c in reproduction.cells))
+    printed = {c.column for c in reproduction.cells if c.paper is not None}
+    by_place = {(c.row, c.column): c for c in reproduction.cells}
+    head = [""]
+    for column in columns:
+        head += [f"{column} ours", f"{column} paper"] if column in printed else [column]
+    rows = []
+    for row in dict.fromkeys(c.row for c in reproduction.cells):
+        texts = [row]
+        for column in columns:
+            cell = by_place.get((row, column))
+            texts.append(ours(cell) if cell else "")
+            if column in printed:
+                texts.append(shown(cell.paper, cell.unit) if cell else "")
+        rows.append(texts)
+    return head, rows
+
+
+def ours(cell: Cell) -> str:
+    if cell.ours is None:
+        return "–"
+    spread = "" if cell.std is None else f" ± {shown(cell.std, cell.unit, bare=True)}"
+    return f"{shown(cell.ours, cell.unit)}{spread}" + (f" ({cell.n})" if cell.n > 1 else "")
+
+
+def shown(value: float | None, unit: str, bare: bool = False) -> str:
+    if value is None:
+        return ""
+    if unit == "%":
+        return f"{100 * value:.2f}" + ("" if bare else " %")
+    digits = f"{value:.4g}"
+    return digits if bare or not unit else f"{digits} {unit}"
