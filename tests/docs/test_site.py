@@ -17,6 +17,7 @@ from support.chromium import SPILLED, Browser, needs_browser
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+LIMIT = 60_000  # bytes of a page
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -41,6 +42,10 @@ def test_links_of_pages_lead_somewhere() -> None:
             known = place.exists() and (not anchor or place.suffix != ".md" or anchor in anchors(place))
             broken += [] if known else [f"{page.relative_to(ROOT)}: {target}"]
     assert broken == []
+
+
+def test_no_page_is_longer_than_people_read() -> None:
+    assert {p.name: p.stat().st_size for p in PAGES if p.stat().st_size > LIMIT} == {}
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +106,17 @@ def _requested(browser: Browser) -> set[str]:
 
 @pytest.mark.slow
 @needs_browser
-@pytest.mark.parametrize("page", ["index.html", "results.html", "algorithms/mingledpie.html", "api/run.html"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "index.html",
+        "results.html",
+        "papers/fedcaprivacy/index.html",
+        "papers/afc_cfl/table2.html",
+        "benchmarks.html",
+        "api/run.html",
+    ],
+)
 @pytest.mark.parametrize("width", [1440, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_fit_their_screen_and_follow_its_scheme(

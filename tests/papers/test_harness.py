@@ -12,6 +12,7 @@ from covey.errors import CoveyError
 from covey.papers import PAPERS, present
 from covey.papers.cells import Cell, Sheet, at, cell
 from covey.papers.harness import Options, Reproduction, Table, reproduce, tables
+from covey.papers.pages.grid import grid
 from covey.papers.verdict import Claim, Part, Statement, above
 from covey.results.folder import hash_of
 from covey.rounds import completion
@@ -63,7 +64,7 @@ def test_text_has_ours_beside_the_papers() -> None:
     text = "\n".join(present.lines(made()))
     assert "98.00 % ± 1.00 (3)" in text and "97.51 %" in text and "–" in text and "87.14 %" in text
     assert "HOLDS" in text and "NOT MEASURED" in text and "1.5 s" in text
-    head, rows = present.grid(made())
+    head, rows = grid(made())
     assert head == ["", "accuracy ours", "accuracy paper", "time"] and all(len(row) == 4 for row in rows)
 
 
@@ -73,21 +74,6 @@ def test_json_reads_back_and_files_are_written(tmp_path: Path) -> None:
     assert Reproduction.read(paths[0]) == made()
     page = paths[2].read_text()
     assert "A title" in page and "97.51" in page and "<script" in page
-
-
-def test_the_document_is_made_of_stored_results_alone(tmp_path: Path) -> None:
-    with pytest.raises(CoveyError, match="no results"):
-        present.write_document(tmp_path)
-    present.store(made(), tmp_path)
-    present.store(made(quick=True, title="A quick one"), tmp_path)
-    assert sorted(p.name for p in (tmp_path / "results").iterdir()) == [
-        "paper-table1-mnist-quick.json",
-        "paper-table1-mnist.json",
-    ]
-    text = present.write_document(tmp_path).read_text()
-    assert "A title" in text and "A quick one" in text and "| MingledPie | 98.00 % ± 1.00 (3) | 97.51 % |" in text
-    assert "**not measured**" in text
-    assert "do not edit" in text
 
 
 def test_finished_runs_are_read_back_and_interrupted_ones_go_on(

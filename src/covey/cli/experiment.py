@@ -204,7 +204,8 @@ def reproduce(
     workers: Annotated[int, typer.Option(min=0, metavar="N", help="Worker processes; 0: one per core on a CPU.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Default `runs/reproduce-<paper>`; holds the runs, too.")] = None,
     docs: Annotated[
-        bool, typer.Option("--docs", help="Store the result in `docs/results` and write `docs/results.md`, `docs/papers`.")
+        bool,
+        typer.Option("--docs", help="Store the result in `docs/results` and write `docs/results.md`, `docs/papers`."),
     ] = False,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page of a paper, where this is a terminal.")

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
-from covey.errors import CoveyError, nearest
 from covey.papers import PAPERS
 from covey.papers.harness import Reproduction
 from covey.papers.pages.shapes import About, pictures
@@ -46,13 +45,13 @@ def paper_page(paper: str, reproductions: Sequence[Reproduction]) -> PaperPage:
 
 def drawn(one: Reproduction) -> list[str]:
     """Its figures, as SVG: those that its page declares, dots where it declares none."""
-    declared = about_of(one.paper).drawings if one.paper in PAPERS else {}
-    return pictures(one, declared.get(one.table, ()))
+    return pictures(one, about_of(one.paper).drawings.get(one.table, ()))
 
 
 def about_of(paper: str) -> About:
+    """A paper of somebody else's has its name for a label, and nothing else to say."""
     if paper not in PAPERS:
-        raise CoveyError(f"there is no paper '{paper}'{nearest(paper, list(PAPERS))}")
+        return About(paper, "", "", (), ())
     known: About = import_module(f"covey.papers.pages.about.{paper}").ABOUT
     return known
 

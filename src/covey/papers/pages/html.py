@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from covey.papers.claims import Judged, tally
 from covey.papers.harness import Reproduction
-from covey.papers.pages.content import PaperPage, Exhibit, label, order
-from covey.papers.pages.markdown import dataset_name, effect_words, provenance
+from covey.papers.pages.content import Exhibit, PaperPage, label, order
 from covey.papers.pages.grid import grid
+from covey.papers.pages.markdown import dataset_name, effect_words, provenance
 from covey.papers.verdict import FAILS, HOLDS, UNDECIDED, UNMEASURED, Claim
 from covey.report.draw.layout import Section, rows_table
 from covey.report.draw.markup import Html, join, tag
@@ -50,7 +50,9 @@ def table_html(one: Reproduction, drawn: Sequence[str]) -> str:
     body = [tag("pre", one.command), _items(one.notes), tag("p", provenance(one)), tag("dl", *facts, class_="settings")]
     lead = f"The command that makes this table. With what was run before, it took {duration(one.seconds)}."
     sections = [
-        Section("figure", "Figure", "Whiskers are 95 % intervals over seeds.", _pictures(drawn, one.title), bool(drawn)),
+        Section(
+            "figure", "Figure", "Whiskers are 95 % intervals over seeds.", _pictures(drawn, one.title), bool(drawn)
+        ),
         Section(
             "table",
             "Ours beside the paper's",
@@ -121,7 +123,12 @@ def _claims(rows: Sequence[Judged]) -> Html:
 
 def _verdicts(claims: Sequence[Claim]) -> Html:
     lines = [
-        tag("li", tag("p", c.verdict, class_=f"chip {CHIPS[c.verdict]}"), tag("p", c.text), tag("p", c.why, class_="why"))
+        tag(
+            "li",
+            tag("p", c.verdict, class_=f"chip {CHIPS[c.verdict]}"),
+            tag("p", c.text),
+            tag("p", c.why, class_="why"),
+        )
         for c in claims
     ]
     return tag("ol", *lines, class_="claims") if lines else Html("")
@@ -129,7 +136,9 @@ def _verdicts(claims: Sequence[Claim]) -> Html:
 
 def _items(sentences: Sequence[str]) -> Html:
     """Markdown's sentences as a list; links into docs/ lead nowhere from here, so their words stay and their targets go."""
-    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", sentence).replace("*", "").replace("`", "") for sentence in sentences]
+    plain = [
+        re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", sentence).replace("*", "").replace("`", "") for sentence in sentences
+    ]
     return tag("ul", *(tag("li", one) for one in plain), class_="notes") if plain else Html("")
 
 

@@ -1,7 +1,7 @@
 """What of a table becomes a figure. A paper declares drawings by table; a table without one gets dots.
 
-A drawing picks cells with regular expressions over "row | column" and names their parts: `x` (the number on the axis, or the name of
-the row), `series` (which line), `panel` (which part of the figure). A cell that no expression matches is in the table only.
+A drawing picks cells with regular expressions over "row | column" and names their parts: `x` (the number on the axis, or the name
+of the row), `series` (which line), `panel` (which part of the figure). A cell that no expression matches is in the table only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ MOST_ROWS = 32  # of dots: more are a table, not a figure
 
 @dataclass(frozen=True)
 class Curves:
-    """Lines over a number. `panels`: title to expression; an expression with a group `panel` makes one for each of its values."""
+    """Lines over a number. `panels`: title to expression; an expression with a group `panel` makes one for "
+    "each of its values."""
 
     x_label: str
     panels: Mapping[str, str]

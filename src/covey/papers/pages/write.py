@@ -33,7 +33,8 @@ def write_pages(docs: Path) -> Path:
         raise CoveyError(
             f"{docs / 'results'} holds no results: store one with `covey reproduce PAPER --table T --docs`"
         )
-    pages = [page for page in (paper_page(paper, reproductions) for paper in PAPERS) if page.exhibits]
+    papers = dict.fromkeys([*PAPERS, *(one.paper for one in reproductions)])
+    pages = [page for page in (paper_page(paper, reproductions) for paper in papers) if page.exhibits]
     files = {"results.md": "", "papers/verdicts.svg": verdicts_picture(rows, pages)}
     files["results.md"] = markdown.glance(pages, rows, "papers/verdicts.svg")
     for page in pages:

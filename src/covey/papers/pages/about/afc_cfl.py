@@ -9,19 +9,24 @@ _BOTH = {"F1 of the attack and of its controls": rf"(?P<x>.+) \| {_SCORES}", "ac
 
 ABOUT = About(
     label="AFC-CFL",
-    cites="Gu et al.: AFC-CFL, adaptive privacy defence against category inference in clustered federated learning, WASA 2025.",
-    says="A client reads from the updates of cluster models which categories a cluster holds, with an F1 above 0.9. Noise shaped by "
+    cites="Gu et al.: AFC-CFL, adaptive privacy defence against category inference in clustered federated learning, "
+    "WASA 2025.",
+    says="A client reads from the updates of cluster models which categories a cluster holds, with an F1 above "
+    "0.9. Noise shaped by "
     "Fisher information, with an adaptive clipping bound, stops it at less loss of accuracy than common local DP.",
     differs=(
         "One step on one batch for each client and round (Algorithm 2).",
-        "The attack model, the size of subsets and of groups are not stated; ours are in the notes, and `choices` changes them one "
+        "The attack model, the size of subsets and of groups are not stated; ours are in the notes, and `choices` "
+        "changes them one "
         "at a time.",
         "EMNIST ByMerge and CIFAR-10 are subsets.",
     ),
     breaks=(
-        "Controls that never read an update reach the same F1: the categories come from the published cluster models, by filing "
+        "Controls that never read an update reach the same F1: the categories come from the published cluster "
+        "models, by filing "
         "auxiliary samples by loss ([category inference](../../attacks/category.md)).",
-        "At equal noise and clipping, noise spread evenly does as well as noise shaped by Fisher information; what the paper's "
+        "At equal noise and clipping, noise spread evenly does as well as noise shaped by Fisher information; "
+        "what the paper's "
         "comparison shows is the clipping bound ([the defence](../../defences/afc.md)).",
         "The F1 that was tuned is that of an attacker who does not know of the noise; one who does keeps his.",
         "The budget is that of one round and conditional on private quantities: the ledger says so.",

@@ -20,18 +20,22 @@ def _over(label: str, pattern: str, log: bool = False) -> Curves:
 
 ABOUT = About(
     label="FedCAPrivacy",
-    cites="Wei, Zhao, Zhao, Liu, Chen, Zhao: FedCAPrivacy: Privacy-Preserving Heterogeneous Federated Learning with Anonymous "
+    cites="Wei, Zhao, Zhao, Liu, Chen, Zhao: FedCAPrivacy: Privacy-Preserving Heterogeneous Federated Learning with "
+    "Anonymous "
     "Adaptive Clustering.",
-    says="Two servers cluster clients on blinded, shuffled models, so that neither learns whose model it sees; soft clusters reach a "
+    says="Two servers cluster clients on blinded, shuffled models, so that neither learns whose model it sees; "
+    "soft clusters reach a "
     "target accuracy in half of FedAvg's rounds and end above it.",
     differs=(
-        "On which test the paper's accuracy is measured is not said: both readings stand beside each other, the global test set and "
+        "On which test the paper's accuracy is measured is not said: both readings stand beside each other, the "
+        "global test set and "
         "the clients' own distribution.",
         "Clusters keep their number by overlap, and BS holds memberships between clusterings.",
         "Below three present members a cluster gives no model, which dissolves some of the 20 and 30 clusters of Fig. 5.",
     ),
     breaks=(
-        "The cloud provider follows blinded rows from round to round: a blind that is common to a round leaves differences as they "
+        "The cloud provider follows blinded rows from round to round: a blind that is common to a round leaves "
+        "differences as they "
         "are ([linkage](../../attacks/linkage.md), with mitigations and their price).",
         "On the global test soft clusters stay below FedAvg, by more the stronger the skew.",
         "Two servers that collude learn everything ([collusion](../../attacks/collusion.md)).",

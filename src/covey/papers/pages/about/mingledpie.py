@@ -7,20 +7,25 @@ from covey.papers.pages.shapes import About, Curves, Dots
 ABOUT = About(
     label="MingledPie",
     cites="MingledPie: A Cluster Mingling Approach for Mitigating Preference Profiling in CFL, NDSS 2025.",
-    says="Clients show the server a set of clusters, their own among them, and everybody rebuilds the exact cluster models from "
+    says="Clients show the server a set of clusters, their own among them, and everybody rebuilds the exact "
+    "cluster models from "
     "encrypted sums. The server then guesses a client's cluster hardly better than by lot, and accuracy stays that of IFCA.",
     differs=(
         "Sums come with counts: divided by the group's size, as printed, the rebuilt models shrink.",
         "T counts members of a set (Algorithm 1), or false members (Eq. 9, Table II): both readings are in Fig. 3.",
-        "A local iteration is a step on all of a client's samples; initial models are pre-trained as the notes of each table say.",
+        "A local iteration is a step on all of a client's samples; initial models are pre-trained as the notes of "
+        "each table say.",
         "Sets are remembered for each identity; the paper draws a new one at every change.",
     ),
     breaks=(
-        "An attacker who knows the sizes of clusters, or who intersects sets that are redrawn, guesses better than the paper's "
+        "An attacker who knows the sizes of clusters, or who intersects sets that are redrawn, guesses better "
+        "than the paper's "
         "uniform one ([preference profiling](../../attacks/preference.md)).",
-        "The common key: the server and one client together open everything. [Threshold opening](../../deployment/threshold.md) takes "
+        "The common key: the server and one client together open everything. [Threshold "
+        "opening](../../deployment/threshold.md) takes "
         "that away.",
-        "The rebuild is exact for averages only: with few clients, many clusters or large steps the spread inside a cluster is "
+        "The rebuild is exact for averages only: with few clients, many clusters or large steps the spread inside "
+        "a cluster is "
         "magnified ([as built here](../../algorithms/mingledpie.md)).",
     ),
     drawings={
@@ -36,6 +41,8 @@ ABOUT = About(
         "table2": (Curves("epoch", {"": r"(?P<series>.+) \| epoch (?P<x>\d+)"}),),
         "table4": (Dots({"": r"(?P<x>.+) \| (?P<panel>identity|aggregation|rebuilding)"}, log_figures=True),),
         "table9": (Dots({"": r"(?P<x>.+) \| (?P<panel>encryption|decryption)"}, log_figures=True),),
-        "attackers": (Dots({"share of clients whose cluster is guessed": r"(?P<x>.+) \| (?P<series>uniform guess|attack)"}),),
+        "attackers": (
+            Dots({"share of clients whose cluster is guessed": r"(?P<x>.+) \| (?P<series>uniform guess|attack)"}),
+        ),
     },
 )

@@ -7,7 +7,8 @@ from covey.papers.pages.shapes import About, Curves, Dots
 ABOUT = About(
     label="PQFed",
     cites="PQFed: a privacy-preserving quality-controlled federated learning framework.",
-    says="A target client trains with those whose data resemble its own. The server picks them from noised features before any "
+    says="A target client trains with those whose data resemble its own. The server picks them from noised "
+    "features before any "
     "training, at the accuracy of IFCA and at less cost.",
     differs=(
         "The sensitivity of features is that of the public images' range, or of the data's own: both are in Fig. 3.",

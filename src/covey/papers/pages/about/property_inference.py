@@ -18,11 +18,14 @@ _CLIENTS = (
 ABOUT = About(
     label="Property inference",
     cites="Property inference on clustered federated learning (Kim et al.), RAID 2023.",
-    says="A client in a cluster learns whether others trained on data with a property that is nobody's task, and more so under "
-    "clustered than under plain federated learning; scaling its own updates up helps it, dropout and L2 do not help reliably, DP-SGD "
+    says="A client in a cluster learns whether others trained on data with a property that is nobody's task, and "
+    "more so under "
+    "clustered than under plain federated learning; scaling its own updates up helps it, dropout and L2 do "
+    "not help reliably, DP-SGD "
     "does.",
     differs=(
-        "500 rounds at a rate of 0.1 where the paper has 5,000 at 0.01; UTKFace at 32 × 32 pixels where it has LFW, beside one table "
+        "500 rounds at a rate of 0.1 where the paper has 5,000 at 0.01; UTKFace at 32 × 32 pixels where it has "
+        "LFW, beside one table "
         "on LFW.",
         "*Left in* is the paper's attack; *subtracted* takes the attacker's own upload off first, which it always can.",
         "Every score stands beside a placebo: the same attack on a property that does not exist.",

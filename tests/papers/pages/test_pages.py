@@ -1,0 +1,129 @@
+"""The pages of the papers: made of stored results alone, complete, small, and the same in Markdown and in a browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey.errors import CoveyError
+from covey.papers import PAPERS, present
+from covey.papers.cells import cell
+from covey.papers.claims import judged
+from covey.papers.harness import Reproduction, stored
+from covey.papers.pages.content import about_of, label
+from covey.papers.pages.shapes import Curves, Dots, Shades, mark, pictures, usual
+from covey.papers.pages.write import write_pages, write_paper
+from covey.papers.verdict import Claim, Effect
+from covey.statistics import student
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+EFFECT = Effect("", 1.234, 0.4, 2.0, 3, "points", "above 0", "holds")
+
+
+def made(**more: Any) -> Reproduction:
+    cells = [
+        cell("MingledPie", "accuracy", [0.97, 0.98, 0.99], 0.9751),
+        cell("FedEM", "accuracy", [], 0.8714),
+        cell("MingledPie − FedEM", "accuracy", [0.1, 0.2, 0.1]),
+    ]
+    claims = [Claim("It is accurate.", "holds", "98.00 %.", [EFFECT]), Claim("It is | cheap.", "not measured", "")]
+    values: dict[str, Any] = {"title": "A title", "settings": {"rounds": 2}, "notes": ["short"], "command": "covey …"}
+    values |= {"paper": "someone", "table": "table1", "dataset": "mnist", "cells": cells, "claims": claims}
+    return Reproduction(**(values | more))
+
+
+def test_pages_are_made_of_stored_results_alone(tmp_path: Path) -> None:
+    with pytest.raises(CoveyError, match="no results"):
+        write_pages(tmp_path)
+    present.store(made(), tmp_path)
+    present.store(made(quick=True, title="A quick one"), tmp_path)
+    stale = tmp_path / "papers" / "someone" / "table7.md"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("# Of a table that is no longer stored")
+    glance = write_pages(tmp_path).read_text()
+    assert not stale.exists()
+    assert "do not edit" in glance
+    assert "[Table 1](papers/someone/table1.md)" in glance
+    assert "**✓ holds** +1.23 points [0.4, 2]<br>**✓ holds** +1.23 points [0.4, 2] (quick variant)" in glance
+    assert "It is \\| cheap." in glance and "**– not measured**" in glance
+    page = (tmp_path / "papers" / "someone" / "table1.md").read_text()
+    assert "## A title" in page and "## A quick one" in page and "| MingledPie | 98.00 % ± 1.00 (3) | 97.51 % |" in page
+    for picture in ("table1-mnist.svg", "table1-mnist-quick.svg"):
+        assert f"figures/{picture}" in page and (tmp_path / "papers" / "someone" / "figures" / picture).exists()
+
+
+def test_the_pages_in_the_documentation_are_those_of_its_results(tmp_path: Path) -> None:
+    """Else: `covey reproduce --docs`."""
+    (tmp_path / "results").mkdir()
+    for path in DOCS.glob("results/*.json"):
+        (tmp_path / "results" / path.name).write_bytes(path.read_bytes())
+    write_pages(tmp_path)
+    wanted = ["results.md", *(p.relative_to(tmp_path).as_posix() for p in (tmp_path / "papers").rglob("*.*"))]
+    assert sorted(wanted[1:]) == sorted(p.relative_to(DOCS).as_posix() for p in (DOCS / "papers").rglob("*.*"))
+    differ = [name for name in wanted if (tmp_path / name).read_bytes() != (DOCS / name).read_bytes()]
+    assert differ == []
+    rejudged = [
+        p.name for p in DOCS.glob("results/*.json") if p.read_bytes() != (tmp_path / "results" / p.name).read_bytes()
+    ]
+    assert rejudged == []
+
+
+def test_every_stored_table_has_a_figure_and_every_claim_a_row() -> None:
+    reproductions = stored(DOCS)
+    assert {one.paper for one in reproductions} == set(PAPERS)
+    figures = {p.stem for p in DOCS.glob("papers/*/figures/*.svg")}
+    assert [one.name for one in reproductions if one.name.removeprefix(f"{one.paper}-") not in figures] == []
+    for paper in PAPERS:
+        made_of = {one.table for one in reproductions if one.paper == paper}
+        undeclared = made_of - set(about_of(paper).drawings)
+        assert undeclared <= {"table2", "table3", "table5", "table8"}  # dots over their rows are what they are
+    glance = (DOCS / "results.md").read_text(encoding="utf-8")
+    judgements = re.findall(r"\*\*[✓✗?–] (?:holds|does not hold|undecided|not measured)\*\*", glance)
+    assert len(judgements) - 4 == len(judged(DOCS))  # four stand in the sentence that explains them
+
+
+def test_a_mark_is_our_mean_with_students_interval_beside_the_papers_figure() -> None:
+    values = [0.97, 0.98, 0.99]
+    one = mark(cell("a", "b", values, 0.9751), 3.0)
+    assert one.interval == pytest.approx((student(values).low, student(values).high))
+    assert (one.place, one.value, one.printed) == (3.0, pytest.approx(0.98), 0.9751)
+    assert mark(cell("a", "b", [0.5]), 0.0).interval is None
+
+
+def test_drawings_pick_their_cells() -> None:
+    cells = [cell(f"round {r}", name, [r / 100], r / 50) for r in (10, 20) for name in ("IFCA", "local")]
+    curves = Curves("round", {"": r"round (?P<x>\d+) \| (?P<series>.+)"})
+    (svg,) = pictures(made(cells=cells), [curves])
+    assert svg.count('class="line c0"') == svg.count('class="line c1"') == 1 and svg.count('class="line dash') == 2
+    (grid,) = pictures(made(cells=cells), [Shades(r"(?P<x>.+) \| (?P<panel>.+)")])
+    assert grid.count('class="cell') == 4
+    assert pictures(made(cells=cells), [Dots({"": "nothing (?P<x>.+)"})]) == []
+    mixed = [cell("a", "x", [1.0]), cell("a", "y", [1.0], unit="s")]
+    with pytest.raises(CoveyError, match="one unit"):
+        pictures(made(cells=mixed), [Dots({"both": r"(?P<x>.+) \| [xy]"})])
+
+
+def test_differences_stay_off_the_scale_of_what_they_are_between() -> None:
+    (svg,) = pictures(made(), [usual(made().cells)])
+    assert "FedEM</text>" in svg and "−" not in svg
+
+
+def test_labels() -> None:
+    assert [label(t) for t in ("table3", "fig2", "linkage_told")] == ["Table 3", "Fig. 2", "Linkage told"]
+
+
+def test_a_papers_page_for_a_browser_has_what_was_made_here_first(tmp_path: Path) -> None:
+    docs, runs = tmp_path / "docs", tmp_path / "runs"
+    assert write_paper("someone", runs, docs) is None
+    present.store(made(), docs)
+    runs.mkdir()
+    (runs / "other.json").write_text('{"no": "table"}')
+    present.write(made(title="Made here"), runs)
+    page = write_paper("someone", runs, docs)
+    assert page is not None
+    text = page.read_text(encoding="utf-8")
+    assert "Made here" in text and "A title" not in text and "data:image/svg+xml;base64," in text
+    assert "+1.23 points [0.4, 2]" in text
