@@ -16,6 +16,7 @@ from covey.deploy import doubts, keys
 from covey.deploy.doubts import Doubts
 from covey.deploy.letters import Letter, RoundReply, unpack
 from covey.deploy.membership.inventory import inspect
+from covey.deploy.membership.records import write
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.files import read_state
@@ -68,6 +69,7 @@ def test_silos_that_are_gone_after_their_upload(tmp_path: Path) -> None:
     deployment.office.tamper = tamper
     result = deployment.coordinator().run()
     assert [r["extra"]["unopened"] for r in result.records] == [0.0, 1.0, 0.0]
+    assert [r["lost"] for r in result.records] == [0, 1, 1]  # so far
     assert any("2 silos answered what 3 must: the round is lost" in line for line in deployment.said)
 
 
@@ -125,7 +127,7 @@ def test_keys_that_silos_made_themselves_and_masks_are_a_choice(tmp_path: Path) 
     with pytest.raises(CoveyError, match=r"put the opening\.key"):
         party, _ = keys.load(tmp_path / "keys" / "silos" / "north")
         experiment.algorithm.check_keys(party.keys, 0, "secagg")
-    keys._write(tmp_path / "keys" / "silos" / "north" / "opening.key", (publics / "north.key").read_bytes(), 0o600)
+    write(tmp_path / "keys" / "silos" / "north" / "opening.key", (publics / "north.key").read_bytes(), 0o600)
     party, _ = keys.load(tmp_path / "keys" / "silos" / "north")
     experiment.algorithm.check_keys(party.keys, 0, "secagg")
     for other in (replace(experiment.algorithm, quorum=2), replace(experiment.algorithm, bound=8.0)):
@@ -136,3 +138,23 @@ def test_keys_that_silos_made_themselves_and_masks_are_a_choice(tmp_path: Path) 
     assert "encryption" not in keys.protected({"algorithm": "fedavg", "clients": 5, "clusters": 2})
     with pytest.raises(CoveyError, match="3 silos must help to open a sum and 2 are named"):
         keys.make(experiment, NAMES[:2], ["localhost"], tmp_path / "few")
+
+
+def test_min_silos_below_what_masks_need_is_refused_before_keys_are_made(tmp_path: Path) -> None:
+    """Of exactly three silos nobody may be missing: a sum of two is never unmasked."""
+    few = averaging({"name": "fedavg", "quorum": 2}, clients=3, deployment={"min_silos": 2})
+    with pytest.raises(CoveyError, match=r"min_silos is 2, and a round with fewer than 3 silos .* set it to 3 or more"):
+        keys.make(few, NAMES[:3], [], tmp_path / "keys")
+    assert not (tmp_path / "keys").exists()
+    keys.make(replace(few, deployment=replace(few.deployment, min_silos=3)), NAMES[:3], [], tmp_path / "keys")
+    assert list(keys.remaining(tmp_path / "keys" / "server")) == []
+
+
+def test_a_large_delta_is_said_where_keys_are_made() -> None:
+    def protected(delta: Any) -> list[str]:
+        defence = {"name": "client_dp", "epsilon": 4.0, "delta": delta}
+        return keys.weak_delta(rehearsal({"name": "fedavg", "weighting": "clients"}, defence=defence))
+
+    assert "not below 1 / 4 clients" in protected("1/clients")[0] and "not below" in protected(0.3)[0]
+    assert "a δ of 0.22 is large" in protected("1/clients^1.1")[0]
+    assert protected(1e-5) == [] == keys.weak_delta(averaging())

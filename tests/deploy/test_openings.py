@@ -16,6 +16,7 @@ from covey.deploy import keys
 from covey.deploy.export import export
 from covey.deploy.letters import Letter, Mailbox, RoundReply, unpack
 from covey.deploy.membership.inventory import inspect
+from covey.deploy.membership.records import write
 from covey.deploy.serve import check_same
 from covey.deploy.silo import Silo
 from covey.errors import CoveyError
@@ -138,11 +139,11 @@ def test_keys_that_silos_made_themselves(tmp_path: Path) -> None:
     samples = read_folder(tmp_path / "data" / "north", keys.read_agreed(folder))
     with pytest.raises(CoveyError, match=r"put the opening\.key that `covey keys own` made"):
         Silo(*keys.load(folder), samples, tmp_path / "state" / "north")
-    keys._write(folder / "opening.key", (publics / "south.key").read_bytes(), 0o600)
+    write(folder / "opening.key", (publics / "south.key").read_bytes(), 0o600)
     with pytest.raises(CoveyError, match="not the one that the circle knows"):
         Silo(*keys.load(folder), samples, tmp_path / "state" / "north")
     for name in NAMES:
-        keys._write(tmp_path / "keys" / "silos" / name / "opening.key", (publics / f"{name}.key").read_bytes(), 0o600)
+        write(tmp_path / "keys" / "silos" / name / "opening.key", (publics / f"{name}.key").read_bytes(), 0o600)
     (folder / "opening.key").chmod(0o644)
     with pytest.raises(CoveyError, match="others on this machine can read it"):
         keys.load(folder)

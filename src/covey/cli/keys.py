@@ -68,7 +68,7 @@ def make(
         table = config.assign(table, "deployment.rehearsal=true")
 
     from covey.algorithms.contract import declaration
-    from covey.deploy.keys import deployed, keyed_draws, load, make, protected, quorum_held
+    from covey.deploy.keys import deployed, keyed_draws, load, make, protected, quorum_held, weak_delta
     from covey.deploy.membership.records import SERVER
     from covey.deploy.membership.requests import fingerprint, read_requests
     from covey.experiment.experiment import Experiment
@@ -115,6 +115,8 @@ def make(
             f"{quorum} of {len(names)} silos open a sum together; a coordinator that lies needs {lying} of them to read another's "
             "upload: a larger quorum needs more"
         )
+    for sentence in () if rehearsal else weak_delta(experiment):
+        print(sentence)
     if own is not None:
         print("each silo puts its own NAME.key into its folder as opening.key; no such key was made here")
     if not hosts:

@@ -29,7 +29,7 @@ from covey.data.names import SILOS
 from covey.deploy import doubts
 from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
 from covey.deploy.doubts import Doubts
-from covey.deploy.keys import quorum_held
+from covey.deploy.keys import silos_needed
 from covey.deploy.letters import Mailbox, Refused, RoundReply, Spent, largest_message
 from covey.deploy.membership.records import Party
 from covey.deploy.membership.roll import Roll
@@ -110,7 +110,7 @@ class Coordinator:
         self.records: list[dict[str, Any]] = []
         self.spends: list[tuple[int, int, Any]] = []  # round, client, event: of noise that the server adds
         self._secret_notes = {name for name, measure in self.declared.measures.items() if measure.secret}
-        self._least = max(self.declared.min_group, quorum_held(self.declared, party.keys))  # silos that a round needs
+        self._least = silos_needed(self.declared, party.keys)
         self.doubts = Doubts()
         self._gathered = False  # since this process began
         self._lost = 0  # rounds in a row that another server's answers cost
@@ -200,6 +200,7 @@ class Coordinator:
             "round": round,
             "participants": len(tally.replies),
             "dropped": len(asked) - len(tally.replies),
+            "lost": self._lost_so_far() + bool(came_to),
             "seconds": dict(seconds),
             "bytes": {"up": tally.up / n, "down": tally.down / max(len(asked), 1)},
             "wire": tally.wire + self.session.resent - resent,
@@ -230,6 +231,10 @@ class Coordinator:
         """What the server's own noise has cost so far, for the operator."""
         spends = list(self.spends)
         return {"privacy": spendings(price(spends))} if spends else {}
+
+    def _lost_so_far(self) -> int:
+        """Rounds that changed no model: fewer silos than must were in them or helped to open their sums, or they were taken back."""
+        return int(self.records[-1].get("lost", 0)) if self.records else 0
 
     def _desk(self, round: int, tally: Tally, seconds: dict[str, float]) -> Server:
         ask, phase = partial(self._ask_further, round, tally), partial(timed, seconds)
@@ -317,6 +322,7 @@ class Coordinator:
             absent = [r for r in self.further if r not in self.session.at]
             patient = not self.records or (not self._gathered and time.monotonic() < until)
             expected = self.deployment.min_silos or max(1, len(self.session.party.silos) if patient else 1)
+            expected = max(expected, self._least)  # a round with fewer would change nothing
             if len(silos) >= expected and not absent:
                 self._gathered = True
                 return

@@ -24,7 +24,7 @@ from typing import Any
 
 from covey.algorithms.admission import ADDED
 from covey.algorithms.contract import MASKS, Declaration, declaration, make_keys, own_keys, public_sealing, server_of
-from covey.algorithms.sums import openings
+from covey.algorithms.sums import masking, openings
 from covey.crypto.openings.boxes import KEY_BYTES, BoxKey
 from covey.crypto.signatures import Signer
 from covey.deploy.agreed import Agreed, agree, digest, experiment_of, setting_of, table_of
@@ -49,6 +49,7 @@ from covey.errors import CoveyError
 from covey.experiment import encryptions
 from covey.experiment.experiment import Experiment
 from covey.files import expect
+from covey.ledger.entries import large_delta
 from covey.messages import encode
 from covey.names import OURS, path_of
 
@@ -85,6 +86,12 @@ def make(
             f"{quorum} silos must help to open a sum and {len(names)} are named: set algorithm.quorum to at most "
             f"{len(names)}, or clients to the number of silos"
         )
+    needed, enough = silos_needed(declared, material.get(declared.server, {})), experiment.deployment.min_silos
+    if 0 < enough < needed:
+        raise CoveyError(
+            f"deployment.min_silos is {enough}, and a round with fewer than {needed} silos changes no model (algorithm.quorum, "
+            f"min_group, or what masks need): set it to {needed} or more, or leave it out"
+        )
     authority = make_authority()
     with _whole(out) as folder:
         server = Signer.generate(server_of(experiment.algorithm))
@@ -112,6 +119,27 @@ def quorum_held(declared: Declaration, keys: Mapping[str, Any]) -> int:
     if declared.sealing == MASKS and declared.sealed_with not in keys:
         return 0
     return openings.quorum_of(public_sealing(declared, keys)) if declared.sealing in ADDED else 0
+
+
+def silos_needed(declared: Declaration, keys: Mapping[str, Any]) -> int:
+    """With how few silos a round can change a model, by the keys that the server holds."""
+    masked = declared.sealing == MASKS and declared.sealed_with in keys
+    least = masking.least_unmasked(declared.min_group) if masked else declared.min_group
+    return max(least, quorum_held(declared, keys))
+
+
+def weak_delta(experiment: Experiment) -> list[str]:
+    """Sentences on a δ beside which an ε sounds better than it is, of a defence that has one."""
+    own, clients = getattr(experiment.defence, "delta_of", None), experiment.clients
+    delta = own(clients) if own else getattr(experiment.defence, "delta", None)
+    if not isinstance(delta, float):
+        return []
+    if delta >= 1 / clients:
+        return [
+            f"defence.delta comes to {delta:.2g}, which is not below 1 / {clients} clients: to show one client whole, by lot, "
+            "would be within it; set it to less"
+        ]
+    return large_delta(delta)
 
 
 def make_own(folder: Path) -> bytes:
@@ -167,12 +195,13 @@ def remaining(server: Path) -> Iterator[str]:
     party, agreed = load(server)
     experiment = experiment_of(agreed)
     declared, left = declaration(experiment.algorithm), len(party.silos)
-    quorum, least = quorum_held(declared, party.keys), max(1, experiment.deployment.min_silos)
-    if left < quorum:
-        yield f"{left} silos are left and {quorum} must help to open a sum: no further round ends, make new keys for them"
-    elif left < least:
-        yield f"{left} silos are left and a round needs {least} (deployment.min_silos): it waits until one is added"
-    if quorum == 0 and experiment.encryption != "none":
+    needed, least = silos_needed(declared, party.keys), max(1, experiment.deployment.min_silos)
+    if left < max(needed, least):
+        yield (
+            f"{left} silos are left and a round needs {max(needed, least)}: the run waits until one is added; where none can be, "
+            "make new keys for those who are left"
+        )
+    if quorum_held(declared, party.keys) == 0 and experiment.encryption != "none":
         yield "what all silos seal with stays with it: make new keys for the others where it left in discord"
 
 

@@ -14,7 +14,7 @@ from covey.algorithms.contract import declaration
 from covey.deploy import flower
 from covey.deploy.agreed import Agreed, experiment_of, samples_at, table_of
 from covey.deploy.coordinator import Coordinator
-from covey.deploy.keys import deployed, load, protected
+from covey.deploy.keys import deployed, load, protected, weak_delta
 from covey.deploy.membership.records import SERVER, Party
 from covey.deploy.membership.roll import Roll, following, node_keys
 from covey.deploy.membership.standing import DAY, Reminder, validities
@@ -197,6 +197,8 @@ def join(
     )
     if silo.stopped:
         raise CoveyError(silo.stopped)
+    for sentence in weak_delta(silo.experiment) if silo.budget.account.limit else ():
+        say(f"the budget of ε = {silo.budget.account.limit:g}: {sentence}")
     say(f"{party.name}: {len(samples[1])} samples to train on, {len(samples[3])} to test with; joining {superlink}")
     with watched(Status(party.name, SILO), state, folder, say, metrics) as watch:
         _live(folder, superlink, state, insecure, silo, say, watch)
