@@ -233,7 +233,7 @@ class Coordinator:
         return {"privacy": spendings(price(spends))} if spends else {}
 
     def _lost_so_far(self) -> int:
-        """Rounds that changed no model: fewer silos than must were in them or helped to open their sums, or they were taken back."""
+        """Rounds that changed no model, or were taken back: fewer silos than must were in them, say, or helped to open them."""
         return int(self.records[-1].get("lost", 0)) if self.records else 0
 
     def _desk(self, round: int, tally: Tally, seconds: dict[str, float]) -> Server:
