@@ -16,14 +16,15 @@ from covey.deploy.second_server import SecondServer
 from covey.deploy.silo import Silo
 from covey.deploy.transport import InProcess
 
-NAMES = ["north", "south", "west", "east", "hill", "lake", "moor", "dale", "cape", "isle"]
+NAMES = ["north", "south", "west", "east"]
+MANY = [*NAMES, "hill", "lake", "moor", "dale", "cape", "isle"]  # where more silos than four are wanted
 
 
 class Deployment:
     """Keys, data and parties of an experiment in a folder."""
 
     def __init__(self, folder: Path, experiment: Experiment, silos: int | None = None) -> None:
-        names = NAMES[: silos or experiment.clients]
+        names = MANY[: silos or experiment.clients]
         keys.make(experiment, names, ["localhost"], folder / "keys")
         export(experiment, folder / "data", names)
         self._open(folder, experiment, names)
@@ -32,7 +33,7 @@ class Deployment:
     def opened(cls, folder: Path, experiment: Experiment) -> Deployment:
         """Of a folder that has keys and data already."""
         deployment = cls.__new__(cls)
-        deployment._open(folder, experiment, NAMES[: experiment.clients])
+        deployment._open(folder, experiment, MANY[: experiment.clients])
         return deployment
 
     def _open(self, folder: Path, experiment: Experiment, names: list[str]) -> None:

@@ -21,7 +21,7 @@ from covey.deploy import keys
 from covey.deploy.export import export
 from covey.files import read_state
 from support import rogue_silo
-from support.deployment import NAMES
+from support.deployment import MANY
 from support.patience import PATIENCE, until
 
 
@@ -92,10 +92,10 @@ class Processes:
 
     def __init__(self, folder: Path, experiment: Experiment, silos: int) -> None:
         self.folder, self.port = folder, free_port()
-        self.names = NAMES[:silos]
+        self.names = MANY[:silos]
         self.running: dict[str, Party] = {}
         keys.make(experiment, self.names, ["localhost"], folder / "keys")
-        export(experiment, folder / "data", NAMES[: experiment.clients])
+        export(experiment, folder / "data", MANY[: experiment.clients])
 
     def start(self, name: str, run: Callable[..., None], *words: str) -> Party:
         log = self.folder / f"{name}.log"
