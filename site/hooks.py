@@ -127,7 +127,7 @@ def navigation(docs: Path) -> list[dict[str, Any]]:
             below = [p for p in pages if p.startswith(one)] if one.endswith("/") else [one]
             known.update(below)
             inner = sorted({posixpath.dirname(p) for p in below} - {one.rstrip("/"), posixpath.dirname(one)})
-            listed += [p for p in below if posixpath.dirname(p) not in inner]
+            listed += [_named(docs, p) for p in below if posixpath.dirname(p) not in inner]
             listed += [_section(docs, folder, [p for p in below if p.startswith(f"{folder}/")]) for folder in inner]
         tabs.append((title, listed))
     tabs[-1][1].extend(p for p in pages if p not in known)
@@ -141,6 +141,14 @@ def _section(docs: Path, folder: str, pages: list[str]) -> dict[str, list[Any]]:
     ordered = sorted(pages[1:], key=lambda p: first.find(f"]({posixpath.basename(p)})"))
     short = [{_title((docs / p).read_text(encoding="utf-8")).removeprefix(f"{title}, "): p} for p in ordered]
     return {title: [pages[0], *short]}
+
+
+def _named(docs: Path, page: str) -> Any:
+    """'Membership inference: `lira`, `rmia` …' is 'Membership inference' in the list; other pages have their own title there."""
+    short, mark, _ = (
+        _title((docs / page).read_text(encoding="utf-8")).partition(": `") if (docs / page).exists() else ("", "", "")
+    )
+    return {short: page} if mark and "`" not in short else page
 
 
 def _title(markdown: str) -> str:

@@ -74,8 +74,9 @@ def test_the_pages_in_the_documentation_are_those_of_its_results(tmp_path: Path)
 def test_every_stored_table_has_a_figure_and_every_claim_a_row() -> None:
     reproductions = stored(DOCS)
     assert {one.paper for one in reproductions} == set(PAPERS)
-    figures = {p.stem for p in DOCS.glob("papers/*/figures/*.svg")}
-    assert [one.name for one in reproductions if one.name.removeprefix(f"{one.paper}-") not in figures] == []
+    figures = {p.relative_to(DOCS / "papers").as_posix() for p in DOCS.glob("papers/*/figures/*.svg")}
+    stems = {one.name: f"{one.paper}/figures/{one.name.removeprefix(f'{one.paper}-')}" for one in reproductions}
+    assert [n for n, stem in stems.items() if not {f"{stem}.svg", f"{stem}-1.svg"} & figures] == []
     for paper in PAPERS:
         made_of = {one.table for one in reproductions if one.paper == paper}
         undeclared = made_of - set(about_of(paper).drawings)

@@ -86,9 +86,9 @@ PAPER = Words()
 
 
 def curves(title: str, panels: Sequence[Panel], x_label: str, log: bool = False, shared: bool = True) -> str:
-    """Lines over a number, two panels in a row; `shared`: all panels on one scale, so that their heights compare."""
+    """Lines over a number, two or three panels in a row; `shared`: all panels on one scale, so that their heights compare."""
     names = _names(panels)
-    columns = 1 if len(panels) == 1 else 2
+    columns = len(panels) if len(panels) in (1, 3) else 2
     height = 230 if columns == 1 else 180
     step = (WIDTH - 2 * MARGIN) / columns
     places = [mark.place for panel in panels for line in panel.lines for mark in line.marks]

@@ -18,6 +18,10 @@ def _over(label: str, pattern: str, log: bool = False) -> Curves:
     return Curves(label, {"": rf"{pattern} \| final, (?P<series>global|own)"}, log=log)
 
 
+def _by_round(test: str) -> str:
+    return rf"(?P<panel>Dir\([\d.]+\)) (?P<series>\w+, {test}) \| round (?P<x>\d+)"
+
+
 ABOUT = About(
     label="FedCAPrivacy",
     cites="Wei, Zhao, Zhao, Liu, Chen, Zhao: FedCAPrivacy: Privacy-Preserving Heterogeneous Federated Learning with "
@@ -49,7 +53,10 @@ ABOUT = About(
         "alignment": (Dots(_FINAL),),
         "fig2": (_over("rounds between clusterings", r"every (?P<x>\d+) rounds", log=True),),
         "fig3": (_over("decay α", r"α = (?P<x>[\d.]+)"),),
-        "fig4": (Curves("round", {"": r"(?P<panel>Dir\([\d.]+\)) (?P<series>.+) \| round (?P<x>\d+)"}),),
+        "fig4": (
+            Curves("round", {"": _by_round("own")}),
+            Curves("round", {"": _by_round("global")}),
+        ),
         "fig5": (_over("clusters", r"(?P<x>\d+) clusters"),),
         "linkage": (Shades(r"(?P<x>.+) \| (?P<panel>naming\w*|linkage\w*|chance)"),),
         "linkage_told": (Shades(r"(?P<x>.+) \| (?P<panel>.+)"),),
