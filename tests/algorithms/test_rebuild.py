@@ -108,3 +108,52 @@ def test_condition_and_noise_gain() -> None:
     assert rebuild.condition(alone) == pytest.approx(9 / 4)
     assert rebuild.condition(np.array([[4.0, 0.0], [1.0, 0.0]])) == pytest.approx(1.0)  # the empty column is left out
     assert rebuild.condition(np.array([[5.0, 4.9], [4.9, 5.0]])) > 90
+
+
+EVERY = np.ones(4000, dtype=bool)
+
+
+def mingled(step: float, spread: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(H, S, the last models, the means of the members) where models took a step and members differ."""
+    shows, clusters = drawn(83, 6, 0.4, 3, seed)
+    rng = np.random.default_rng(seed + 100)
+    last = rng.normal(size=(6, 4000))
+    clients = (last + step * rng.normal(size=last.shape))[clusters] + spread * rng.normal(size=(83, 4000))
+    means = np.stack([clients[clusters == b].mean(0) for b in range(6)])
+    return shows @ np.eye(6)[clusters], shows @ clients, last, means
+
+
+def off(models: np.ndarray, truth: np.ndarray) -> float:
+    return float(np.sqrt(((models - truth) ** 2).mean()))
+
+
+def test_steady_is_exact_where_members_are_equal_and_rests_where_nothing_moved() -> None:
+    counts, sums, last, means = mingled(step=0.3, spread=0.0)
+    assert rebuild.steady(counts, sums, last, 1.2, EVERY) == pytest.approx(means, abs=1e-5)
+    assert rebuild.steady(counts, counts @ last, last, 1.2, EVERY) == pytest.approx(last)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("step", [0.02, 0.1, 0.5])
+def test_steady_is_never_further_off_than_solving_and_nearer_where_models_move_little(step: float, seed: int) -> None:
+    counts, sums, last, means = mingled(step, 0.3, seed)
+    ours = off(rebuild.steady(counts, sums, last, pairing(6, 0.4, 3), EVERY), means)
+    plain = off(rebuild.solve(counts, sums)[0], means)
+    assert ours < 1.02 * plain
+    if step < 0.1:
+        assert ours < 0.5 * plain
+
+
+def test_steady_leaves_clusters_that_nobody_chose_and_asks_rebuilt_coordinates_alone() -> None:
+    counts, sums, last, means = mingled(step=0.3, spread=0.0)
+    empty = counts.copy()
+    empty[:, 2] = 0.0
+    kept = rebuild.steady(empty, empty @ means, last, 1.2, EVERY)
+    assert kept[2] == pytest.approx(last[2]) and kept[[0, 1]] == pytest.approx(means[[0, 1]], abs=1e-5)
+    wild = sums.copy()
+    wild[:, 3000:] += 1e6  # shared layers: whatever is there, the others are rebuilt alike
+    own = EVERY & (np.arange(4000) < 3000)
+    assert rebuild.steady(counts, wild, last, 1.2, own)[:, :3000] == pytest.approx(means[:, :3000], abs=1e-5)
+    nobody = counts.copy()
+    nobody[4] = 0.0  # a cluster that nobody showed has an empty sum
+    assert np.isfinite(rebuild.steady(nobody, nobody @ means, last, 1.2, EVERY)).all()

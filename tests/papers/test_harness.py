@@ -15,6 +15,7 @@ from covey.papers.harness import Options, Reproduction, Table, reproduce, tables
 from covey.papers.pages.grid import grid
 from covey.papers.verdict import Claim, Part, Statement, above
 from covey.results.folder import hash_of
+from covey.results.provenance import code
 from covey.rounds import completion
 
 DIGITS: dict[str, Any] = {
@@ -138,3 +139,24 @@ def test_command_time_and_versions_are_filled_in(tmp_path: Path, monkeypatch: py
     assert [c.verdict for c in found.claims] == ["holds"]
     assert found.command and found.versions["covey"] and found.seconds > 0
     assert found.cells[0].column == "digits" and json.loads(json.dumps(found.json()))["cells"][0]["paper"] == 3.32
+
+
+def test_a_table_takes_no_runs_that_were_computed_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def table(options: Options) -> Reproduction:
+        """A table."""
+        runs = options.run(DIGITS, 2)
+        return Reproduction("", "", "t", "", {}, [cell("a", "b", [o.accuracy() for o in runs])])
+
+    def claims(sheet: Sheet) -> list[Any]:
+        return []
+
+    monkeypatch.setitem(tables("mingledpie"), "table0", Table(table, ("",), claims))
+    options = Options(tmp_path, quiet=True, workers=1)
+    alike = reproduce("mingledpie", "table0", options)
+    assert alike.runs["runs"] == 2 and alike.runs["code"] == [code()] and alike.seconds == alike.runs["seconds"] > 0
+    path = next(iter((tmp_path / "runs").iterdir())) / "result.json"
+    path.write_text(path.read_text().replace(code(), "0123456789abcdef"))
+    with pytest.raises(CoveyError, match=r"not all computed alike \(code: .*0123456789abcdef.*--mixed"):
+        reproduce("mingledpie", "table0", options)
+    marked = reproduce("mingledpie", "table0", Options(tmp_path, quiet=True, workers=1, mixed=True))
+    assert "**Mixed** (code: 0123456789abcdef" in "\n".join(present.lines(marked))

@@ -59,6 +59,44 @@ def ideal(sums: Matrix, sizes: NDArray[np.int64], rate: float) -> tuple[Matrix, 
     return models, known
 
 
+RATIOS = np.concatenate([[0.0], np.logspace(-4, 5, 73)])  # of the members' spread to the models' step, both squared
+COMMON = np.concatenate(
+    [[0.0], np.logspace(-2, 3, 21)]
+)  # of what all models move alike to what each moves alone, both squared
+
+
+def steady(counts: Matrix, sums: Matrix, last: Matrix, pairing: float, own: NDArray[np.bool_]) -> Matrix:
+    """The cluster models as the sums let expect them of models that were `last`: a Wiener filter, Θ = Θ' + K (S - H Θ').
+
+    What the sums hold beyond the last models, R = S - H Θ', is the step of the models, H ΔΘ, and what members differ by, A δ. With
+    steps of covariance τ²(I + c 11ᵀ) and differences of variance s² in each coordinate, R Rᵀ/d has the mean
+    τ²(H Hᵀ + c (H1)(H1)ᵀ) + s² A Aᵀ, and K = (I + c 11ᵀ) Hᵀ times the inverse of that over τ². The ratios s²/τ² and c are the
+    likeliest of a grid; A Aᵀ is taken as for `noise_gain`. Where models still move fast this is nearly H⁻¹; where what is left is
+    mostly spread, directions that H determines badly hardly move.
+
+    `own` are the coordinates that are rebuilt (others are shared layers). Clusters that nobody chose stay as they were. It computes
+    with what a client has anyway, so nothing else is sent. It damps; it does not undo: where it comes to rest, S = H Θ as without.
+    """
+    chosen, shown = counts.any(0), counts.any(1)
+    h = counts[np.ix_(shown, chosen)]
+    rest = sums[shown] - h @ last[chosen]  # R
+    seen = rest[:, own] @ rest[:, own].T
+    spread = shown_together(counts, pairing)[np.ix_(shown, shown)]
+    alike = np.outer(h.sum(1), h.sum(1))
+    ratios, common = (grid.ravel()[:, None, None] for grid in np.meshgrid(RATIOS, COMMON))
+    steps = h @ h.T + common * alike
+    expected = steps + (ratios + _RANK) * spread  # [candidates, ., .]
+    signs, volumes = np.linalg.slogdet(expected)
+    inverses = np.linalg.pinv(expected, hermitian=True)
+    fits = np.einsum("nab,ba->n", inverses, seen)
+    worth = np.where((signs > 0) & (fits > 0), volumes + len(h) * np.log(np.maximum(fits, 1e-300)), np.inf)
+    best = int(worth.argmin())
+    prior = np.eye(int(chosen.sum())) + float(common[best, 0, 0])
+    models: Matrix = last.copy()
+    models[chosen] += prior @ h.T @ inverses[best] @ rest
+    return models
+
+
 def condition(counts: Matrix) -> float:
     """cond(H) over the clusters that somebody chose."""
     chosen = counts[:, counts.any(0)]
@@ -116,6 +154,35 @@ def fill_gaps(newest: Rebuilt, older: Iterable[Rebuilt], setting: Setting) -> Re
         models = torch.where(gains[:, None], rows, models)
         known = [new or old for new, old in zip(known, before.known)]
     return newest if models is newest.models else Rebuilt(models, list(models.unbind(0)), known, newest.shared)
+
+
+def steadied(
+    me: Client, mark: bytes, newest: Rebuilt, counts: Matrix, sums: Matrix, pairing: float
+) -> Generator[Work, Any, Rebuilt]:
+    """`newest`, drawn towards what this client knew before these sums, which `mark` names: it may be asked of them twice.
+
+    Clients that know the same models before know the same after, and compute them once a host. One that was away starts from
+    older models, and its own may then differ a little from the others'.
+    """
+    if me.memory.get("mark") != mark:
+        last = me.memory.get("models") or list(me.setting.start.unbind(0))
+        me.memory |= {"mark": mark, "before": last}
+    before = me.memory["before"]
+    arguments = (before, newest, counts, sums, pairing, me.setting)
+    common, models = yield Compute("steady", _steadied, arguments, shared=True)
+    if not all(a is b or torch.equal(a, b) for a, b in zip(common, before)):
+        _, models = _steadied(*arguments)
+    chosen = [bool(column.any()) for column in counts.T]
+    return Rebuilt(models, list(models.unbind(0)), chosen, newest.shared)
+
+
+def _steadied(
+    before: list[Tensor], newest: Rebuilt, counts: Matrix, sums: Matrix, pairing: float, setting: Setting
+) -> tuple[list[Tensor], Tensor]:
+    last = torch.stack([row.cpu() for row in before]).numpy().astype(np.float64)
+    models = steady(counts, sums, last, pairing, setting.personal.cpu().numpy())
+    stack = torch.from_numpy(models.astype(np.float32)).to(newest.models.device)
+    return before, stack if newest.shared is None else torch.where(setting.personal, stack, newest.shared)
 
 
 def recall(me: Client, rebuilt: Rebuilt) -> Generator[Work, Any, Tensor]:

@@ -25,9 +25,9 @@ from covey.engines.settle import settled
 from covey.errors import CoveyError, NotFinite
 from covey.experiment.experiment import Experiment
 from covey.results.folder import RunFolder
+from covey.results.provenance import versions
 from covey.rounds.completion import complete
 from covey.rounds.loop import Callback
-from covey.rounds.result import versions
 from covey.rounds.side_by_side import InTurn, Job, alone, completing, spread_over
 from covey.statistics import wilson
 

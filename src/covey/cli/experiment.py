@@ -210,6 +210,9 @@ def reproduce(
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page of a paper, where this is a terminal.")
     ] = True,
+    mixed: Annotated[
+        bool, typer.Option("--mixed", help="Take runs of different code, devices or arithmetic; the table is marked.")
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -234,7 +237,7 @@ def reproduce(
         words = [paper, "--table", table, *(["--dataset", dataset] if dataset else []), *["--quick"] * quick]
         command = typed("covey reproduce", [*words, *(["--seeds", str(seeds)] if seeds else [])])
         folder = out or Path("runs") / f"reproduce-{paper}"
-        options = Options(folder, dataset, quick, seeds, device, workers, quiet or as_json)
+        options = Options(folder, dataset, quick, seeds, device, workers, quiet or as_json, mixed)
         with kept(SAME_COMMAND):
             reproduction = reproduce(paper, table, options, command)
         paths = present.write(reproduction, folder)

@@ -33,8 +33,8 @@ from covey.papers import PAPERS
 from covey.papers.cells import Cell, Sheet
 from covey.papers.verdict import Claim, Effect, Statement, judge
 from covey.results.folder import RunFolder
+from covey.results.provenance import Sitting, kinds, mixed, summary, versions
 from covey.rounds.completion import complete
-from covey.rounds.result import versions
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,11 @@ class Reproduction:
     claims: list[Claim] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what a reader must know: readings, substitutes, what was cut
     command: str = ""
-    seconds: float = 0.0
+    seconds: float = 0.0  # of its runs, whenever they ran; else of its making
     versions: dict[str, str] = field(default_factory=dict)
     quick: bool = False
     schema: int = 1
+    runs: dict[str, Any] = field(default_factory=dict)  # what computed them: `provenance.summary`; {}: not recorded
 
     @property
     def name(self) -> str:
@@ -114,6 +115,11 @@ class Outcome:
         finding: dict[str, Any] = self.result["attacks"][name]
         return finding
 
+    @property
+    def sittings(self) -> list[Sitting]:
+        """What computed it; none of runs from before this was kept."""
+        return list(self.result.get("provenance") or [])
+
     def seconds(self, phase: str) -> float:
         """Per round."""
         return float(np.mean([r["seconds"].get(phase, 0.0) for r in self.records]))
@@ -130,6 +136,8 @@ class Options:
     device: str = "auto"
     workers: int = 0
     quiet: bool = False
+    mixed: bool = False  # let a table have runs of different code, devices or arithmetic; it is marked
+    seen: list[Outcome] = field(default_factory=list, compare=False)  # by the table that is being made
 
     def count(self, usual: int, quick: int = 1) -> int:
         """How many seeds: as asked, else `usual`, or `quick` of them in a quick run."""
@@ -137,7 +145,18 @@ class Options:
 
     def run(self, table: Mapping[str, Any], seeds: int = 1, first: int = 0) -> list[Outcome]:
         """One experiment with seeds `first`, `first` + 1, …; each run is finished, resumed, or read back if it is there."""
-        return [self._one({**table, "seed": seed}) for seed in range(first, first + seeds)]
+        return [self._admitted(self._one({**table, "seed": seed})) for seed in range(first, first + seeds)]
+
+    def _admitted(self, outcome: Outcome) -> Outcome:
+        """A run that was computed as the table's others were; else the table would compare code or devices, not methods."""
+        self.seen.append(outcome)
+        odd = mixed(kinds(o.sittings for o in self.seen))
+        if odd and not self.mixed:
+            raise CoveyError(
+                f"the runs in {self.out / 'runs'} were not all computed alike ({odd}): choose another --out, remove the older "
+                "ones, or say --mixed, and the table is marked"
+            )
+        return outcome
 
     def _one(self, table: dict[str, Any]) -> Outcome:
         experiment = Experiment.of({**table, "engine": {"device": self.device, "workers": self.workers}})
@@ -185,15 +204,19 @@ def reproduce(paper: str, table: str, options: Options, command: str = "") -> Re
         able = ", ".join(d for d in chosen.datasets if d) or "no dataset at all"
         raise CoveyError(f"{paper}'s {table} runs on {able}, not on '{dataset}'")
     begin = time.perf_counter()
-    reproduction = chosen.make(Options(**{**vars(options), "dataset": dataset}))
+    asked = replace(options, dataset=dataset, seen=[])
+    reproduction = chosen.make(asked)
+    runs = list({id(o): o for o in asked.seen}.values())
+    computing = sum(sum(o.result.get("seconds", {}).values()) for o in runs)
     values = vars(reproduction) | {
         "paper": paper,
         "table": table,
         "dataset": dataset,
         "quick": options.quick,
         "command": command,
-        "seconds": reproduction.seconds or time.perf_counter() - begin,
-        "versions": versions(),
+        "seconds": computing or reproduction.seconds or time.perf_counter() - begin,
+        "versions": runs[0].result.get("versions", {}) if runs else versions(),
+        "runs": summary([o.sittings for o in runs], computing) if any(o.sittings for o in runs) else {},
     }
     return rejudged(Reproduction(**values))
 

@@ -10,6 +10,7 @@ from covey.papers.pages.content import drawn
 from covey.papers.pages.grid import grid
 from covey.papers.pages.html import table_html
 from covey.report.text_table import text_table
+from covey.results.provenance import in_words
 
 
 def write(reproduction: Reproduction, folder: Path) -> list[Path]:
@@ -32,7 +33,7 @@ def lines(reproduction: Reproduction) -> list[str]:
     out += text_table([head, *rows])
     out += ["", *(f"{c.verdict.upper():<14} {c.text}\n{'':<14} {c.why}" for c in reproduction.claims)]
     out += [f"note: {note}" for note in reproduction.notes]
-    return [*out, "", f"{reproduction.seconds:.0f} s; {reproduction.command}"]
+    return [*out, "", in_words(reproduction.runs), f"{reproduction.seconds:.0f} s; {reproduction.command}"]
 
 
 def store(reproduction: Reproduction, docs: Path) -> Path:

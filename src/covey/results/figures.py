@@ -36,6 +36,7 @@ class Figures:
     command: str
     data: dict[str, Any] = field(default_factory=dict)  # name and fingerprint of the data
     declared: dict[str, Any] = field(default_factory=dict)  # what ran, in its own words: see `results.declared`
+    provenance: list[dict[str, Any]] = field(default_factory=list)  # what computed it: see `results.provenance`
     compression: str = "none"
     metrics: dict[str, Any] = field(default_factory=dict)  # name -> mean, worst, p10, gap, … over clients, at the end
     classes: dict[str, Any] = field(default_factory=dict)  # of each class at the end: share, recall, precision, f1

@@ -30,6 +30,7 @@ from covey.engines.settle import settle, settled, unpinned
 from covey.engines.simulate import Call
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
+from covey.learn.kernels.kernels import taken
 from covey.learn.work import Plan
 from covey.messages import size, to_device
 from covey.metrics.metric import chosen
@@ -38,6 +39,7 @@ from covey.report.format import size as in_words
 from covey.report.progress import Progress
 from covey.results.folder import RunFolder
 from covey.results.models import Models, keep
+from covey.results.provenance import Sitting, sitting
 from covey.rounds.record import (
     Traffic,
     chosen_clusters,
@@ -126,6 +128,7 @@ class _Loop:
     notes: list[dict[int, dict[str, Any]]] = field(default_factory=list)
     spends: list[tuple[int, int, Any]] = field(default_factory=list)  # round, client, event
     saved: tuple[int, float] = (0, 0.0)  # round and time of the last checkpoint
+    sittings: list[Sitting] = field(default_factory=list)  # who computed which rounds
 
     def run(self, callbacks: Sequence[Callback], resume: bool, quiet: bool) -> Result:
         content, keys = self.folder.load() if resume and self.folder else ({}, {})
@@ -172,6 +175,7 @@ class _Loop:
         )
         try:
             state, done = self._begin(content)
+            self.sittings = [*content.get("sittings", []), self._sitting(done + 1)]
             result = None
             _tell(callbacks, "begin", self.experiment, done)
             try:
@@ -181,6 +185,10 @@ class _Loop:
                 _tell(callbacks, "end", result)
         finally:
             self.hosts.close()
+
+    def _sitting(self, first_round: int) -> Sitting:
+        device, engine = device_of(self.experiment), self.experiment.engine
+        return sitting(device, taken(engine.kernel, self.network, torch.device(device)), engine.tf32, first_round)
 
     def _begin(self, content: dict[str, Any]) -> tuple[Any, int]:
         if not content:
@@ -246,6 +254,7 @@ class _Loop:
             self.federation.dataset.stand_in,
             self.data,
             models,
+            self.sittings,
         )
         if failed:  # only now: what was trained and found is written
             raise CoveyError("; ".join(failed))
@@ -438,6 +447,7 @@ class _Loop:
                 "attacks": self.observers.memories(),
                 "notes": self.notes,
                 "spends": self.spends,
+                "sittings": self.sittings,
             }
             self.folder.save(content, self.keys)
             self.saved = (done, time.monotonic())

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import platform
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,8 +21,8 @@ from covey.results.figures import Figures
 from covey.results.folder import RunFolder
 from covey.results.frame import frame
 from covey.results.models import Models
+from covey.results.provenance import Sitting, ended, versions
 from covey.statistics import deviation
-from covey.version import __version__
 
 
 @dataclass(frozen=True)
@@ -85,6 +83,7 @@ def summarise(
     stand_in: str,
     data: dict[str, Any] | None = None,
     models: Models | None = None,
+    sittings: Sequence[Sitting] = (),
 ) -> Result:
     """The result of a finished run; with a folder also its files."""
     evaluated = [r for r in records if r["accuracy"]]
@@ -106,6 +105,7 @@ def summarise(
         privacy=priced(spends),
         seed=experiment.seed,
         versions=versions(),
+        provenance=ended(sittings),
         algorithm=experiment.algorithm.name,
         dataset=experiment.data_name,
         data={k: v for k, v in (data or {}).items() if k != "parts"},
@@ -208,18 +208,7 @@ def numbers(value: Any, path: str) -> dict[str, float]:
         inner = [
             numbers(v, f"{path}.{k}" if path else str(k))
             for k, v in value.items()
-            if k not in ("versions", "details", "declared")
+            if k not in ("versions", "details", "declared", "provenance")
         ]
         return {k: v for part in inner for k, v in part.items()}
     return {path: float(value)} if isinstance(value, int | float) and not isinstance(value, bool) else {}
-
-
-def versions() -> dict[str, str]:
-    """What produced the figures."""
-    installed = {"covey": __version__, "python": platform.python_version()}
-    for name in ("torch", "numpy", "scipy", "scikit-learn", "seal-python", "gmpy2", "dp-accounting"):
-        try:
-            installed[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return installed

@@ -23,7 +23,8 @@ from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.metrics.metric import resolve
 from covey.results.folder import RunFolder, hash_of
-from covey.rounds.result import numbers, read_result, summarise_seeds, versions
+from covey.results.provenance import versions
+from covey.rounds.result import numbers, read_result, summarise_seeds
 from covey.rounds.side_by_side import Job, alone, completing, spread_over
 from covey.sweep.text import lines
 

@@ -250,8 +250,11 @@ def test_shared_layers_are_the_mean_over_all_clients() -> None:
         assert a["accuracy"]["client_mean"] == pytest.approx(b["accuracy"]["client_mean"], abs=3e-3)
 
 
-@pytest.mark.parametrize("algorithm", ["mingledpie", "routing"])
-def test_drop_outs_joiners_and_resuming(tmp_path: Path, algorithm: str) -> None:
+STEADY = {"name": "mingledpie", "rebuild": "steady"}
+
+
+@pytest.mark.parametrize("algorithm", ["mingledpie", STEADY, "routing"])
+def test_drop_outs_joiners_and_resuming(tmp_path: Path, algorithm: Any) -> None:
     schedule = {"initial": 12, "join": 4, "join_every": 1, "dropout": 0.2}
     experiment = small(algorithm, participation=schedule, partition={"in_turn": True}, engine={"checkpoint_every": 1})
     whole = run(experiment, quiet=True)
@@ -266,6 +269,16 @@ def test_drop_outs_joiners_and_resuming(tmp_path: Path, algorithm: str) -> None:
     again = run(experiment, out=tmp_path, resume=True, quiet=True)
     assert [r["clusters"] for r in again.records] == [r["clusters"] for r in whole.records]
     assert again.accuracy["client_mean"] == pytest.approx(whole.accuracy["client_mean"], abs=3e-3)
+
+
+def test_a_steady_rebuild_of_the_same_sums_is_the_same_however_often_it_is_asked_for() -> None:
+    """Clients rebuild for an evaluation and again for the next round: the second must not start from the first."""
+    often, seldom = (run(small(STEADY, evaluation={"every": n}), quiet=True) for n in (1, 4))
+    assert [r["clusters"] for r in often.records] == [r["clusters"] for r in seldom.records]
+    assert often.accuracy == seldom.accuracy
+    plain = run(small("mingledpie", training={"rounds": 1}), quiet=True)
+    assert often.bytes["up"] == plain.bytes["up"]  # nothing else is sent
+    assert often.records[-1]["bytes"]["down"] == seldom.records[-1]["bytes"]["down"]
 
 
 def test_aggregation_memory_does_not_grow_with_the_clients() -> None:

@@ -25,6 +25,7 @@ Reproduce: `covey reproduce mingledpie --table table3`.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -62,7 +63,7 @@ Points = tuple[tuple[bytes, ...], ...]
 CHOICES = {
     "reading": ("members", "false"),
     "remember": ("identity", "change", "never"),
-    "rebuild": ("counts", "ideal", "none"),
+    "rebuild": ("counts", "steady", "ideal", "none"),
     "draw": ("keyed", "secret"),
 }
 
@@ -131,7 +132,8 @@ class MingledPie:
             "gain",
             "By how much rebuilding magnifies what the members of a cluster differ by; a plain average has 1.",
             alarm=3,
-            warning=f"rebuilding magnified noise up to {{}} times; {FEWER}",
+            warning="rebuilding magnified what members of a cluster differ by up to {} times, and accuracy may fall with time; "
+            f'{FEWER}, and so may algorithm.rebuild = "steady"',
         ),
         "withheld": Measure(
             "Rounds withheld",
@@ -155,7 +157,9 @@ class MingledPie:
     threshold: int = 2  # T: a shown set has at least …
     reading: str = "members"  # … T members (Algorithm 1), or T "false" ones (Eq. 9, Table II)
     remember: str = "identity"  # one set per identity; the paper: new at every "change"; "never": new every round
-    rebuild: str = "counts"  # ablations: "ideal" expected shares, "none" the mingled means
+    rebuild: str = (
+        "counts"  # "steady": drawn towards the last models; ablations: "ideal" expected shares, "none" mingled means
+    )
     history: int = 1  # rounds of sums that are sent: more where clients are sampled; see above
     bound: float = 16.0  # largest weight that can be sealed
     min_group: int = (
@@ -190,7 +194,7 @@ class MingledPie:
         addresses = fmd.generate_keys(setting.clusters, self.rate, generator(setting.seed, "cluster keys").bytes)
         fmd.check_threshold(addresses, self.threshold, _reading(self.reading))
         shown = self.threshold + (self.reading == "false")
-        if self.rebuild == "counts" and shown >= setting.clusters > 1:
+        if self.rebuild in ("counts", "steady") and shown >= setting.clusters > 1:
             raise CoveyError(
                 f"every client would show all {setting.clusters} clusters (algorithm.threshold is {self.threshold}), so the sums "
                 "would all be equal and no model could be rebuilt: lower algorithm.threshold or take more clusters"
@@ -284,6 +288,10 @@ class MingledPie:
         together = pairing(me.setting.clusters, self.rate, self.threshold, _reading(self.reading))
         me.note("noise_gain", rebuild.noise_gain(counts, together))
         me.note("picture:mingled", counts.tolist())
+        if self.rebuild == "steady":
+            mark = yield Compute("mark", _mark, (message,), shared=True)
+            sums = opened[: me.setting.clusters]
+            rebuilt = yield from rebuild.steadied(me, mark, rebuilt, counts, sums, together)
         return (yield from rebuild.recall(me, rebuilt))
 
     def _refuse_small(self, message: MingledSums) -> None:
@@ -348,6 +356,14 @@ def open_sums(seals: Seals, message: MingledSums, clusters: int) -> tuple[Matrix
             f"{message.sizes}: a contribution was lost, doubled or altered on the way; run the round again"
         )
     return opened[:, :-clusters], counts
+
+
+def _mark(message: MingledSums) -> bytes:
+    """A name for these sums."""
+    digest = hashlib.blake2b(digest_size=16)
+    for one in message.sums:
+        digest.update(one)
+    return digest.digest()
 
 
 def _reading(word: str) -> Reading:

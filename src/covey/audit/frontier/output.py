@@ -19,7 +19,7 @@ from covey.report.draw.scatter import Dot, Trail, scatter
 from covey.report.draw.svg import hue
 from covey.report.format import counted, percent, plain, sentence_case, size
 from covey.report.page import Page, render
-from covey.rounds.result import versions
+from covey.results.provenance import versions
 from covey.statistics import Mean
 
 LEAD = (

@@ -19,6 +19,8 @@ from covey.report.page import Page, render
 
 CHIPS = {HOLDS: "good", FAILS: "leak", UNDECIDED: "part", UNMEASURED: "open"}
 
+COMMAND = "The command that makes this table."
+
 
 def paper_html(page: PaperPage, rows: Sequence[Judged]) -> str:
     """All that is stored of a paper: verdicts, figures, tables."""
@@ -48,7 +50,7 @@ def table_html(one: Reproduction, drawn: Sequence[str]) -> str:
     """One table on a page of its own."""
     facts = [tag("div", tag("dt", name), tag("dd", str(value))) for name, value in one.settings.items()]
     body = [tag("pre", one.command), _items(one.notes), tag("p", provenance(one)), tag("dl", *facts, class_="settings")]
-    lead = f"The command that makes this table. With what was run before, it took {duration(one.seconds)}."
+    lead = f"The command that makes this table; its runs took {duration(one.seconds)}." if one.runs else COMMAND
     sections = [
         Section(
             "figure", "Figure", "Whiskers are 95 % intervals over seeds.", _pictures(drawn, one.title), bool(drawn)

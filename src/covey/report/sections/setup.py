@@ -114,6 +114,12 @@ def setup(run: Run) -> Section | None:
         parts.append(join([tag("h3", "Configuration"), tag("dl", *cells, class_="settings")]))
     elif run.config_text:
         parts.append(join([tag("h3", "Configuration, as written"), tag("pre", run.config_text)]))
+    for sitting in run.result.get("provenance") or []:
+        cells = [
+            tag("div", tag("dt", key), tag("dd", written(value))) for key, value in sitting.items() if key != "versions"
+        ]
+        title = f"Computed by, from round {sitting.get('from_round', 1)} on"
+        parts.append(join([tag("h3", title), tag("dl", *cells, class_="settings")]))
     if versions := fields(run.result.get("versions")):
         cells = [tag("div", tag("dt", key), tag("dd", written(value))) for key, value in versions.items()]
         parts.append(join([tag("h3", "Versions"), tag("dl", *cells, class_="settings")]))

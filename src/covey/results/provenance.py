@@ -1,0 +1,134 @@
+"""What a run was computed by: which code, on which device, in which arithmetic, when. Read from the run, never from who reads it.
+
+A run's name (`folder.hash_of`) says what was asked for; two runs of one name can still differ by all of this. So each run keeps a
+list of sittings, one for the process that began it and one for each that went on with it, and a table that is put together from
+runs asks whether they differ in what can change a figure (`kinds`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from covey.version import __version__
+
+SOURCES = Path(__file__).parents[1]
+# Rooms that show figures, or run others, and compute none of a run's own: their code may differ between runs of a table.
+SHOWN = frozenset(("audit", "cli", "deploy", "loggers.py", "notebook.py", "papers", "report", "sweep", "ui"))
+MATTERS = ("code", "device", "arithmetic", "kernel", "torch")  # what a run's figures may change with
+UNKNOWN = "not recorded"  # of runs from before this was kept
+
+Sitting = dict[str, Any]
+
+
+def sitting(device: str, kernel: str, tf32: bool, first_round: int) -> Sitting:
+    """This process, as it begins to compute a run's rounds from `first_round` on."""
+    gpu = device.startswith("cuda")
+    return {
+        "from_round": first_round,
+        "begun": _now(),
+        "commit": commit(),
+        "code": code(),
+        "device": torch.cuda.get_device_name() if gpu else f"cpu, {platform.machine()}",
+        "arithmetic": "tf32" if gpu and tf32 else "ieee float32",
+        "kernel": kernel,
+        "versions": versions(),
+    }
+
+
+def ended(sittings: Sequence[Sitting]) -> list[Sitting]:
+    """With the time at which the last of them finished the run."""
+    return [*sittings[:-1], sittings[-1] | {"ended": _now()}] if sittings else []
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+@lru_cache(maxsize=1)
+def commit() -> str:
+    """Of the checkout that covey runs from; empty where it was installed, or git is not there."""
+    with suppress(OSError, subprocess.SubprocessError):
+        asked = ["git", "-C", str(SOURCES), "rev-parse", "HEAD"]
+        answer = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=False)
+        return answer.stdout.strip() if answer.returncode == 0 else ""
+    return ""
+
+
+@lru_cache(maxsize=1)
+def code() -> str:
+    """A fingerprint of covey's sources that compute figures: it tells edits apart that no commit does."""
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(SOURCES.rglob("*.py")):
+        place = path.relative_to(SOURCES)
+        if place.parts[0] not in SHOWN:
+            digest.update(f"{place.as_posix()}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _versions() -> tuple[tuple[str, str], ...]:
+    installed = [("covey", __version__), ("python", platform.python_version())]
+    for name in ("torch", "numpy", "scipy", "scikit-learn", "seal-python", "gmpy2", "dp-accounting"):
+        with suppress(metadata.PackageNotFoundError):
+            installed.append((name, metadata.version(name)))
+    return tuple(installed)
+
+
+def versions() -> dict[str, str]:
+    """Of covey, Python and the packages that figures depend on."""
+    return dict(_versions())
+
+
+def kinds(runs: Iterable[Sequence[Sitting]]) -> dict[str, list[str]]:
+    """Of each thing that matters, what these runs were computed by; several where they are mixed."""
+    found: dict[str, dict[str, None]] = {name: {} for name in MATTERS}
+    for sittings in runs:
+        for one in sittings or [{}]:
+            for name in MATTERS:
+                value = one.get("versions", {}).get(name) if name == "torch" else one.get(name)
+                found[name][str(value or UNKNOWN)] = None
+    return {name: sorted(values) for name, values in found.items()}
+
+
+def mixed(kinds: Mapping[str, Sequence[str]]) -> str:
+    """In words, what differs; empty: nothing that matters."""
+    return "; ".join(f"{name}: {', '.join(values)}" for name, values in kinds.items() if len(values) > 1)
+
+
+def summary(runs: Sequence[Sequence[Sitting]], seconds: float) -> dict[str, Any]:
+    """Of the runs of a table: how many, by what, from when to when, how long in all."""
+    every = [one for sittings in runs for one in sittings]
+    times = sorted(t for one in every for t in (one.get("begun"), one.get("ended")) if t)
+    return {
+        "runs": len(runs),
+        **kinds(runs),
+        "commit": sorted({str(one.get("commit") or UNKNOWN) for one in every}) or [UNKNOWN],
+        "from": times[0] if times else UNKNOWN,
+        "to": times[-1] if times else UNKNOWN,
+        "seconds": seconds,
+    }
+
+
+def in_words(summary: Mapping[str, Any]) -> str:
+    """One line for a reader."""
+    if not summary:
+        return "Where the runs were made was not recorded."
+    torch_version = ", ".join(summary["torch"])
+    commits = ", ".join(c[:10] for c in summary["commit"])
+    by = "; ".join(", ".join(summary[name]) for name in ("device", "arithmetic", "kernel"))
+    hours = f"{summary['seconds'] / 3600:.1f} h" if summary["seconds"] > 3600 else f"{summary['seconds']:.0f} s"
+    line = f"{summary['runs']} runs, {hours} in all, from {summary['from']} to {summary['to']}: "
+    line += f"{by}; torch {torch_version}; commit {commits}."
+    odd = mixed({name: summary[name] for name in MATTERS})
+    return line + (f" **Mixed** ({odd})." if odd else "")
