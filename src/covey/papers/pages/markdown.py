@@ -153,10 +153,6 @@ def _place(one: Reproduction) -> str:
     return known + (", quick variant" if one.quick else "")
 
 
-def _listed(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
 def _items(sentences: Sequence[str]) -> str:
     return "\n".join(f"- {sentence}" for sentence in sentences)
 
