@@ -436,7 +436,7 @@ def carried(message: Any, *wanted: type[Role]) -> Iterator[tuple[Role, Any]]:
         value = getattr(message, name)
         if value is not None and isinstance(role, wanted):
             yield role, value
-        else:
+        elif not isinstance(value, Tensor | int | float):  # asked of every reply: most fields are these
             yield from _within(value, wanted)
 
 

@@ -133,6 +133,25 @@ def test_an_examiner_tells_the_groups_apart() -> None:
 
 @pytest.mark.parametrize("plan", [Plan(lr=0.1, batch_size=8), Plan(lr=0.1, batch_size=8, epochs=2, momentum=0.9)])
 @pytest.mark.parametrize("correct", [False, True])
+def test_a_falling_rate_captures_one_step(plan: Plan, correct: bool) -> None:
+    """What a graph bakes in is not the rate: SCAFFOLD's correction and momentum scale with it in buffers."""
+    net, x, y = made("mlp")
+    machine, device = Machine(net, x, y), torch.device("cpu")
+    linear = choose("linear", net, machine.samples, device)
+    replays = Replays(machine.samples, net.features, linear._accumulate, budget=1e9)
+    correction = torch.full((net.d,), 0.03) if correct else None
+    for round in range(4):
+        falling = replace(plan, lr=plan.lr * 0.7**round)
+        asked = [Job(torch.arange(20), i, Train(initial(net, i), falling, correction=correction)) for i in range(2)]
+        wave = lay_out(asked, device)
+        got, expected = replays.run(wave, 1e3), machine.compute(asked)
+        for i, job in enumerate(wave.order):
+            torch.testing.assert_close(got[i], expected[job], rtol=0, atol=1e-6)
+    assert len(replays._kept) == 1
+
+
+@pytest.mark.parametrize("plan", [Plan(lr=0.1, batch_size=8), Plan(lr=0.1, batch_size=8, epochs=2, momentum=0.9)])
+@pytest.mark.parametrize("correct", [False, True])
 def test_replayed_step_without_a_graph(plan: Plan, correct: bool) -> None:
     """What a CUDA graph replays, run eagerly: counter, fixed buffers, empty clients added, clients that are done held."""
     net, x, y = made("mlp")

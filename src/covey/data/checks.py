@@ -153,14 +153,14 @@ def _check_clients(federation: Federation) -> None:
     every, sizes = federation.holdings.rows, federation.holdings.sizes
     if not sizes.min():
         raise CoveyError(f"{who(federation, int(sizes.argmin()))} has no training rows: give it some, or leave it out")
-    outside = np.flatnonzero((every < 0) | (every >= rows))
-    if len(outside):
-        at = outside[0]
+    if every.min() < 0 or every.max() >= rows:
+        at = np.flatnonzero((every < 0) | (every >= rows))[0]
         holder = who(federation, federation.holdings.owners[at])
         raise CoveyError(f"{holder} holds row {every[at]}, there are the rows 0 to {rows - 1}: correct it")
-    counts = np.bincount(every, minlength=rows)
-    if counts.max() > 1 and not federation.notes.get("overlap"):
-        row = int(counts.argmax())
+    taken = np.zeros(rows, np.bool_)  # a count of each would take eight times the memory
+    taken[every] = True
+    if np.count_nonzero(taken) < len(every) and not federation.notes.get("overlap"):
+        row = int(np.bincount(every, minlength=rows).argmax())
         holders = [who(federation, i) for i in federation.holdings.owners[every == row][:2]]
         twice = f"{holders[0]} twice" if holders[0] == holders[1] else " and ".join(holders)
         raise CoveyError(

@@ -7,6 +7,7 @@ memories and keys never do.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Federation
 from covey.defences.contract import Defence, defend
 from covey.engines.evaluation import Examiner, Score
+from covey.engines.shelf import Shelf
 from covey.experiment.exposure import Exposure, expose
 from covey.learn.machine import Machine
 from covey.learn.rowwise import by_rows, owned
@@ -40,7 +42,7 @@ from covey.learn.work import (
     Train,
     Work,
 )
-from covey.messages import copied, message
+from covey.messages import copied, message, to_device
 from covey.randomness import key
 
 OWN_BUFFERS = "model buffers"  # where a client's memory has them
@@ -76,6 +78,7 @@ class Host:
     compression: Compression | None = None
     secret: SecretNoise | None = None  # where noise and batches must not be foreseen: in a silo; None: they are keyed
     reticent: bool = False  # a refusal would tell what replies hide: see the contract's `reticent`
+    shelf: Shelf = field(default_factory=lambda: Shelf(math.inf))  # where memories are kept that are too many
     run_id: str = ""  # which of several runs with the same keys this is: in a silo
     _staged: dict[int, dict[str, Any]] = field(default_factory=dict)  # memories that the round under way has changed
     _staged_round: int = 0
@@ -125,7 +128,7 @@ class Host:
         owned([me.memory for me in clients if me.memory])
         for me in clients:
             if me.memory:
-                self._staged[me.id] = me.memory
+                self._staged[me.id] = self.shelf.put(me.id, me.memory)
         return [Outcome(me.id, reply, me.notes, me.events) for me, reply in zip(clients, replies)]
 
     def snapshot(self, done: int) -> dict[int, dict[str, Any]]:
@@ -133,7 +136,12 @@ class Host:
         if self._staged_round <= done:
             self.memories |= self._staged
             self._staged = {}
+            self.shelf.rest()
         return self.memories
+
+    def restore(self, memories: dict[int, dict[str, Any]]) -> None:
+        """Memories that a checkpoint, or another process, had."""
+        self.memories = {i: self.shelf.put(i, memory) for i, memory in memories.items()}
 
     def changed(self, clients: Sequence[int]) -> dict[int, dict[str, Any]]:
         """The memories of these clients that the round under way has changed."""
@@ -257,7 +265,7 @@ class Host:
             samples=rows.shape[0],
             plan=plan,
             setting=self.setting,
-            memory=dict(self._staged.get(i) or self.memories.get(i, {})),
+            memory=self._memory(i),
             keys=own_keys(self.keys, i),
             data=lambda: self._data(rows),
             secret=self.secret,
@@ -265,6 +273,13 @@ class Host:
             chooser=getattr(self.defence, "choose", None),
         )
         return self._apart(me, rows) if i in self.replaced else me
+
+    def _memory(self, i: int) -> dict[str, Any]:
+        """What a client remembers, where its machine computes: the shelf is not there."""
+        memory = dict(self._staged.get(i) or self.memories.get(i, {}))
+        if self.shelf.mapped and self.machine.device.type != "cpu":
+            return dict(to_device(memory, self.machine.device.type))
+        return memory
 
     def _apart(self, me: Client, rows: Tensor) -> Client:
         """An attacker's client holds what is its own, and nothing through which it could reach the host or another client."""

@@ -17,6 +17,7 @@ from covey.engines.evaluation import Examiner
 from covey.engines.host import Host
 from covey.engines.listing import listed, places
 from covey.engines.settle import cut
+from covey.engines.shelf import Shelf
 from covey.engines.simulate import Hosts, InProcess, Workers, can_fork, cores, forks_safely
 from covey.errors import CoveyError, CoveyWarning
 from covey.experiment.experiment import Experiment
@@ -169,6 +170,7 @@ def make_host(
         experiment.exposure,
         replaced=replaced,
         compression=experiment.compression,
+        shelf=Shelf(experiment.engine.state_mb * 2**20),
     )
 
 

@@ -75,7 +75,7 @@ class InProcess:
         return self.host.snapshot(done)
 
     def restore(self, memories: dict[int, dict[str, Any]]) -> None:
-        self.host.memories = memories
+        self.host.restore(memories)
 
     def close(self) -> None:
         pass
@@ -288,7 +288,7 @@ def _answers(host: Host, request: dict[str, Any], messages: list[Any]) -> Iterat
     elif do == "memories":
         yield host.snapshot(request["done"])
     elif do == "restore":
-        host.memories = request["memories"]
+        host.restore(request["memories"])
         yield None
 
 

@@ -42,6 +42,7 @@ class Training:
     epochs: int = 5
     steps: int = 0  # > 0: this many mini-batch steps instead of epochs
     batch_size: int = 50  # 0: full batch
+    last_batch: str = config.later("keep")  # of an epoch, where too few are left: as it is; drop; merge: with the one before
     lr: float = 0.01
     lr_decay: float = 1.0  # the learning rate of round t is lr · lr_decay^(t-1) …
     lr_milestones: tuple[int, ...] = ()  # … times lr_drop for every milestone passed
@@ -77,6 +78,7 @@ class Training:
             epochs=self.epochs,
             steps=self.steps,
             batch_size=self.batch_size,
+            last_batch=self.last_batch,
             momentum=self.momentum,
             weight_decay=self.weight_decay,
             dropout=self.dropout,
@@ -140,6 +142,7 @@ class EngineConfig:
     clients_at_once: int = 0  # advanced together by a host; 0: chosen by device
     kernel: str = "auto"  # linear, loop, stacked, streams: force how training is computed
     tf32: bool = False  # on a GPU, products and convolutions with 10-bit mantissas: faster, and off by some 1e-3
+    state_mb: float = config.later(1024.0)  # of what clients remember, per worker; more lies in a mapped file in TMPDIR
     checkpoint_every: int = 10  # rounds
     checkpoint_minutes: float = 5.0
 
@@ -150,6 +153,8 @@ class EngineConfig:
             raise CoveyError(f"engine.device is {self.device!r}: choose auto, cpu or cuda")
         if self.name == "ray" and self.device == "cuda":
             raise CoveyError("engine.name = 'ray' computes on CPUs: on a GPU use engine.name = 'simulate'")
+        if not self.state_mb >= 0:
+            raise CoveyError(f"engine.state_mb is {self.state_mb}: it must not be negative")
         if self.workers < 0 or self.clients_at_once < 0 or self.checkpoint_every < 1 or self.checkpoint_minutes <= 0:
             raise CoveyError(
                 "engine.workers and engine.clients_at_once must not be negative, engine.checkpoint_* must be positive"

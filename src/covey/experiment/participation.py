@@ -72,7 +72,9 @@ class Participation:
         elif self.share < 1:
             count = max(1, round_half_up(self.share * present))
             drawn = np.sort(generator(seed, round, "participants").permutation(present)[:count])
-        lost = generator(seed, round, "dropout").random(clients)[drawn] < self.dropout
+        lost = np.zeros(len(drawn), np.bool_)
+        if self.dropout:
+            lost = generator(seed, round, "dropout").random(clients)[drawn] < self.dropout
         for when, who in self.drops:
             if when == round:
                 lost |= drawn == who

@@ -164,20 +164,25 @@ def _shuffled_batches(
     widest, longest = max(sizes), max(steps)
     batch = plan.batch_size or widest
     per_epoch = [plan.batches(size) for size in sizes]
+    spans = {plan.span(of - 1, size) for of, size in zip(per_epoch, sizes)}  # of last batches, which may be the longest
+    slots = max(min(batch, widest), *(end - first for first, end in spans))
     epochs = max(-(-count // of) for count, of in zip(steps, per_epoch)) if longest else 0
     table = torch.tensor([sizes, steps, per_epoch], device=device)  # one copy to the device
     size, step_count, batches = table.unbind(0)
     t = torch.arange(longest, device=device)[:, None]
     first = (t % batches) * batch  # [T, n] where the batch begins in its epoch
-    counts = (size - first).clamp(max=batch) * (t < step_count)
+    left = size - first
+    counts = left.clamp(max=batch) * (t < step_count)
+    if plan.last_batch == "merge":
+        counts = torch.where(t % batches == batches - 1, left, left.clamp(max=batch)) * (t < step_count)
     if longest == 0:
-        return torch.zeros(0, len(sizes), min(batch, widest), dtype=torch.int64, device=device), counts
+        return torch.zeros(0, len(sizes), slots, dtype=torch.int64, device=device), counts
     if secret is None:
         words = randomness.bits(randomness.bits(keys, epochs, device).view(-1), widest, device)
     else:
         words = secret.bits(len(sizes) * epochs, widest).to(device)
     shuffled = randomness.orders(words, [s for s in sizes for _ in range(epochs)]).view(len(sizes), epochs * widest)
-    slot = torch.arange(min(batch, widest), device=device)
+    slot = torch.arange(slots, device=device)
     within = torch.minimum(first[..., None] + slot, size[:, None] - 1)  # [T, n, B]
     epoch = (t // batches).clamp(max=epochs - 1)  # of done clients: any
     where = epoch[..., None] * widest + within

@@ -14,12 +14,15 @@ from typing import Any
 from torch import Tensor
 
 from covey.crypto.noise.source import SecretNoise
-from covey.errors import CoveyError
+from covey.errors import CoveyError, nearest
+
+
+LAST_BATCHES = ("keep", "drop", "merge")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to train locally. One epoch visits every sample once in a keyed random order; the last batch may be smaller.
+    """How to train locally. One epoch visits the samples once in a keyed random order; the last batch may be smaller.
 
     The gradient of a step is the mean over its batch of (clipped) per-sample gradients, plus noise, weight decay, the
     proximal pull towards the anchor and the correction of the request; then momentum, then the step.
@@ -35,6 +38,9 @@ class Plan:
     clip: float = 0.0  # bound C on the norm of each sample's gradient; 0: no clipping
     noise: float = 0.0  # σ: N(0, (σ C)²) on the *sum* of a batch's clipped gradients
     dropout: float = 0.0  # on the inputs of the last layer, masks keyed per client and step
+    # What is left of an epoch and makes no whole batch is a batch of its own ("keep"), is left out of this epoch ("drop"), or joins
+    # the batch before it ("merge"). Fewer samples than one batch are one in any case; Poisson batches have no last one.
+    last_batch: str = "keep"
     poisson: bool = False  # each step takes each sample with probability batch_size / n, and divides by batch_size
 
     def __post_init__(self) -> None:
@@ -49,12 +55,28 @@ class Plan:
             raise CoveyError("training.noise needs training.clip > 0: noise is measured in units of the clipping bound")
         if self.poisson and self.clip == 0:
             raise CoveyError("Poisson-sampled batches are for clipped gradients: set a finite clip")
+        if self.last_batch not in LAST_BATCHES:
+            raise CoveyError(
+                f"training.last_batch is {self.last_batch!r}: choose {', '.join(LAST_BATCHES)}{nearest(self.last_batch, LAST_BATCHES)}"
+            )
         if not self.dropout < 1:
             raise CoveyError(f"training.dropout is {self.dropout}: it must be below 1")
 
     def batches(self, samples: int) -> int:
         """Steps in one epoch."""
-        return 1 if self.batch_size == 0 else -(-samples // self.batch_size)
+        if self.batch_size == 0:
+            return 1
+        whole = samples // self.batch_size
+        return -(-samples // self.batch_size) if self.last_batch == "keep" else max(1, whole)
+
+    def span(self, step: int, samples: int) -> tuple[int, int]:
+        """Where the batch of a step begins and ends in its epoch's order."""
+        if self.batch_size == 0:
+            return 0, samples
+        batches = self.batches(samples)
+        first = step % batches * self.batch_size
+        rest = self.last_batch == "merge" and step % batches == batches - 1
+        return first, samples if rest else min(first + self.batch_size, samples)
 
     def steps_for(self, samples: int) -> int:
         """Steps that a client with this many samples takes."""

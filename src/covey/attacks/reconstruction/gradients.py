@@ -112,9 +112,8 @@ class GradientInversion(Inversion):
     def _trained(self, x: Tensor, y: Tensor, start: Tensor, objective: Objective) -> Tensor:
         """Where the plan's steps on these samples lead from `start`, batches in order; differentiable."""
         plan, model = self.known.setting.plan, start.clone().requires_grad_()
-        batch, batches = plan.batch_size or len(x), plan.batches(len(x))
         for step in range(plan.steps_for(len(x))):
-            rows = slice(step % batches * batch, (step % batches + 1) * batch)
+            rows = slice(*plan.span(step, len(x)))
             losses = functional_call(objective, views(model, objective.slots), (x[rows], y[rows]))
             (gradient,) = torch.autograd.grad(losses.mean(), model, create_graph=True)
             model = model - plan.lr * gradient

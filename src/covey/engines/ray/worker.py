@@ -78,5 +78,5 @@ class Worker:
 
         parcel, data = ray.get(self._shared)
         host = unpack(parcel, self._keys, federation_of(data))
-        host.memories = self._memories
+        host.restore(self._memories)
         return host

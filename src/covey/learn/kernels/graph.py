@@ -72,14 +72,18 @@ class Replay:
 
 
 def _any_rate(wave: Wave) -> Wave:
-    """The same training with the learning rate in the samples' weights, so that one captured step serves a falling rate.
+    """The same training with the learning rate in the samples' weights, and in the constant part of the gradient, so that one captured
+    step serves a falling rate: both lie in buffers that every wave overwrites.
 
-    Not where something else than the samples moves a client: a pull, a correction, noise, or clipping, which reads the weights.
+    Not with a pull (weight decay, a proximal term), whose share of the model is a number in the step, nor with clipping, which reads
+    the weights: there a new rate is a new capture.
     """
-    plan = wave.plan
-    if plan.clip or Rule.of(plan).pull or wave.constant is not None:
+    plan, constant = wave.plan, wave.constant
+    if plan.clip or Rule.of(plan).pull:
         return wave
-    return replace(wave, plan=replace(plan, lr=1.0), factor=wave.factor * plan.lr)
+    if constant is not None:  # one row for all stays one
+        constant = (constant[:1] * plan.lr).expand_as(constant) if constant.stride(0) == 0 else constant * plan.lr
+    return replace(wave, plan=replace(plan, lr=1.0), factor=wave.factor * plan.lr, constant=constant)
 
 
 def _aligned(vectors: Tensor) -> Tensor:
@@ -102,7 +106,8 @@ class Replays:
         wave = _any_rate(wave)
         hold = Rule.of(wave.plan).moves_alone(wave.constant) and min(wave.steps) < max(wave.steps)
         shape = (*wave.rows.shape[1:], wave.start.shape[1])
-        plan = replace(wave.plan, epochs=1, steps=0, batch_size=0)  # how often the step is taken is not in the step
+        # How often the step is taken, and what its batches are cut by, is not in the step.
+        plan = replace(wave.plan, epochs=1, steps=0, batch_size=0, last_batch="keep")
         given = tuple(
             t is None for t in (wave.constant, wave.moves, wave.noise_keys, wave.dropout_keys, wave.head_labels)
         )
