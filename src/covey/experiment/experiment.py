@@ -42,7 +42,9 @@ class Training:
     epochs: int = 5
     steps: int = 0  # > 0: this many mini-batch steps instead of epochs
     batch_size: int = 50  # 0: full batch
-    last_batch: str = config.later("keep")  # of an epoch, where too few are left: as it is; drop; merge: with the one before
+    last_batch: str = config.later(
+        "keep"
+    )  # of an epoch, where too few are left: as it is; drop; merge: with the one before
     lr: float = 0.01
     lr_decay: float = 1.0  # the learning rate of round t is lr · lr_decay^(t-1) …
     lr_milestones: tuple[int, ...] = ()  # … times lr_drop for every milestone passed

@@ -72,11 +72,11 @@ class Replay:
 
 
 def _any_rate(wave: Wave) -> Wave:
-    """The same training with the learning rate in the samples' weights, and in the constant part of the gradient, so that one captured
-    step serves a falling rate: both lie in buffers that every wave overwrites.
+    """The same training with the learning rate in the samples' weights, and in the constant part of the gradient, so that one
+    captured step serves a falling rate: both lie in buffers that every wave overwrites.
 
-    Not with a pull (weight decay, a proximal term), whose share of the model is a number in the step, nor with clipping, which reads
-    the weights: there a new rate is a new capture.
+    Not with a pull (weight decay, a proximal term), whose share of the model is a number in the step, nor with clipping, which
+    reads the weights: there a new rate is a new capture.
     """
     plan, constant = wave.plan, wave.constant
     if plan.clip or Rule.of(plan).pull:

@@ -202,7 +202,8 @@ class Trainee:
                 raise
             raise CoveyError(
                 f"a client has a batch of one sample, of which '{mixes}' of model '{self.network.title}' cannot take statistics: "
-                "set training.last_batch = 'merge', or choose a training.batch_size that leaves no batch of one, 0 for all of a client's samples at once, or GroupNorm"
+                "set training.last_batch = 'merge', or choose a training.batch_size that leaves no batch of one, 0 for all of a "
+                "client's samples at once, or GroupNorm"
             ) from e
         return torch.autograd.grad(loss, self.parameters, allow_unused=True, materialize_grads=True)
 
