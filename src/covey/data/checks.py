@@ -25,8 +25,9 @@ def check(federation: Federation) -> Federation:
             "or from_frame"
         )
     check_dataset(federation.dataset)
-    _check_clients(federation)
-    _check_tests(federation)
+    for now in (federation, *(federation.at(phase.first) for phase in federation.phases)):
+        _check_clients(now)
+        _check_tests(now)
     return federation
 
 

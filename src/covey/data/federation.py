@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -48,6 +48,19 @@ class Dataset:
 
 
 @dataclass(frozen=True)
+class Phase:
+    """Who holds what from a round on, where that changes during a run; the samples themselves stay."""
+
+    first: int  # round, from 2 on
+    clients: Sequence[NDArray[np.int64]]
+    clusters: NDArray[np.int64] | None
+    distributions: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clients", held(self.clients))
+
+
+@dataclass(frozen=True)
 class Federation:
     """A dataset cut over clients. Pure function of (dataset, parameters, seed); clients are disjoint unless
     `notes` says otherwise.
@@ -68,9 +81,21 @@ class Federation:
     public: tuple[NDArray[np.int64], ...] = ()  # per cluster (or one): rows no client holds, known to the server
     notes: dict[str, object] = field(default_factory=dict)  # what a reader must know: overlaps, property rows, ...
     names: tuple[str, ...] = ()  # of the clients, where they have any
+    phases: tuple[Phase, ...] = ()  # what changes later in a run, in the order of rounds
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", held(self.clients))
+
+    def phase(self, round: int) -> int:
+        """How many changes there have been by this round."""
+        return sum(phase.first <= round for phase in self.phases)
+
+    def at(self, round: int) -> Federation:
+        """As it is in this round."""
+        if not (begun := self.phase(round)):
+            return self
+        now = self.phases[begun - 1]
+        return replace(self, clients=now.clients, clusters=now.clusters, distributions=now.distributions, phases=())
 
     @property
     def holdings(self) -> Holdings:
@@ -81,7 +106,7 @@ class Federation:
     def tested_apart(self) -> bool:
         """Whether client i is tested on group i and on nothing else: natural clients with test rows of their own."""
         shares = self.distributions
-        if shares.ndim != 2 or len(shares) != shares.shape[1] or not (np.diagonal(shares) == 1).all():
+        if self.phases or shares.ndim != 2 or len(shares) != shares.shape[1] or not (np.diagonal(shares) == 1).all():
             return False
         if shares.strides[0] == -shares.strides[1]:  # a line seen as a matrix: its first row and column are all of it
             return int(np.count_nonzero(shares[0])) == int(np.count_nonzero(shares[:, 0])) == 1

@@ -53,8 +53,12 @@ def federation_parts(federation: Federation) -> dict[str, str]:
     """The same with the split: who holds which rows, and is tested on what."""
     lengths, rows = federation.holdings.sizes, federation.holdings.rows
     public = np.concatenate([*federation.public, np.zeros(0, np.int64)]).astype(np.int64)
-    split = [lengths, rows, np.array([len(p) for p in federation.public], np.int64), public, federation.test_groups]
+    shown = np.array([len(p) for p in federation.public], np.int64)
+    split: list[NDArray[Any]] = [lengths, rows, shown, public, federation.test_groups]
     split += [] if federation.clusters is None else [federation.clusters]
+    for phase in federation.phases:
+        held = np.concatenate([np.array([phase.first, *map(len, phase.clients)], np.int64), *phase.clients])
+        split += [held.astype(np.int64), *([] if phase.clusters is None else [phase.clusters]), phase.distributions]
     tested = "" if _own_rows_only(federation) else digest(federation.distributions)
     return parts(federation.dataset) | {"split": _of_text([*(digest(a) for a in split), tested])}
 

@@ -83,7 +83,7 @@ class Host:
     _staged: dict[int, dict[str, Any]] = field(default_factory=dict)  # memories that the round under way has changed
     _staged_round: int = 0
     _shared: dict[tuple[int, str], tuple[Any, Any]] = field(default_factory=dict)
-    _rows: dict[int, Tensor] = field(default_factory=dict)
+    _rows: dict[tuple[int, int], Tensor] = field(default_factory=dict)
 
     def run(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Outcome]:
         """One round of these clients: (client, message, plan) in, outcomes out."""
@@ -164,7 +164,7 @@ class Host:
         """Accuracy of the model each of these clients would use, on its own distribution and everywhere."""
         uses = self.uses(round, calls)
         with self._timed("evaluate"):
-            return self.examiner.scores([i for i, _, _ in calls], uses, self.federation.distributions, round)
+            return self.examiner.scores([i for i, _, _ in calls], uses, self.federation.at(round).distributions, round)
 
     def advance(self, clients: Sequence[Client], turns: list[Coroutine], messages: Sequence[Any]) -> list[Any]:
         """Runs coroutines to their ends, in step; returns what they return."""
@@ -204,7 +204,7 @@ class Host:
                     me = clients[i]
                     own = self._whole(me, work) if self.machine.network.local else work
                     stream = key(me.seed, me.round, me.id, position)
-                    job = Job(self._own_rows(me.id), stream, own, self.secret, self.reticent)
+                    job = Job(self._own_rows(me.id, me.round), stream, own, self.secret, self.reticent)
                     machine_jobs[_phase(work)].append((i, position, job))
         if arithmetic:
             with self._timed("vectors"):
@@ -257,7 +257,7 @@ class Host:
         return self._shared[at][1]
 
     def _client(self, i: int, round: int, plan: Plan) -> Client:
-        rows = self._own_rows(i)
+        rows = self._own_rows(i, round)
         me = Client(
             id=i,
             round=round,
@@ -291,12 +291,13 @@ class Host:
         samples, there = self.machine.samples, rows.to(self.machine.device)
         return samples.inputs(there).cpu(), samples.labels(there).cpu()
 
-    def _own_rows(self, i: int) -> Tensor:
-        if i not in self._rows:
+    def _own_rows(self, i: int, round: int) -> Tensor:
+        at = (i, self.federation.phase(round))
+        if at not in self._rows:
             if len(self._rows) > 4096:
                 self._rows.clear()
-            self._rows[i] = torch.from_numpy(np.ascontiguousarray(self.federation.clients[i]))
-        return self._rows[i]
+            self._rows[at] = torch.from_numpy(np.ascontiguousarray(self.federation.at(round).clients[i]))
+        return self._rows[at]
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:

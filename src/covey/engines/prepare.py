@@ -43,6 +43,20 @@ def prepare(experiment: Experiment, given: Federation | None = None) -> tuple[Fe
     return federation, network, agree(experiment, federation, network)
 
 
+def refuse_phases(experiment: Experiment, federation: Federation, attacked: bool) -> None:
+    """What a federation that changes during a run cannot be combined with."""
+    if federation.phases and attacked:
+        raise CoveyError(
+            f"partition '{experiment.partition.name}' changes clusters during the run, and attacks are scored against one truth: "
+            "leave the attacks out, or choose a partition that stays"
+        )
+    if federation.phases and experiment.engine.name == "ray":
+        raise CoveyError(
+            f"partition '{experiment.partition.name}' changes who holds what during the run, which engine.name = 'ray' does not "
+            "know: use engine.name = 'simulate'"
+        )
+
+
 def network_of(experiment: Experiment, dataset: Dataset) -> Network:
     """The experiment's model for a dataset; what cannot be trained is refused here."""
     network = Network.of(experiment.model, dataset, experiment.training.loss, experiment.layers.buffers)

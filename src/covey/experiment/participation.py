@@ -60,6 +60,12 @@ class Participation:
         more = self.join * ((round - 1) // self.join_every) if self.join_every else 0
         return min(clients, self.initial + more)
 
+    def arrival(self, client: int) -> int:
+        """The first round of a client; 0: it has been there from the beginning, or never comes."""
+        if not self.initial or client < self.initial or not self.join_every:
+            return 0
+        return 1 + self.join_every * (1 + (client - self.initial) // self.join)
+
     def participants(self, seed: int, round: int, clients: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(those whose replies arrive, those who were drawn but dropped out), both in order."""
         present = self.joined(round, clients)

@@ -25,7 +25,7 @@ from covey.data.federation import Federation
 from covey.engines.evaluation import RoundScores, accuracies, clustering_scores, measured
 from covey.engines.host import Outcome, heterogeneous
 from covey.engines.listing import listed
-from covey.engines.prepare import device_of, prepare, start_engine
+from covey.engines.prepare import device_of, prepare, refuse_phases, start_engine
 from covey.engines.settle import settle, settled, unpinned
 from covey.engines.simulate import Call
 from covey.errors import CoveyError
@@ -42,6 +42,7 @@ from covey.results.models import Models, keep
 from covey.results.provenance import Sitting, sitting
 from covey.rounds.record import (
     Traffic,
+    by_age,
     chosen_clusters,
     clusters_of,
     data_summary,
@@ -140,6 +141,7 @@ class _Loop:
         self.experiment, given = settle(self.experiment, self.given)
         self.data = data_summary(given)
         self.federation, self.network, self.setting = prepare(self.experiment, given)
+        refuse_phases(self.experiment, self.federation, bool(self.experiment.attacks or self.attacks))
         self.metrics = chosen(self.network.task, self.experiment.evaluation.metrics)
         if self.network.task == NUMBERS and self.experiment.training.target:
             raise CoveyError(
@@ -320,7 +322,7 @@ class _Loop:
             "seconds": {p: s for p, s in seconds.items() if s > 0},
             "bytes": {"up": traffic.up / n, "down": traffic.down / n},
             **evaluation,
-            "clustering": self._agreement(chosen, clusters),
+            "clustering": self._agreement(round, chosen, clusters),
             "clusters": clusters,
             "extra": {**server.notes, **means_of(facts), **pictures_of(facts)},
         }
@@ -331,9 +333,9 @@ class _Loop:
         """Whether records speak of a sample of the clients."""
         return len(self.listed) < self.setting.clients
 
-    def _agreement(self, chosen: dict[int, int], clusters: list[int] | None) -> dict[str, float] | None:
+    def _agreement(self, round: int, chosen: dict[int, int], clusters: list[int] | None) -> dict[str, float] | None:
         """With the true clusters: of all clients' last choices or, where a sample is listed, of the round's participants."""
-        truth = self.federation.clusters
+        truth = self.federation.at(round).clusters
         if not self._sampled or truth is None:
             return clustering_scores(clusters, truth)
         return clustering_scores(list(chosen.values()), truth[list(chosen)]) if chosen else None
@@ -393,15 +395,16 @@ class _Loop:
     def _evaluate(self, state: Any, round: int) -> dict[str, Any]:
         """How good what every client that has joined would use now is; no party of the protocol learns it."""
         served = self._served(state, round)
-        scores = RoundScores(self.federation.clusters)
+        scores = RoundScores(self.federation.at(round + 1).clusters)
         for score in self.hosts.score(round + 1, self._calls(state, round, served)):
             scores.add(score)
+        ages = self._newcomers(state, round, scores)
         accuracy = None
         if self.network.task != NUMBERS:
             accuracy = accuracies(scores, self._intended(), self.federation.notes.get("target"))
         last = round == self.experiment.training.rounds or self._reached({"accuracy": accuracy})
         of = self.listed.tolist()
-        record = {"accuracy": accuracy} | measured(self.metrics, self.network.task, of, scores, full=last)
+        record = {"accuracy": accuracy} | ages | measured(self.metrics, self.network.task, of, scores, full=last)
         if self._sampled:
             record["evaluated"] = {"clients": len(served), "of": self.setting.clients}
             if any("clients" in figures for figures in record["metrics"].values()):
@@ -412,6 +415,17 @@ class _Loop:
         """Of the listed clients those that have joined and that the models are for."""
         joined = self.experiment.participation.joined(round, self.setting.clients)
         return wanted(self.experiment.algorithm, state, self.listed[self.listed < joined], "serves")
+
+    def _newcomers(self, state: Any, round: int, scores: RoundScores) -> dict[str, Any]:
+        """Own accuracy of clients that joined later, by the rounds that they have trained; 0: those who come next, as they are."""
+        participation = self.experiment.participation
+        if not participation.join or self.network.task == NUMBERS:
+            return {}
+        there, soon = (participation.joined(when, self.setting.clients) for when in (round, round + 1))
+        coming = self.listed[(self.listed >= there) & (self.listed < soon)]
+        served = wanted(self.experiment.algorithm, state, coming, "serves")
+        met = list(self.hosts.score(round + 1, self._calls(state, round, served))) if len(served) else []
+        return by_age({s.client: s.own for s in (*scores.scores, *met)}, participation, round)
 
     def _models(self, state: Any, done: int) -> Models:
         """What every listed client that has joined predicts with."""

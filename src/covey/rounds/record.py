@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from covey.data.federation import Federation
 from covey.data.fingerprint import federation_parts, fingerprint
 from covey.engines.listing import places
+from covey.experiment.participation import Participation
 from covey.messages import size
 
 
@@ -54,6 +55,22 @@ def memberships_of(facts: dict[int, Any], listed: NDArray[np.int64]) -> dict[str
     """The soft memberships of the listed clients that noted some in this round."""
     noted = {i: f["membership"] for i, f in facts.items() if "membership" in f}
     return {"memberships": [noted.get(i) for i in listed.tolist()]} if noted else {}
+
+
+def by_age(own: Mapping[int, float], participation: Participation, round: int) -> dict[str, Any]:
+    """Newcomers' mean accuracy on their own distribution, by the rounds since they came; nothing where there are none."""
+    ages: dict[int, list[float]] = defaultdict(list)
+    for client, value in own.items():
+        if arrival := participation.arrival(client):
+            ages[round - arrival + 1].append(value)
+    if not ages:
+        return {}
+    return {
+        "newcomers": {
+            str(age): {"accuracy": float(np.mean(values)), "clients": len(values)}
+            for age, values in sorted(ages.items())
+        }
+    }
 
 
 def means_of(facts: dict[int, Any]) -> dict[str, float]:
