@@ -55,7 +55,7 @@ class Drift:
         place[movers] = np.roll(movers, -1)
         later = Phase(
             self.after + 1,
-            tuple(sets.clients[i] for i in place),
+            tuple(sets.clients[int(i)] for i in place),
             np.asarray(sets.clusters)[place],
             sets.distributions[place],
         )

@@ -140,7 +140,8 @@ def _apart(
     cluster = np.arange(clients) % clusters
     shown: tuple[Rows, ...] = tuple(np.split(known, clusters)) if public else ()
     members = [
-        np.concatenate([*(held[i] for i in np.flatnonzero(cluster == c)), *shown[c : c + 1]]) for c in range(clusters)
+        np.concatenate([*(held[int(i)] for i in np.flatnonzero(cluster == c)), *shown[c : c + 1]])
+        for c in range(clusters)
     ]
     parts = [change(c, dataset.x_train[rows_of], dataset.y_train[rows_of]) for c, rows_of in enumerate(members)]
     x = np.zeros(
