@@ -1,10 +1,13 @@
 """How the suite runs: one thread per process, long tests first, those that wait beside those that compute."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads that wait for each other on busy cores crawl
+# The workers of pytest share the cores: a run has processes of its own where its test asks for them.
+os.environ.setdefault("COVEY_CORES", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A job in the background starts with Ctrl-C ignored, and so would every process that a test starts to interrupt it. A
     # handler, other than SIG_IGN, is not inherited.
@@ -20,7 +23,7 @@ torch.set_num_threads(1)
 settings.register_profile("covey", deadline=None)  # a busy machine is no mistake
 settings.load_profile("covey")
 
-WAITING = 2  # workers beyond the cores: the parties of a deployment often wait for each other
+WAITING = 1  # workers beyond the cores: the parties of a deployment often wait for each other
 LONG_FIRST = (  # what takes longest begins first, so that nothing long is left at the end
     "deploy/flower/test_processes.py",
     "deploy/flower/test_link.py",
@@ -57,6 +60,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((n for n, part in enumerate(LONG_FIRST) if part in item.nodeid), len(LONG_FIRST)))
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and all modules stay until the end: what collects garbage need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -123,23 +123,24 @@ MUTANTS = (
     # Algorithms.
     Mutant(
         "algorithms/averaging.py",
-        "self.sums[j].add_(model, alpha=weight)",
-        "self.sums[j].add_(model)",
+        "self._sums[j].add_(model, alpha=weight)",
+        "self._sums[j].add_(model)",
         "algorithms/test_averaging.py",
     ),
     Mutant(
-        "algorithms/averaging.py", "s / w if w > 0 else p for", "s / max(w, 1.0) for", "algorithms/test_averaging.py"
+        "algorithms/averaging.py", "s / w if full else p for", "s / max(w, 1.0) for", "algorithms/test_averaging.py"
     ),
+    Mutant("algorithms/averaging.py", "and n >= self.least for", "and n >= 1 for", "algorithms/test_min_group.py"),
     Mutant(
-        "algorithms/ifca.py",
-        "choice = int(losses.argmin())",
-        "choice = int(losses.argmax())",
+        "algorithms/contract.py",
+        "return int(losses.argmin()) if",
+        "return int(losses.argmax()) if",
         "algorithms/test_averaging.py",
     ),
     Mutant(
         "algorithms/scaffold.py",
-        "correction=c if c_i is None else c - c_i",
-        "correction=c",
+        "correction = c if c_i is None else (yield rowwise(torch.sub, c, c_i))",
+        "correction = c",
         "algorithms/test_corrections.py",
     ),
     Mutant(

@@ -18,6 +18,7 @@ from covey import leaks, roles
 from covey.algorithms import ALGORITHMS
 from covey.algorithms.contract import declaration
 from covey.attacks import ATTACKS
+from mutants import MUTANTS
 from support.house import SOURCE, Literal, attributes_by_string, literals, modules, registered
 
 TESTS = Path(__file__).parent
@@ -157,3 +158,10 @@ def test_tests_lie_in_the_rooms_of_what_they_test() -> None:
     assert [
         r.as_posix() for r in sorted(rooms) if r.parts[:1] and r.parts[0] not in own and not (SOURCE / r).is_dir()
     ] == []
+
+
+def test_every_mutant_breaks_a_line_that_stands_there_once_for_tests_that_are_there() -> None:
+    """`make mutants` takes long and is seldom run: what it would find stale is seen here."""
+    for mutant in MUTANTS:
+        assert (SOURCE / mutant.file).read_text().count(mutant.old) == 1, f"{mutant.file}: {mutant.old}"
+        assert all((TESTS / name).exists() for name in mutant.tests.split()), mutant.tests

@@ -293,7 +293,12 @@ def _answers(host: Host, request: dict[str, Any], messages: list[Any]) -> Iterat
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Cores that this process may use: COVEY_CORES where it is set, since who shares a machine may want fewer than there are."""
+    given = os.environ.get("COVEY_CORES", "")
+    if given:
+        if not given.isdecimal() or int(given) < 1:
+            raise CoveyError(f"COVEY_CORES is {given!r}: a whole number of at least 1, or unset for all cores")
+        return int(given)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 

@@ -96,6 +96,15 @@ def _pld_epsilon(
     replaced: bool,
     answers: frozenset[tuple[tuple[float, int], int]],
 ) -> float:
+    return float(_distribution(sums, replaced, answers).get_epsilon_for_delta(delta))
+
+
+@lru_cache(maxsize=16)  # a claim is asked at many δ in succession, and only the last step depends on it
+def _distribution(
+    sums: frozenset[tuple[tuple[float, float], int]],
+    replaced: bool,
+    answers: frozenset[tuple[tuple[float, int], int]],
+) -> Any:
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution as pld
 
@@ -119,7 +128,7 @@ def _pld_epsilon(
             neighboring_relation=NeighboringRelation.REPLACE_ONE,
         )
         whole = _composed(whole, one, count)
-    return float(whole.get_epsilon_for_delta(delta))
+    return whole
 
 
 def _composed(whole: Any, one: Any, count: int) -> Any:

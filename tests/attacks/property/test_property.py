@@ -84,7 +84,7 @@ def federation(seed: int = 0, placebo: bool = False, clients: int = 4) -> Federa
 def found(chosen: Experiment, attack: PropertyInference | None = None, placebo: bool = False) -> tuple[Finding, float]:
     result = run(
         chosen,
-        attacks=[attack or PropertyInference(rows=700, trees=40, remove_own=True)],
+        attacks=[attack or PropertyInference(rows=500, trees=20, remove_own=True)],
         federation=federation(chosen.seed, placebo),
         quiet=True,
     )
@@ -415,25 +415,25 @@ def test_without_its_head_and_scale_the_active_attacker_is_an_honest_client() ->
 
 @pytest.mark.alone
 def test_a_planted_property_leaks_and_its_controls_do_not() -> None:
-    runs = [found(experiment(seed=seed)) for seed in range(3)]
+    runs = [found(experiment(seed=seed)) for seed in range(2)]
     kept = [f.details["own contribution kept"] for f, _ in runs]
     assert np.mean([f.value for f, _ in runs]) > 0.8 and np.mean(kept) > 0.7
     assert np.mean([f.value for f, _ in runs]) > np.mean(kept)
     assert abs(np.mean([f.controls["placebo property"] for f, _ in runs]) - 0.5) < 0.15
     assert np.mean([accuracy for _, accuracy in runs]) > 0.75  # the main task is learnt
-    placebos = [found(experiment(seed=seed), placebo=True)[0].value for seed in range(3)]
+    placebos = [found(experiment(seed=seed), placebo=True)[0].value for seed in range(2)]
     assert abs(np.mean(placebos) - 0.5) < 0.15
 
 
 @pytest.mark.alone
 def test_noise_on_clients_hides_it() -> None:
     defence = {"name": "dp_sgd", "clip": 0.5, "noise": 0.5}
-    values = [found(experiment(seed=seed, defence=defence))[0].value for seed in range(3)]
+    values = [found(experiment(seed=seed, defence=defence))[0].value for seed in range(2)]
     assert abs(np.mean(values) - 0.5) < 0.15
 
 
 def test_it_works_on_clusters_and_says_what_it_assumed() -> None:
-    finding, _ = found(experiment("ifca"), ActivePropertyInference(rows=900, trees=40, gamma=5.0))
+    finding, _ = found(experiment("ifca"), ActivePropertyInference(rows=900, trees=20, gamma=5.0))
     assert finding.value > 0.6 and finding.chance == 0.5 and finding.metric == "AUC"
     assert finding.details["simulated group"] == 2 and finding.details["first round scored"] == 11
     assert finding.details["of them with the property"] <= 18

@@ -1,5 +1,6 @@
 """Partitions: hand-computed cuts, and what must hold for any data, any parameters and any seed."""
 
+import functools
 import time
 
 import numpy as np
@@ -431,13 +432,18 @@ def test_every_partition_is_registered_under_its_name():
     assert all(kind.name == name for name, kind in PARTITIONS.items())
 
 
+@functools.cache
+def six_hundred_thousand():
+    return labelled([60_000] * 10, features=1)
+
+
 @pytest.mark.parametrize(
     "cut",
     [LabelSets(samples=50), LabelSets(iid_rate=0.3), Dirichlet(), Dirichlet(equal=True), Shards(), Iid()],
     ids=["label_sets", "label_sets iid_rate", "dirichlet", "dirichlet equal", "shards", "iid"],
 )
 def test_ten_thousand_clients_are_quick(cut):
-    data = labelled([60_000] * 10, features=1)
+    data = six_hundred_thousand()
     started = time.process_time()
     fed = cut.make(data, 10_000, 5, 0)
     assert time.process_time() - started < 5  # about a second; the rest is for a busy machine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import re
 from importlib.resources import files
@@ -55,8 +56,9 @@ def digest(content: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}"
 
 
+@functools.cache
 def template(text: str) -> Any:
-    """A jinja2 template that escapes everything and stops at what is missing."""
+    """Compiled once: a jinja2 template that escapes everything and stops at what is missing."""
     from jinja2 import Environment, StrictUndefined
 
     return Environment(
