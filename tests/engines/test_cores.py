@@ -30,5 +30,5 @@ def test_the_environment_says_how_many_and_an_experiment_overrides_it(monkeypatc
 @pytest.mark.parametrize("wrong", ["0", "-1", "2.5", "all", " "])
 def test_what_is_no_number_of_cores_is_one_sentence(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COVEY_CORES", wrong)
-    with pytest.raises(CoveyError, match="COVEY_CORES is .*at least 1"):
+    with pytest.raises(CoveyError, match=r"COVEY_CORES is .*at least 1"):
         cores()
