@@ -32,7 +32,7 @@ from covey.learn.schedule import lay_out
 from covey.learn.work import Head, Job, Plan, Train
 from covey.models import MODELS
 
-SIZES = (23, 16, 5, 1)  # ragged; one client has less than a batch of 8, one a single sample
+SIZES = (12, 8, 5, 1)  # ragged; one client has less than a batch of 8, one a single sample
 PLANS = {
     "plain": Plan(lr=0.1, batch_size=8),
     "epochs": Plan(lr=0.1, batch_size=8, epochs=3),

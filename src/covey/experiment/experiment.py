@@ -140,9 +140,7 @@ class EngineConfig:
 
     name: str = "simulate"  # on this machine; ray: on Ray workers, here or on the cluster at RAY_ADDRESS
     device: str = "auto"  # auto: cuda where there is one; cpu; cuda
-    workers: int = (
-        0  # on a CPU; 0: one per core or COVEY_CORES (on macOS 1); 1: no worker processes, as always without fork
-    )
+    workers: int = 0  # on a CPU; 0: one per core, or COVEY_CORES (macOS: 1); 1: no worker processes, as without fork
     clients_at_once: int = 0  # advanced together by a host; 0: chosen by device
     kernel: str = "auto"  # linear, loop, stacked, streams: force how training is computed
     tf32: bool = False  # on a GPU, products and convolutions with 10-bit mantissas: faster, and off by some 1e-3
