@@ -14,6 +14,13 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+from covey.algorithms import ALGORITHMS
+from covey.attacks import ATTACKS
+from covey.compression import COMPRESSIONS
+from covey.data.partitions import PARTITIONS
+from covey.defences import DEFENCES
+from covey.names import OURS, Registry
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "covey"
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)]*)?\))")
@@ -81,6 +88,14 @@ REFERENCE: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "loggers": ("Loggers", "Records of rounds for other tools.", ("covey.loggers",)),
 }
 
+REGISTRIES: dict[str, tuple[str, Registry]] = {
+    "algorithms": ("Algorithms", ALGORITHMS),
+    "attacks": ("Attacks", ATTACKS),
+    "defences": ("Defences", DEFENCES),
+    "compressions": ("Compressions", COMPRESSIONS),
+    "partitions": ("Partitions", PARTITIONS),
+}
+
 # The tabs of the site: single pages, or every page of a folder. A page of docs/ that stands in none of them comes under the last.
 TABS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
@@ -105,7 +120,7 @@ TABS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Attacks", ("threat_models.md", "audit.md", "frontier.md", "audit_ledger.md", "attacks/", "results/")),
     ("Defences", ("defences/", "guarantee.md", "guarantee_sealed.md")),
     ("Deployment", ("deployment/",)),
-    ("API", ("api/index.md", *(f"api/{name}.md" for name in REFERENCE))),
+    ("API", ("api/index.md", *(f"api/{name}.md" for name in [*REFERENCE, *REGISTRIES]))),
     ("House", ("house.md", "decisions/")),
 )
 
@@ -160,6 +175,8 @@ def on_files(files: Files, config: Any) -> Files:
     for name, (title, words, objects) in REFERENCE.items():
         content = f"# {title}\n\n{words}\n\n" + "\n\n".join(f"::: {one}" for one in objects) + "\n"
         files.append(File.generated(config, f"api/{name}.md", content=content))
+    for name, (title, registry) in REGISTRIES.items():
+        files.append(File.generated(config, f"api/{name}.md", content=_registered(title, registry)))
     files.append(File.generated(config, "api/index.md", content=_reference_index()))
     wanted = set()
     for page in files.documentation_pages():
@@ -242,8 +259,22 @@ def _fenced(path: Path) -> str:
     return f"````{LANGUAGES.get(path.suffix, 'text')}\n{path.read_text(encoding='utf-8')}\n````\n"
 
 
+def _registered(title: str, registry: Registry) -> str:
+    """A page with what covey brings of a kind: the docstring of each module, and its classes that have a name."""
+    classes: dict[str, list[str]] = {}
+    for entry in registry.entries:
+        module, _, name = entry.path.partition(":")
+        if entry.origin == OURS:
+            classes.setdefault(module, []).extend([name] if name else [])
+    parts = [f"# {title}\n"]
+    for module in sorted(classes):
+        parts.append(f"::: {module}\n    options:\n      members: [{', '.join(classes[module])}]\n")
+    return "\n".join(parts)
+
+
 def _reference_index() -> str:
     lines = [f"- [{title}]({name}.md): {words}" for name, (title, words, _) in REFERENCE.items()]
+    lines += [f"- [{title}]({name}.md): what covey brings, with its fields" for name, (title, _) in REGISTRIES.items()]
     return (
         "# API reference\n\nFrom the docstrings. What is not listed is not meant to be built upon; "
         "[the house](../house.md) says where it lives.\n\n" + "\n".join(lines) + "\n"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from covey.cli.experiment import reproduce
 from covey.errors import CoveyError
 from covey.papers import PAPERS, present
 from covey.papers.cells import cell
@@ -128,3 +129,17 @@ def test_a_papers_page_for_a_browser_has_what_was_made_here_first(tmp_path: Path
     text = page.read_text(encoding="utf-8")
     assert "Made here" in text and "A title" not in text and "data:image/svg+xml;base64," in text
     assert "+1.23 points [0.4, 2]" in text
+
+
+def test_a_paper_by_name_writes_its_page_and_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)  # no docs here: those of the source checkout
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    reproduce("pqfed")
+    said = capsys.readouterr().out
+    page = Path("runs/reproduce-pqfed/pqfed.html")
+    assert str(page) in said and "table2" in said
+    assert "Membership power" in page.read_text(encoding="utf-8")
+    assert opened == []  # this is no terminal
