@@ -81,6 +81,8 @@ class Sweep:
 
 
 DIGITS = ["training.rounds=30"]
+SMALL = ["model=softmax", "training.rounds=10", "training.epochs=2"]  # many settings: each must be cheap
+QUICK = ['attacks=[{name="category", subsets=300, rows=100}, {name="lira", shadows=8}, {name="rmia", shadows=8}]']
 # Name of a stored result, or NAME.PART where its lines are made in several goes; the cheapest first.
 MATRICES: dict[str, Matrix | Sweep] = {
     "audit-heart": Matrix("heart", [], UNSEALED),
@@ -89,9 +91,9 @@ MATRICES: dict[str, Matrix | Sweep] = {
     "audit-matrix-digits.sealed": Matrix(
         "ifca-digits", DIGITS, ["ckks", "bfv", "threshold", "secagg"], ["fedavg", "ifca", *SEALING]
     ),
-    "frontier-ifca-digits": Sweep("ifca-digits", [], ["ldp", "adp", "afc", "dp_sgd", "client_dp"]),
+    "frontier-ifca-digits": Sweep("ifca-digits", [*SMALL, *QUICK], ["ldp", "adp", "afc", "dp_sgd", "client_dp"]),
     "frontier-mingledpie-digits": Sweep("mingledpie-audit", ["encryption=none"], ["mingledpie"]),
-    "frontier-pqfed-digits": Sweep("ifca-digits", ["algorithm.name=pqfed"], ["pqfed"]),
+    "frontier-pqfed-digits": Sweep("ifca-digits", ["algorithm.name=pqfed", *SMALL, *QUICK], ["pqfed"]),
     "audit-mnist": Matrix("ifca-mnist", SETS, UNSEALED),
     "audit-fashion": Matrix("ifca-mnist", ["dataset=fashion_mnist", *SETS], UNSEALED),
     "frontier-ifca-mnist": Sweep("ifca-mnist", SETS, ["ldp", "adp", "afc", "dp_sgd", "randomised_response"]),

@@ -2,10 +2,12 @@
 
     python benchmarks/bench_guarantee.py plan                   # noise for every ε, by the accountant, into a file here
     python benchmarks/bench_guarantee.py run --out RESULTS.json [--minutes 8] [--clients 100,1000,10000] [--device cuda]
+    python benchmarks/bench_guarantee.py run --out RESULTS.json --methods mingledpie --device cpu      # adds to the file
     python benchmarks/bench_guarantee.py table RESULTS.json     # prints the table
 
 `run` needs no accountant (a bare GPU machine has none): it takes the noise from the plan. It does the cheap cells first and stops
-when its minutes are over; every finished run is in the file, with its seed.
+when its minutes are over; every finished run is in the file, with its seed, and is not made again. MingledPie needs the package
+rbcl (and barriers, which that needs).
 
 MNIST in five label sets, all 60,000 samples dealt out without overlap but 200 public ones of each set, which no run uses: random
 starts, no pre-training. 20 rounds of one epoch, batches of 10, lr 0.1. Baselines without noise: training alone,
@@ -85,8 +87,13 @@ def measure(args: argparse.Namespace) -> None:
 
     noise = json.loads(PLAN.read_text())
     sizes = [int(n) for n in args.clients.split(",")]
-    until, done = time.monotonic() + 60 * args.minutes, []
+    until, path = time.monotonic() + 60 * args.minutes, Path(args.out)
+    done = [r for r in (json.loads(path.read_text()) if path.is_file() else []) if "accuracy" in r]
+    there = {(r["model"], r["clients"], r["method"], r["epsilon"], r["seed"]) for r in done}
+    methods = args.methods.split(",") if args.methods else []
     for model, clients, method, seed in cells(sizes, args.seeds):
+        if (model, clients, *method, seed) in there or (methods and method[0] not in methods):
+            continue
         if time.monotonic() > until:
             print("out of time", flush=True)
             break
@@ -101,7 +108,7 @@ def measure(args: argparse.Namespace) -> None:
             cell |= {"accuracy": result.accuracy["client_mean"], "clusters_found": clustering}
             done.append({**cell, "seconds": round(time.perf_counter() - begin, 1)})
         print(done[-1], flush=True)
-        Path(args.out).write_text(json.dumps(done, indent=1))
+        path.write_text(json.dumps(done, indent=1))
 
 
 def table(path: str) -> str:
@@ -134,6 +141,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--clients", default="100,1000,10000")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--methods", default="", help="some of them, by commas: mingledpie,ifca")
     parser.add_argument("--device", default="auto")
     args = parser.parse_args()
     if args.what == "plan":

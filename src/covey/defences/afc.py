@@ -45,7 +45,7 @@ class AFC:
     surveyed: ClassVar[bool] = True
     measures: ClassVar[Mapping[str, Measure]] = {"clip": CLIPPING, "noise": NOISE_NORM}
     strengths: ClassVar[tuple[Strength, ...]] = (
-        Strength("epsilon", (100.0, 10.0, 5.0, 3.0, 2.0, 1.0), "ε", "budget of one round, before α"),
+        Strength("epsilon", (100.0, 10.0, 3.0, 1.0, 0.3, 0.1), "ε", "budget of one round, before α"),
     )
 
     epsilon: float = 1.0  # per round, before α; inf: no noise

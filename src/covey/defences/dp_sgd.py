@@ -32,7 +32,7 @@ class DPSGD:
     surveyed: ClassVar[bool] = True
     measures: ClassVar[Mapping[str, Measure]] = {"clip": CLIPPING}
     strengths: ClassVar[tuple[Strength, ...]] = (
-        Strength("noise", (0.1, 0.25, 0.5, 1.0, 2.0, 4.0), "σ", "noise of a step, in units of the clipping bound"),
+        Strength("noise", (0.1, 0.5, 2.0, 8.0, 32.0), "σ", "noise of a step, in units of the clipping bound"),
     )
 
     clip: float = 1.0  # C; inf: no clipping, only without noise
