@@ -1,25 +1,26 @@
-"""The stored audits: matrices of all algorithms, 30 rounds, three seeds, on MNIST, Fashion-MNIST and the hearts of four hospitals;
-frontiers on MNIST; and the matrix of algorithms and defences on digits.
+"""The stored audits: matrices of all algorithms, 30 rounds, three seeds, on the hearts of four hospitals, digits, MNIST and
+Fashion-MNIST; frontiers on digits and MNIST.
 
     PYTHONPATH=src python benchmarks/audit_matrices.py run OUT --workers 16 --minutes 9   # again until it says "complete"
     PYTHONPATH=src python benchmarks/audit_matrices.py store OUT                          # then docs/results/audit-*
 
 `run` makes the runs in a pool of processes under runs/matrices, stops in time, and goes on where it stopped; after every
 combination OUT/NAME.json holds what is complete. Small federations in many processes keep 16 cores busier than one GPU, so it
-computes on the CPU unless `--device cuda` is given. Encryption is left out: sealed lines are those of audit-matrix-digits. So the
-lines of protocols that seal their sums say "undefended": their server is shown here what it would not see in the field. A machine
-without numba or SEAL, which only sealed sums are computed with, gets stand-ins that refuse what is done with their results.
-`--sealed` makes the sealed lines, on a machine that has both; `store` takes both folders. `--toy` tries all in small.
+computes on the CPU unless `--device cuda` is given. Without encryption the lines of protocols that seal their sums say
+"undefended": their server is shown what it would not see in the field; audit-matrix-digits.sealed has them sealed.
+
+What a machine must have: torch, numpy, scipy, scikit-learn; rbcl for MingledPie, and with it barriers, which rbcl imports (its
+wheel carries libsodium inside and writes it to the folder for temporary files, which must allow that libraries are loaded from
+it); POT for PQFed; dp-accounting where a defence claims an ε; numba, seal-python, gmpy2 and cryptography for what is sealed;
+jinja2, rich, typer and pillow. Where one is missing, the lines that need it say so in one sentence, and the others are made.
+`--toy` tries all in small.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
-import os
 import signal
-import sys
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -107,57 +108,6 @@ TOY: dict[str, Matrix | Sweep] = {
 }
 
 
-REFUSING = '''"""Stands in for a package that is not installed: whoever calls what it should offer is refused."""
-
-
-class _Refused:
-    def __init__(self, *arguments, **options):
-        pass
-
-    def __call__(self, *arguments, **options):  # as decorators do, when a module is read; who uses a result is refused
-        return _Refused()
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _Refused()
-
-    def __iter__(self):
-        raise ImportError("a package is missing here: sealed sums cannot be computed")
-
-    __len__ = __getitem__ = __add__ = __radd__ = __mul__ = __index__ = __float__ = __bool__ = __array__ = __iter__
-
-
-def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return _Refused()
-'''
-STAND_INS = {"numba": ("__init__", "extending"), "seal": ("__init__",)}
-
-
-def _installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
-
-
-def stand_in_for_missing() -> None:
-    """For this process and those that it starts."""
-    missing = [name for name in STAND_INS if not _installed(name)]
-    folder = (RUNS / "stand-ins").resolve()
-    for name in missing:
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        for module in STAND_INS[name]:
-            (folder / name / f"{module}.py").write_text(REFUSING)
-    if missing:
-        sys.path.append(str(folder))
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(folder)]))
-        importlib.invalidate_caches()
-        print(f"not installed: {', '.join(missing)}; sealed runs are refused", flush=True)
-
-
 def run(out: Path, name: str, one: Matrix | Sweep, engine: dict[str, Any]) -> None:
     table = table_of(one.preset, one.sets)
     whole = Experiment.of({**table, "engine": {**table.get("engine", {}), **engine}})
@@ -182,25 +132,26 @@ def _write(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(files.finite(content), separators=(",", ":")))
 
 
-def keep(folders: list[Path]) -> None:
-    """Writes docs/results from what `run` left in these folders; lines of one matrix may lie in several of them."""
-    paths = sorted({path.name for folder in folders for path in folder.glob("*.json")})
-    for name in paths:
-        contents = [json.loads((folder / name).read_text()) for folder in folders if (folder / name).is_file()]
-        command, stem = "\n".join(content["command"] for content in contents), Path(name).stem
+def keep(folder: Path) -> None:
+    """Writes docs/results from what `run` left here; the parts of one matrix (NAME.json, NAME.PART.json) as one."""
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted(folder.glob("*.json"), key=lambda path: (path.name.split(".")[0], path.name.count("."))):
+        parts.setdefault(path.name.split(".")[0], []).append(json.loads(path.read_text()))
+    for name, contents in parts.items():
+        command = "\n".join(content["command"] for content in contents)
         if "frontier" in contents[0]:
-            store_frontier(Frontier.of(contents[0]["frontier"]), Path("docs"), stem, command)
+            store_frontier(Frontier.of(contents[0]["frontier"]), Path("docs"), name, command)
         else:
             audits = [Audit.of(audit) for content in contents for audit in content["audits"]]
             order = list(dict.fromkeys(audit.algorithm for audit in audits))
-            store(sorted(audits, key=lambda audit: order.index(audit.algorithm)), Path("docs"), stem, command)
-        print(f"docs/results/{stem}")
+            store(sorted(audits, key=lambda audit: order.index(audit.algorithm)), Path("docs"), name, command)
+        print(f"docs/results/{name}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["run", "store"])
-    parser.add_argument("out", type=Path, nargs="+", help="one folder to write to; several to store from")
+    parser.add_argument("out", type=Path)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--minutes", type=float, default=9.0)
@@ -212,13 +163,12 @@ def main() -> None:
         return
     asked = TOY if chosen.toy else MATRICES
     names = chosen.only.split(",") if chosen.only else list(asked)
-    stand_in_for_missing()
-    chosen.out[0].mkdir(parents=True, exist_ok=True)
+    chosen.out.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, 60 * chosen.minutes)
     try:
         for name in names:
-            run(chosen.out[0], name, asked[name], {"workers": chosen.workers, "device": chosen.device})
+            run(chosen.out, name, asked[name], {"workers": chosen.workers, "device": chosen.device})
     except KeyboardInterrupt:
         print("stopped in time: the same command goes on", flush=True)
         return

@@ -116,6 +116,7 @@ class IFCA:
         return Contribution({reply.cluster: reply.model - message.models[reply.cluster]}, {reply.cluster: 1.0})
 
     def moved(self, setting: Setting, state: ClusterModels, means: Tensor, share: float) -> ClusterModels:
+        """Shared layers move by the mean over clusters, not over clients: the true sizes of clusters are no public numbers."""
         personal = setting.personal.to(state.models.device)
         return ClusterModels(state.models + torch.where(personal, means, means.mean(0)))
 

@@ -248,6 +248,10 @@ def _results(
                 raise
             yield batch, None, "", problem
             return
+        bare = questions.watched(
+            ()
+        )  # which raises where it is the experiment that fails, and no attack need be tried alone
+        complete(bare, RunFolder.named_by_hash(out, bare), federation=federation, quiet=quiet)
         for one in batch:
             yield from _results(questions, (one,), out, quiet, watch, federation)
     except ModuleNotFoundError as problem:  # of a part that this experiment cannot do without: no attack is at fault
