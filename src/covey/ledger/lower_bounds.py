@@ -5,7 +5,7 @@ Two ways, both without any assumption on the mechanism:
     two worlds   many runs with and without a sample; (ε, δ) bounds how far true and false alarms of any test can be apart.
                  Clopper and Pearson's intervals make the observed rates bounds of the true ones (Jagielski et al. 2020).
     one run      m samples, each in or out by a coin of its own; (ε, δ) bounds how many of r coins anybody guesses (Steinke, Nasr
-                 and Jagielski 2023, Theorem 5.2).
+                 and Jagielski 2023, for (ε, δ)).
 
 A bound near 0 proves nothing: the guesses may have been bad.
 """

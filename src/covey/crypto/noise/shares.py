@@ -7,13 +7,13 @@ shares are in every sum, and each client adds a discrete Gaussian of z C / √h:
     x_i  ->  n_i = [x_i min(1, C / ‖x_i‖) / step] + N_Z(0, 4^bits)          step = z C / (√h 2^bits)
 
 **Sensitivity.** [·] rounds towards zero, so no coordinate grows and ‖[…]‖ ≤ C / step holds for every vector and always: what
-rounding to the nearest adds (√d / 2 steps), and the conditional rounding by which Kairouz, Liu and Steinke (ICML 2021, their
-proposition 22) keep it small, is not needed. The price is a bias of less than a step, 2^-bits of a single share's noise. It can
+rounding to the nearest adds (√d / 2 steps), and the conditional rounding by which Kairouz, Liu and Steinke (ICML 2021) keep it
+small, is not needed. The price is a bias of less than a step, 2^-bits of a single share's noise. It can
 be so small because a sealed number has some 20 to 40 bits; they had 8 to 16, and so needed unbiased rounding and a rotation,
 too.
 
 **Sum.** Discrete Gaussians do not add up to one exactly: h of them with variance σ² are within τ = 10 Σ_{j<h} exp(−2 π² σ² j /
-(j + 1)) of N_Z(0, h σ²), in the logarithm of every probability (their theorem 1). Shares have σ = 2^bits ≥ 2^LEAST_BITS, so d τ
+(j + 1)) of N_Z(0, h σ²), in the logarithm of every probability (the same paper). Shares have σ = 2^bits ≥ 2^LEAST_BITS, so d τ
 < 2^-10^5 for any d and h that fit in a memory: it is nothing. Skellam numbers (Agarwal, Kairouz, Liu, NeurIPS 2021) add up
 exactly and pay a term in 1/σ for it, and would want a second exact sampler; at this σ neither difference shows in ε.
 
