@@ -3,8 +3,8 @@ NeurIPS 2020; over local steps as in Dimitrov et al., Data Leakage in Federated 
 
 The attacker trains pictures of its own from the model that the client got, by the client's plan, and changes them until their
 update points where the client's does: cosine distance, plus the total variation that pictures have little of. Labels come first,
-from the change of the last layer's biases (as Zhao, Mopuri, Bilen, iDLG, 2020, for one sample; here for batches). It knows plan and number of samples, not the
-order of batches; the one it takes is its own. Momentum, decay and the like are not simulated.
+from the change of the last layer's biases (as Zhao, Mopuri, Bilen, iDLG, 2020, for one sample; here for batches). It knows plan
+and number of samples, not the order of batches; the one it takes is its own. Momentum, decay and the like are not simulated.
 
 Works for a handful of samples and a few steps, and fails beyond: it says so instead of trying.
 """
