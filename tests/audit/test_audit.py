@@ -67,7 +67,8 @@ def test_every_row_has_an_attack_and_every_place_is_looked_from() -> None:
 
 
 def test_who_watches_together() -> None:
-    first, second = batches(small(algorithm="ifca"))
+    first, second, third = batches(small(algorithm="ifca"))
+    assert third == [("client_membership", SERVER)]  # what it reads, three parties get
     assert ("a1", SERVER) in first and ("a1", EAVESDROPPER) in second and ("coalition", COALITION) in first
     assert {("category", CLIENT), ("loss_membership", CLIENT), ("a2", SERVER)} <= set(first)
     join = {"initial": 6, "join": 2, "join_every": 1}
@@ -76,7 +77,7 @@ def test_who_watches_together() -> None:
     assert loss in shared[0] and active == [("acquisition", CLIENT)]
     assert active not in batches(small(algorithm="sattler"))  # nobody joins: nothing to acquire
     assert batches(small(algorithm="local")) == [[]]  # no attack has anything to read; still a run, for the accuracy
-    cloud, again = batches(small(algorithm="fedcaprivacy"))
+    cloud, again, *more = batches(small(algorithm="fedcaprivacy"))
     by_models = ("loss_membership", "isolation", "client_membership")
     others = [c for name, c in cloud if c != SERVERS and name not in by_models]
     assert others == [SECOND] * 6 and {loss, ("isolation", CLIENT), ("label_shares", SERVERS)} <= set(cloud)
@@ -241,7 +242,7 @@ def test_ifca_from_run_to_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     links = Links(page)
     assert {h[1:] for h in links.hrefs if h.startswith("#")} <= links.ids
     reports = {h for h in links.hrefs if not h.startswith(("#", "data:"))}
-    assert len(reports) == 2 and all((tmp_path / h).is_file() for h in reports)
+    assert len(reports) == 3 and all((tmp_path / h).is_file() for h in reports)
     assert not re.search(r"https?://(?!www\.w3\.org)", page) and "<b>x</b>" not in page
     text = " ".join(" ".join(lines([made])).split())
     assert "server: a1 1.000" in text and "which proves nothing" in text and "secure" not in text + page

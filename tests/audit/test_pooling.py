@@ -102,6 +102,16 @@ def test_what_is_suspected_is_said_in_plain_words() -> None:
     assert together.verdict == SUSPECTED and together.carried == SERVER  # who sees more may suspect as much
 
 
+def test_who_sees_more_knows_as_much_whatever_its_own_attacks_found() -> None:
+    leak, nothing = finding(0.8, 0.7, 0.9), finding(0.55, 0.4, 0.7)
+    scores = {("client_membership", SERVER): leak, ("client_membership", COALITION): nothing}
+    made = matrix(small(), {**scores, ("client_membership", CLIENT): nothing})
+    together = made.cell("client membership", COALITION)
+    assert (together.verdict, together.carried) == ("leaks", SERVER) and "by its own attacks: not shown" in together.why
+    assert made.cell("client membership", EAVESDROPPER).carried == SERVER  # the models pass it in the clear, too
+    assert made.cell("client membership", CLIENT).verdict == NOTHING_SEEN  # it sees less
+
+
 def test_the_same_clients_again_are_no_further_evidence_about_clients() -> None:
     """Four runs of the same four hospitals: the error within a run stays; what draws add, here nothing, is averaged."""
     one = finding(0.7, 0.5, 0.9, variants=[finding(0.8, 0.6, 1.0, attack="strong")])

@@ -299,14 +299,18 @@ def not_excluded(tried: Sequence[Finding]) -> float | None:
 
 
 def _carried_over(row: Leak, cell: Cell, cells: Mapping[tuple[str, str], Cell], questions: Questions) -> Cell:
-    """Leaks, also suspected ones, carry over to a party that sees more. That somebody saw nothing does not."""
-    if cell.verdict not in (UNKNOWN, NOT_MEASURED):
+    """Leaks, also suspected ones, carry over to a party that sees more, whatever its own attacks found. That somebody saw nothing
+    does not."""
+    if cell.verdict not in (SUSPECTED, NOTHING_SEEN, UNKNOWN, NOT_MEASURED):
         return cell
     less = sorted((cells[cell.row, other] for other in questions.implies(row, cell.column)), key=_rank)
-    if less and less[0].verdict in (*LEAKING, SUSPECTED):
+    if less and VERDICTS.index(less[0].verdict) < min(VERDICTS.index(cell.verdict), VERDICTS.index(NOTHING_SEEN)):
         sees = "is told what this is read from as well as" if cell.column == CLIENT else "sees at least what"
         why = f"it {sees} the {less[0].column}{'' if cell.column == CLIENT else ' sees'} ({less[0].why})"
+        why += f"; by its own attacks: {cell.said}" if cell.tried else ""
         return replace(less[0], column=cell.column, why=why, carried=less[0].column)
+    if cell.tried:
+        return cell
     seen = [c for c in less if c.verdict == NOTHING_SEEN]
     much = "is told the same" if cell.column == CLIENT else "sees less"
     words = "".join(f"; the {c.column}, who {much}: {c.said}" for c in seen)

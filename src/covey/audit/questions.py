@@ -189,8 +189,9 @@ class Questions:
             return (SERVER, CLIENT)
         if column == SERVERS:
             return (SERVER, SECOND)
-        if column in WIRE and any(self._overheard(self.declared[name]) for name in self.on(row, CLIENT)):
-            return (CLIENT,)
+        if column in WIRE:
+            places = (CLIENT, SERVER) if column == EAVESDROPPER else (CLIENT,)
+            return tuple(p for p in places if any(self._overheard(self.declared[name]) for name in self.on(row, p)))
         if column == CLIENT and self._shows_groups and self._by_groups(row):
             return (SERVER,)
         return ()
@@ -202,7 +203,7 @@ class Questions:
         return bool(reads) and all(one.among == RETURNED and roles.IdentitySet in one.what for one in reads)
 
     def _overheard(self, said: Declaration) -> bool:
-        """Whether a client's attack reads only what passes everybody in the clear."""
+        """Whether an attack reads only what passes everybody in the clear."""
         opened = self.experiment.encryption == "none" and self.protocol.sealing != BLINDED
         clear = (opened or not replace(one, sealed=False).missing(self.protocol) for one in said.reads)
         return said.overheard() and not said.unreadable(self.protocol) and all(clear)

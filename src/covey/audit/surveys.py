@@ -45,6 +45,8 @@ def survey(
             yield matrix_of(one, out, True, None)
         except CoveyError as problem:
             yield _refused(heading(one), str(problem))
+    for _ in ready:  # nothing is left to make; who watches is told that all is done
+        pass
 
 
 def _refused(names: dict[str, Any], problem: str) -> Audit:
