@@ -77,7 +77,7 @@ def test_who_watches_together() -> None:
     assert loss in shared[0] and active == [("acquisition", CLIENT)]
     assert active not in batches(small(algorithm="sattler"))  # nobody joins: nothing to acquire
     assert batches(small(algorithm="local")) == [[]]  # no attack has anything to read; still a run, for the accuracy
-    cloud, again, *more = batches(small(algorithm="fedcaprivacy"))
+    cloud, again, *_ = batches(small(algorithm="fedcaprivacy"))
     by_models = ("loss_membership", "isolation", "client_membership")
     others = [c for name, c in cloud if c != SERVERS and name not in by_models]
     assert others == [SECOND] * 6 and {loss, ("isolation", CLIENT), ("label_shares", SERVERS)} <= set(cloud)
