@@ -65,6 +65,7 @@ class Session:
         self.events, self.round_seconds, self.say = events, round_seconds, say
         self.follow = follow  # who is let in now: silos are added, revoked and given other keys while we run
         self.run = ""  # which the coordinator sets when it begins one, or goes on
+        self._former: dict[str, str] = {}  # names of those that were let in once
         self.at: dict[str, int] = {}  # role -> node that answered to it
         self._greeted: dict[int, float] = {}  # node -> when
         self._hellos: dict[str, PendingLetter] = {}
@@ -92,12 +93,15 @@ class Session:
             return
         roll = self.follow()
         for role in sorted(set(self.party.known) - set(roll.party.known)):
-            name = self.name(role)
+            name = self._former[role] = self.name(role)
             since = roll.revoked.get(name, "")
-            self.say(f"{name} is let in no more{since and f': revoked on {since}'}")
+            words = f"it is let in no more{since and f': revoked on {since}'}"
+            self.say(words.replace("it", name, 1))
             files.append_line(self.events, {"round": 0, "revoked": name, "since": since})
+            self.watch.refused(name, 0, words)
             self.at.pop(role, None)
         self.party = roll.party
+        self.watch.expect(self.expected)
         self.mailbox.learn(self.party.known)
         self.mail.strike(roll.struck, roll.nodes)
         for name, public in roll.nodes.items():
@@ -193,7 +197,7 @@ class Session:
 
     def name(self, role: str) -> str:
         number = role.removeprefix("client:")
-        return next((n for n, i in self.party.silos.items() if str(i) == number), role)
+        return next((n for n, i in self.party.silos.items() if str(i) == number), self._former.get(role, role))
 
     def refuse(self, role: str, round: int, why: str) -> None:
         """Said once per party and reason; every case is in events.jsonl."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,8 @@ import pytest
 from covey.deploy import keys
 from covey.deploy.membership import certificates
 from covey.deploy.membership.certificates import Pair
-from covey.deploy.membership.roll import revoke
-from covey.deploy.membership.standing import DAY, Reminder, standing, validities
+from covey.deploy.membership.standing import DAY, Reminder, validities
 from covey.errors import CoveyError
-from covey.version import PROTOCOL
 from support.deployment import rehearsal
 
 
@@ -37,15 +36,12 @@ def test_an_owner_is_reminded_thirty_days_ahead_and_once_a_day(made: Path) -> No
     assert "has ended on" in said[2]
 
 
-def test_what_an_operator_sees(made: Path) -> None:
-    revoke(made / "server", "south")
-    table = standing(made / "server")
-    assert table["protocol"] == PROTOCOL and table["admitted"] == ["north"]
-    assert [one["name"] for one in table["revoked"]] == ["south"]
-    assert [round(one["days"]) for one in table["certificates"]] == [730, 3650]
+def test_certificates_hold_for_two_and_ten_years(made: Path) -> None:
+    assert [round(one.days(time.time())) for one in validities(made / "server")] == [730, 3650]
+    assert [one.what for one in validities(made / "silos" / "north")] == ["the authority's certificate"]
     (made / "server" / "server.crt").write_text("nothing")
     with pytest.raises(CoveyError, match="is no certificate"):
-        standing(made / "server")
+        validities(made / "server")
 
 
 def test_a_servers_certificate_that_does_not_fit_is_refused() -> None:

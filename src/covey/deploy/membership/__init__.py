@@ -4,7 +4,7 @@
     certificates.py   the federation's own certificate authority, and the keys of Flower's nodes
     requests.py       a silo makes its own keys and asks; who has the authority approves; the silo accepts
     roll.py           whom the server lets in at this moment, and whom no more
-    standing.py       until when all of that holds, for owners and operators
+    standing.py       until when certificates hold, for owners and operators
     inventory.py      `covey keys inspect`: who holds what, without showing it
 
 What an algorithm's keys are, and who makes a federation's first ones, is in `deploy/keys.py`.

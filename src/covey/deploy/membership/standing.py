@@ -1,4 +1,4 @@
-"""Until when certificates hold, and who is in: for owners, who are reminded, and for `covey status`.
+"""Until when certificates hold: for owners, who are reminded, and for `covey status`.
 
 What ends in less than WARN_DAYS is said when a party starts and once a day while it runs. Node and signing keys do not end by
 themselves; they are revoked or renewed.
@@ -11,13 +11,10 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cryptography import x509
 
-from covey.deploy.membership.roll import REVOKED, admissions, revocations
 from covey.errors import CoveyError
-from covey.version import PROTOCOL
 
 WARN_DAYS = 30
 DAY = 86400.0
@@ -60,19 +57,6 @@ class Reminder:
         for one in read():
             if one.days(now) < WARN_DAYS:
                 self._say(f"{_ending(one, now)}: {(remedies or REMEDIES)[one.what]}")
-
-
-def standing(folder: Path, now: float | None = None) -> dict[str, Any]:
-    """Of the server's folder, as a table for `covey status`: who is in, who is not any more, and what ends when."""
-    now = time.time() if now is None else now
-    return {
-        "protocol": PROTOCOL,
-        "admitted": [one.name for one in admissions(folder)],
-        "revoked": [{"name": one.name, "since": one.when} for one in revocations(folder) if one.why == REVOKED],
-        "certificates": [
-            {"what": one.what, "until": _date(one.until), "days": round(one.days(now), 1)} for one in validities(folder)
-        ],
-    }
 
 
 def _ending(one: Validity, now: float) -> str:
