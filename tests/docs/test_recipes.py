@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import re
 import shlex
 import shutil
 import subprocess
@@ -22,9 +23,10 @@ UNITS = ["covey-coordinator.service", "covey-silo.service"]
 
 def parsed(words: list[str]) -> dict[str, Any]:
     """The values of a covey command's options; refused as covey would, but nothing is run."""
-    group: Any = typer.main.get_command(app)
-    command = group.commands[words[0]]
-    with command.make_context(words[0], list(words[1:])) as context:
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        command, words = command.commands[words[0]], words[1:]
+    with command.make_context(command.name, list(words)) as context:
         return dict(context.params)
 
 
@@ -119,3 +121,18 @@ def test_the_proxy_passes_tls_through() -> None:
     text = (FOLDER / "nginx.conf").read_text()
     directives = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     assert "stream {" in directives and "ssl_preread on" in directives and "ssl_certificate" not in directives
+
+
+PAGES = ["from_laptop_to_hospitals.md", "keys.md", "operating.md", "README.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_of_the_pages(page: str) -> None:
+    """In blocks and in tables; not what stands for anything (…, NAME)."""
+    text = (FOLDER.parents[1] / "docs" / "deployment" / page).read_text()
+    shown = re.findall(r"^(?: {4,7})?(covey .+)$", text, re.MULTILINE) + re.findall(r"`(covey [^`]+ [^`]+)`", text)
+    commands = {line.partition("  #")[0].strip() for line in shown if "…" not in line and "COMMAND" not in line}
+    assert len(commands) > 3
+    for command in sorted(commands):
+        if len(words := shlex.split(command)[1:]) > 2 or words[0] not in ("keys", "data"):
+            parsed(words)

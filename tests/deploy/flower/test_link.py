@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -131,6 +133,51 @@ def test_a_key_that_is_not_admitted_waits_and_says_so(line: Line) -> None:
     said.append("stop")
     thread.join(30)
     assert not ends and len(said) == 2
+
+
+def test_a_proxy_on_the_way_out_is_taken_from_the_environment(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It passes TLS through unread, as a hospital's does."""
+    line.until(line.here)
+    with socket.create_server(("127.0.0.1", 0)) as proxy, monkeypatch.context() as hospital:
+        threading.Thread(target=_connect_for_others, args=(proxy,), daemon=True).start()
+        hospital.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        hospital.setenv("NO_PROXY", "")
+        thread, said, ends = node(line, "behind", port=line.port)
+        line.until(lambda: line.here("south"))
+        assert line.asked("south") == b"WHO IS THERE" and {f"localhost:{line.port}"} == PROXIED and not ends
+        said.append("stop")
+        line.link.send(line.link.nodes["south"], b"the last one", 60)
+        thread.join(60)
+
+
+PROXIED: set[str] = set()  # whom a proxy was asked for
+
+
+def _connect_for_others(proxy: socket.socket) -> None:
+    """CONNECT, and nothing else."""
+    while True:
+        try:
+            here, _ = proxy.accept()
+        except OSError:
+            return
+        head = b""
+        while b"\r\n\r\n" not in head and (part := here.recv(4096)):
+            head += part
+        host, port = head.split()[1].decode().rsplit(":", 1)
+        PROXIED.add(f"{host}:{port}")
+        there = socket.create_connection((host, int(port)))
+        here.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        for source, sink in ((here, there), (there, here)):
+            threading.Thread(target=_pump, args=(source, sink), daemon=True).start()
+
+
+def _pump(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(1 << 16):
+            sink.sendall(data)
+    for end in (source, sink):
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_certificate_is_renewed_while_all_run(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
