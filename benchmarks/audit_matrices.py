@@ -36,7 +36,7 @@ from covey.audit.surveys import survey, surveyed
 from covey.cli.options import typed
 from covey.experiment.experiment import Experiment
 from covey.experiment.presets import table_of
-from covey.rounds.result import versions
+from covey.results.provenance import versions
 
 RUNS = Path("runs/matrices")
 SETS = [

@@ -14,8 +14,10 @@ from PIL import Image
 from covey.audit.frontier import write_frontier
 from covey.audit.page import write_audit
 from covey.leaks import CLIENT, SERVER
-from covey.papers.harness import VERDICTS, Cell, Claim, Reproduction
+from covey.papers.cells import Cell
+from covey.papers.harness import Reproduction
 from covey.papers.present import page as page_of_table
+from covey.papers.verdict import VERDICTS, Claim
 from covey.report.page import write_comparison, write_report
 from support.audits import finding, matrix, small
 from support.chromium import SPILLED, Browser, centre, needs_browser
