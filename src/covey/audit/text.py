@@ -109,7 +109,7 @@ def markdown(audits: Sequence[Audit], command: str) -> str:
     )
     parts = [
         f"# Audit: {'; '.join(facts)}",
-        f"By `{command}`; do not edit. `audit.html` beside this page has every score, `audit.json` every number.",
+        f"By `{command}`; do not edit. [audit.html](audit.html) beside this page has every score, `audit.json` every number.",
         "![the matrix as a picture](matrix.svg)",
         "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body)),
         f"{WHO}. {LEGEND}",

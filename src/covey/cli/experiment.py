@@ -277,9 +277,8 @@ def _open_paper(paper: str, folder: Path, browser: bool) -> None:
 
     from covey.papers.pages.write import write_paper
 
-    here = Path("docs")
-    docs = here if (here / "results").is_dir() else Path(__file__).resolve().parents[3] / "docs"
-    path = write_paper(paper, folder, docs)
+    checkout = Path(__file__).resolve().parents[3] / "docs"
+    path = write_paper(paper, folder, Path("docs")) or write_paper(paper, folder, checkout)
     if path is None:
         print(f"nothing of {paper} is stored yet: make a table with --table")
         return

@@ -234,7 +234,10 @@ def stored(docs: Path) -> list[Reproduction]:
     """All reproductions among the documented results; other tables that lie there are not of papers."""
     read = []
     for path in sorted((docs / "results").glob("*.json")):
-        content = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as e:
+            raise CoveyError(f"{path} is not JSON ({e}): restore it, or remove it and reproduce its table again") from e
         if isinstance(content, dict) and {"cells", "claims"} <= content.keys():
             read.append(Reproduction.of(content))
     return read
