@@ -46,7 +46,7 @@ def test_pages_are_made_of_stored_results_alone(tmp_path: Path) -> None:
     stale.write_text("# Of a table that is no longer stored")
     broken = tmp_path / "results" / "torn.json"
     broken.write_text('{"cells": [')
-    with pytest.raises(CoveyError, match="torn.json is not JSON"):
+    with pytest.raises(CoveyError, match=r"torn\.json is not JSON"):
         write_pages(tmp_path)
     broken.write_text("[1, 2]")  # a table of something else
     glance = write_pages(tmp_path).read_text()
