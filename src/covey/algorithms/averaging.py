@@ -61,6 +61,11 @@ def group_of(reply: Any) -> int:
     return int(roles.first(reply, roles.Identity) or 0)
 
 
+def moved_on(model: Tensor, sent: Tensor, current: Tensor, scale: float) -> Tensor:
+    """What a client changed in the model that it was sent, scaled, upon the one that there is now: [d] each."""
+    return current + scale * (model - sent)
+
+
 AT_ONCE = 128  # models that a GPU adds in one product: a launch per client costs more than the sum itself
 
 

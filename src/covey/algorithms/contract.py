@@ -12,6 +12,8 @@ and, where it needs them,
     check_keys(keys, client, encryption) -> refuses what a client cannot take part with, before it does
     answer(server, message)             -> what a further server answers to a message, at its own desk
     advise(me, question)                -> coroutine of one client: its answer to what the server asks within a round
+    rebased(sent, state, reply, scale)  -> a reply to an older broadcast as one to this state, what it changes scaled: for
+                                           asynchronous rounds
     wants(state, client)                -> whether this client takes part in the next round (without it: all do)
     serves(state, client)               -> whether the model is for this client, so that it is evaluated there
     awaits(state)                       -> which of its `replies` may come in the next round (without it: any)

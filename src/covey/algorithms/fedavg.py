@@ -7,12 +7,12 @@ server learns the sum of models and of counts, and no client's: docs/deployment/
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from covey.algorithms.averaging import GlobalModel, LocalModel, check_weighting, use_model
+from covey.algorithms.averaging import GlobalModel, LocalModel, check_weighting, moved_on, use_model
 from covey.algorithms.contract import MASKS, Client, Coroutine, Messages, Server, Setting
 from covey.algorithms.robust.averages import check_aggregation, check_group
 from covey.algorithms.sums import masking, openings
@@ -70,6 +70,9 @@ class FedAvg:
 
     def aggregate(self, server: Server, state: GlobalModel, replies: Iterator[tuple[int, Any]]) -> GlobalModel:
         return masking.mean_model(server, state, replies, self.weighting, self.aggregation, self.min_group)
+
+    def rebased(self, sent: GlobalModel, state: GlobalModel, reply: LocalModel, scale: float) -> LocalModel:
+        return replace(reply, model=moved_on(reply.model, sent.model, state.model, scale))
 
     def reticent(self, setting: Setting) -> bool:
         return masking.is_masked(setting)

@@ -12,14 +12,14 @@ shared layers either).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from covey import roles
-from covey.algorithms.averaging import check_weighting
+from covey.algorithms.averaging import check_weighting, moved_on
 from covey.algorithms.contract import MASKS, Client, Coroutine, Messages, Predictor, Server, Setting
 from covey.algorithms.robust.averages import averages, check_aggregation, check_group
 from covey.algorithms.sums import masking, openings
@@ -105,6 +105,11 @@ class IFCA:
         models = average.means(state.models)
         shared = average.overall(state.models[0])
         return ClusterModels(torch.where(personal, models, shared))
+
+    def rebased(self, sent: ClusterModels, state: ClusterModels, reply: ClusterUpdate, scale: float) -> ClusterUpdate:
+        """Of the cluster that was chosen then."""
+        j = reply.cluster
+        return replace(reply, model=moved_on(reply.model, sent.models[j], state.models[j], scale))
 
     def reticent(self, setting: Setting) -> bool:
         return masking.is_masked(setting)

@@ -279,6 +279,11 @@ def deployed(experiment: Experiment) -> Experiment:
     """The experiment as real parties run it: secret draws, and keys for more than a simulation; a rehearsal as it is."""
     if experiment.seeds > 1:
         raise CoveyError(f"seeds is {experiment.seeds}: a deployment runs once, set seeds = 1")
+    if experiment.participation.buffer:
+        raise CoveyError(
+            f"participation.buffer is {experiment.participation.buffer}: asynchronous rounds are simulated only; leave it out, and "
+            "set deployment.min_silos and round_seconds so that no round waits for a slow silo"
+        )
     if experiment.deployment.rehearsal:
         return experiment
     own = getattr(experiment.algorithm, "deployed", None)

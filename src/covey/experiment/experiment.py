@@ -206,6 +206,8 @@ class Experiment:
         object.__setattr__(self, "algorithm", protected(self.defence, self.algorithm, self._terms))
         declaration(self.algorithm)  # refuses what is none
         encryptions.check(self.algorithm, self.encryption)
+        if self.participation.buffer:
+            self._check_asynchronous()
         if self.compression is not None:
             check(self.compression, self.algorithm, self.encryption)
         if self.data.client not in ("", "none") and not getattr(self.partition, "as_the_data_say", False):
@@ -217,6 +219,29 @@ class Experiment:
             self.silos.check()
         if self.deployment.min_silos > self.clients:
             raise CoveyError(f"deployment.min_silos is {self.deployment.min_silos}, of {self.clients} clients")
+
+    def _check_asynchronous(self) -> None:
+        buffer, declared = self.participation.buffer, declaration(self.algorithm)
+        if buffer > self.clients:
+            raise CoveyError(
+                f"participation.buffer is {buffer}, of {self.clients} clients: at most so many can wait in it"
+            )
+        if not hasattr(self.algorithm, "rebased"):
+            raise CoveyError(
+                f"{declared.name} takes no replies to older models, so its rounds cannot be asynchronous: leave out "
+                "participation.buffer, or choose an algorithm with `rebased` (docs/asynchronous.md)"
+            )
+        if self.encryption != encryptions.PLAIN:
+            raise CoveyError(
+                f"encryption = '{self.encryption}' opens the sum of one round's replies, and asynchronous rounds mix replies of "
+                "several: leave out encryption or participation.buffer"
+            )
+        if self.compression is not None:
+            raise CoveyError("compression is of a round's own model: leave it out, or participation.buffer")
+        if declared.min_group > buffer:
+            raise CoveyError(
+                f"algorithm.min_group is {declared.min_group} and participation.buffer {buffer}: every round would be withheld"
+            )
 
     @classmethod
     def of(cls, table: Mapping[str, Any] | None = None, /, **more: Any) -> Experiment:

@@ -30,6 +30,11 @@ class Participation:
     # (i mod 1/share)-th on
     sampling: str = later("fixed")
     slowest: float = 1.0  # device heterogeneity: E_i = d_i · E with d_i ~ U[slowest, 1]
+    # Asynchronous rounds, as FedBuff has them: a round ends with so many replies, whoever they are from; 0: it waits for all
+    buffer: int = later(0)
+    max_staleness: int = later(10)  # rounds: a client that takes longer sends nothing and begins anew
+    staleness_power: float = later(0.5)  # what a reply of τ rounds ago changes is multiplied by (1 + τ)^-power
+    delay: float = later(0.0)  # simulated: a client's work takes 1 + delay · |z_i|, z_i ~ N(0, 1), of a time of its own
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
@@ -50,6 +55,15 @@ class Participation:
             raise CoveyError("participation.join and participation.join_every go together and must not be negative")
         if self.join and not self.initial:
             raise CoveyError("participation.join needs participation.initial: how many clients are there at first?")
+        if self.buffer < 0 or self.max_staleness < 0 or self.staleness_power < 0 or not 0 <= self.delay < 1e6:
+            raise CoveyError(
+                "participation.buffer, max_staleness, staleness_power and delay must not be negative, and delay be below 1e6"
+            )
+        if self.buffer and (self.share < 1 or self.sampling != FIXED or self.initial or self.dropout or self.drops):
+            raise CoveyError(
+                "participation.buffer makes rounds asynchronous, and all clients are at work then: leave out participation.share, "
+                "sampling, dropout, drops and initial, or buffer"
+            )
         if any(len(pair) != 2 for pair in self.drops):
             raise CoveyError("participation.drops holds pairs [round, client]")
 
@@ -94,6 +108,10 @@ class Participation:
     def speeds(self, seed: int, clients: int) -> NDArray[np.float64]:
         """d_i of every client, fixed for the run."""
         return generator(seed, "devices").uniform(self.slowest, 1.0, clients)
+
+    def durations(self, seed: int, clients: int) -> NDArray[np.float64]:
+        """How long each client's work takes, in simulated time: half-normal, as FedBuff's authors draw it; fixed for the run."""
+        return 1.0 + self.delay * np.abs(generator(seed, "delays").standard_normal(clients))
 
 
 def round_half_up(value: float) -> int:

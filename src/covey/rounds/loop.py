@@ -40,6 +40,7 @@ from covey.report.progress import Progress
 from covey.results.folder import RunFolder
 from covey.results.models import Models, keep
 from covey.results.provenance import Sitting, sitting
+from covey.rounds.asynchronous import CLOCK, Arrivals, UnderWay, arrive, rebased
 from covey.rounds.record import (
     Traffic,
     by_age,
@@ -164,6 +165,8 @@ class _Loop:
             self.experiment = replace(self.experiment, evaluation=everybody)
         self.listed = listed(self.experiment, self.federation)
         self.speeds = self.experiment.participation.speeds(self.setting.seed, self.setting.clients)
+        self.durations = self.experiment.participation.durations(self.setting.seed, self.setting.clients)
+        self.way = UnderWay()
         self.prepared = time.perf_counter() - begin
         if self.folder and not resume:
             self._write_head()
@@ -204,6 +207,7 @@ class _Loop:
         self.hosts.restore(to_device(content["memories"], device))
         self.observers.restore(content["attacks"])
         self.notes, self.spends, self.saved = content["notes"], content["spends"], (done, time.monotonic())
+        self.way = to_device(content.get("way", UnderWay()), device)
         return to_device(content["state"], device), done
 
     def _rounds(self, state: Any, done: int, callbacks: Sequence[Callback], quiet: bool) -> Result:
@@ -292,12 +296,17 @@ class _Loop:
         algorithm = self.experiment.algorithm
         present, lost = self.experiment.participation.participants(self.setting.seed, round, self.setting.clients)
         traffic, seconds = Traffic(), defaultdict[str, float](float)
-        calls = self._calls(state, round, wanted(algorithm, state, present))
+        arrivals = self._arrivals(state, round)
+        calls = (
+            self._calls(state, round, wanted(algorithm, state, present)) if arrivals is None else self._late(arrivals)
+        )
         for client, broadcast, _ in calls:
             traffic.down += traffic.size(broadcast)
             self.observers.see(round, self._server, f"client:{client}", broadcast)
         facts: dict[int, dict[str, Any]] = {}
         replies = self._replies(round, calls, traffic, facts, seconds)
+        if arrivals is not None:
+            replies = rebased(replies, arrivals, algorithm, state, round, self.experiment.participation.staleness_power)
         server = self._desk(self._server, round, seconds)
         server.consult = partial(self._consult, round, traffic, seconds)
         with timed(seconds, "aggregate"):
@@ -324,9 +333,32 @@ class _Loop:
             **evaluation,
             "clustering": self._agreement(round, chosen, clusters),
             "clusters": clusters,
-            "extra": {**server.notes, **means_of(facts), **pictures_of(facts)},
+            "extra": {**server.notes, **means_of(facts), **pictures_of(facts), **self._clock(arrivals, present, round)},
         }
         return state, record | memberships_of(facts, self.listed)
+
+    def _arrivals(self, state: Any, round: int) -> Arrivals | None:
+        """Where rounds are asynchronous: whose replies this one takes, and of which round's model they are."""
+        part = self.experiment.participation
+        if not part.buffer:
+            return None
+        arrivals = arrive(self.way, round, state, part.buffer, part.max_staleness, self.durations)
+        self.way = arrivals.way
+        return arrivals
+
+    def _late(self, arrivals: Arrivals) -> list[Call]:
+        """Each with the model that it was sent, and the plan of that round."""
+        calls = [c for begun in arrivals.rounds for c in self._calls(arrivals.states[begun], begun, arrivals.of(begun))]
+        return sorted(calls, key=lambda call: call[0])
+
+    def _clock(self, arrivals: Arrivals | None, present: Any, round: int) -> dict[str, float]:
+        """Simulated time, where clients take any, and how old the round's replies were."""
+        if arrivals is not None:
+            return arrivals.notes(round)
+        if not self.experiment.participation.delay:
+            return {}
+        slowest = float(self.durations[present].max()) if len(present) else 0.0
+        return {CLOCK: (self.records[-1]["extra"].get(CLOCK, 0.0) if self.records else 0.0) + slowest}
 
     @property
     def _sampled(self) -> bool:
@@ -462,6 +494,7 @@ class _Loop:
                 "notes": self.notes,
                 "spends": self.spends,
                 "sittings": self.sittings,
+                "way": self.way,
             }
             self.folder.save(content, self.keys)
             self.saved = (done, time.monotonic())
