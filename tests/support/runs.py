@@ -31,7 +31,7 @@ def qualities(
     hit = shares * mean
     totals = [np.array([0.1, mean, *shares, *shares, *hit])] * (k + 1)
     return {
-        "metrics": {name: spread(metric, values, clusters, clients, last) for name, metric in names.items()},
+        "metrics": {name: spread(metric, values, clusters, range(clients), last) for name, metric in names.items()},
         "classes": per_class(CLASSES, totals, last),
     }
 

@@ -119,6 +119,45 @@ def test_masked_averages_survive_a_silo_that_is_killed(deploy: Any) -> None:
         assert torch.allclose(parties.model(name).models, uses[i].models, atol=1e-5), name
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("encryption", ["secagg", "threshold"])
+def test_noise_in_sealed_sums_where_a_silo_is_killed(deploy: Any, encryption: str) -> None:
+    """Client-level DP whose noise is in the sum: three of four shares are the noise that was promised, so no ε is restated, and
+    every round in which three are there is opened. Models and ε are the simulation's with the same silo missing.
+    """
+    experiment = rehearsal(
+        "ifca",
+        encryption=encryption,
+        model="softmax",
+        training={"rounds": 6},
+        defence={"name": "client_dp", "epsilon": 8.0, "delta": 1e-3, "survivors": 0.75, "quorum": 3},
+        deployment={"rehearsal": True, "min_silos": 3},
+    )
+    parties = deploy(experiment, silos=4)
+    parties.serve()
+    for name in parties.names:
+        parties.join(name)
+    parties.until(lambda: any(r["participants"] == 4 for r in parties.records()))
+    parties.running["east"].send_signal(signal.SIGKILL)
+    for name in ("server", "north", "south", "west"):
+        parties.wait(name)
+    records, absences = parties.records(), parties.absences()
+    assert records[-1]["participants"] == 3 and (6, 3) in absences
+    assert [r["extra"]["unopened"] for r in records] == [0.0] * 6
+    alike = run(replace(experiment, participation=Participation(drops=absences)), quiet=True)
+    for name in ("north", "south", "west"):
+        assert torch.allclose(parties.model(name).models, alike.state.state.models, atol=1e-5), name
+    sealed = {name: 6 - sum(i == absent for _, absent in absences) for i, name in enumerate(parties.names)}
+    epsilons = {}
+    for name in ("north", "south", "west"):
+        summary = json.loads((parties.folder / "state" / name / "summary.json").read_text())["privacy"]
+        (epsilons[name],) = {entry["epsilon"] for entry in summary.values() if entry["rounds"] == sealed[name]}
+    worst = max(sealed[name] for name in epsilons)
+    (said,) = {entry["epsilon"] for entry in alike.privacy.values()}
+    assert all(epsilons[name] == pytest.approx(said, rel=1e-9) for name in epsilons if sealed[name] == worst)
+    print(f"{encryption}: absent {absences}, ε {epsilons}, simulated {said}")
+
+
 def test_a_lying_silo_and_a_stranger(deploy: Any) -> None:
     """What either of them sends changes nothing for the others. The stranger calls in the middle of a round: TLS and node
     authentication are on, and they have no key.
