@@ -147,20 +147,21 @@ def test_three_failures_are_an_alert_and_a_round_that_works_ends_it(tmp_path: Pa
     assert not watch.status.troubles(of.now()) and watch.failed(9, "x") == ""
 
 
-def test_rounds_that_come_to_nothing_alert(tmp_path: Path) -> None:
-    """From round 2 on two of three silos are there, too few for an average of three, round after round."""
-    experiment = rehearsal(
-        {"name": "fedavg", "min_group": 3}, model="softmax", clients=3, clusters=1, training={"rounds": 5},
-        partition="iid", deployment={"rehearsal": True},
-    )  # fmt: skip
+def test_a_round_that_fails_thrice_alerts(tmp_path: Path) -> None:
+    """From round 2 on nobody's answer can be read: the third try is the last, and said before the run ends."""
+    experiment = rehearsal("fedavg", model="softmax", clients=2, training={"rounds": 3})
     deployment = Deployment(tmp_path, experiment)
     coordinator = deployment.coordinator()
-    coordinator.run(lambda done, record: deployment.office.away.add("west"))
-    alerts = [words for words in deployment.said if words.startswith("ALERT")]
-    assert len(alerts) == 1 and alerts[0].startswith("ALERT: round 4: 3 failures in a row")
+
+    def spoil(done: int, record: dict[str, Any]) -> None:
+        deployment.office.tamper = lambda name, call, answer: b"garbage"
+
+    with pytest.raises(CoveyError, match="round 2: every silo's answer was refused"):
+        coordinator.run(spoil)
+    alert = "ALERT: round 2: 3 failures in a row, lastly: every silo's answer was refused"
+    assert deployment.said.count(alert) == 1 and coordinator.watch.status.alert == alert
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
-    assert [event["round"] for event in events if "alert" in event] == [4]
-    assert coordinator.watch.status.failures == 4
+    assert [event for event in events if "alert" in event] == [{"round": 2, "alert": alert}]
 
 
 def example() -> Status:
