@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -46,6 +47,28 @@ def test_links_of_pages_lead_somewhere() -> None:
 
 def test_no_page_is_longer_than_people_read() -> None:
     assert {p.name: p.stat().st_size for p in PAGES if p.stat().st_size > LIMIT} == {}
+
+
+def test_what_the_site_makes_of_a_page() -> None:
+    """Lists and tables need an empty line there, and every page stands in one tab."""
+    pytest.importorskip("mkdocs", reason="`pip install 'covey[docs]'`")
+    place = importlib.util.spec_from_file_location("site_hooks", ROOT / "site" / "hooks.py")
+    assert place is not None and place.loader is not None
+    hooks = importlib.util.module_from_spec(place)
+    place.loader.exec_module(hooks)
+    assert hooks.spaced("Said:\n- one\n- two\n  more\n- three") == "Said:\n\n- one\n- two\n  more\n- three"
+    assert hooks.spaced("```\nx\n- y\n```\nend\n| a |") == "```\nx\n- y\n```\nend\n\n| a |"
+    assert hooks._outside("algorithms/ifca.md", "../../src/covey/roles.py") == "src/covey/roles.py"
+    assert hooks._outside("house.md", "extending.md") is None
+
+    def flat(one: object) -> list[str]:
+        if isinstance(one, str):
+            return [one]
+        values = one.values() if isinstance(one, dict) else one
+        return [page for value in values for page in flat(value)]  # type: ignore[attr-defined]
+
+    listed = [page for page in flat(hooks.navigation(DOCS)) if not page.startswith("api/")]
+    assert sorted(listed) == sorted(p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md"))
 
 
 @pytest.fixture(scope="module")

@@ -119,7 +119,8 @@ def test_differences_stay_off_the_scale_of_what_they_are_between() -> None:
 
 
 def test_labels() -> None:
-    assert [label(t) for t in ("table3", "fig2", "linkage_told")] == ["Table 3", "Fig. 2", "Linkage told"]
+    names = ("table3", "fig2", "own_one", "beta01")
+    assert [label("fedcaprivacy", t) for t in names] == ["Table 3", "Fig. 2", "Own one", "All under Dir(0.1)"]
 
 
 def test_a_papers_page_for_a_browser_has_what_was_made_here_first(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ class Exhibit:
 
     @property
     def label(self) -> str:
-        return label(self.table)
+        return label(self.made[0].paper, self.table)
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,11 @@ def about_of(paper: str) -> About:
     return known
 
 
-def label(table: str) -> str:
-    """'table3' -> 'Table 3', 'fig2' -> 'Fig. 2'; a table of our own keeps its name."""
+def label(paper: str, table: str) -> str:
+    """'table3' -> 'Table 3', 'fig2' -> 'Fig. 2'; a table of our own has the name that its page gives it, or its own."""
+    given = about_of(paper).labels.get(table)
+    if given:
+        return given
     numbered = re.fullmatch(r"(table|fig)(\d+)", table)
     if numbered:
         return f"{'Table' if numbered[1] == 'table' else 'Fig.'} {numbered[2]}"

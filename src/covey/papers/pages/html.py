@@ -114,7 +114,7 @@ def _claims(rows: Sequence[Judged]) -> Html:
     """Every judgement: its verdict, sentence, and the effect that decides."""
     lines = []
     for row in sorted(rows, key=lambda row: order(row.table)):
-        where = f"{label(row.table)}, {dataset_name(row.dataset)}"
+        where = f"{label(row.paper, row.table)}, {dataset_name(row.dataset)}"
         effect = effect_words(row.effect) if row.effect else ""
         verdict = tag("p", row.verdict, class_=f"chip {CHIPS[row.verdict]}")
         lines.append(

@@ -74,8 +74,9 @@ def table_page(page: PaperPage, one: Exhibit) -> str:
         parts.append(f"## {made.title}{_place(made)}")
         parts += _figures(one, made)
         parts += ["*ours*: mean ± standard deviation over seeds (how many), *paper*: as printed.", table(*grid(made))]
-        parts.append(_items([f"**{verdict_words(c.verdict)}**: {c.text} {c.why}" for c in made.claims]))
-        parts.append(_items(made.notes))
+        verdicts = [f"**{verdict_words(c.verdict)}**: {c.text} {c.why}" for c in made.claims]
+        parts += ["**Claims**", _items(verdicts)] if verdicts else []
+        parts += ["**Notes**: readings, substitutes, what was cut", _items(made.notes)] if made.notes else []
         settings = ", ".join(f"{k} {v}" for k, v in made.settings.items())
         parts += [f"Setting: {settings}." if settings else "", f"Command: `{made.command}`", provenance(made)]
         parts.append(f"Figures as data: [{made.name}.json](../../results/{made.name}.json).")
@@ -101,7 +102,7 @@ def claims_table(rows: Sequence[Judged], folder: str) -> str:
     for (table_name, sentence), said in sorted(lines.items(), key=lambda line: order(line[0][0])):
         words = sentence if whose[table_name, sentence] == "paper" else f"*{sentence}* (our question)"
         cells = ["<br>".join(said.get(one, [""])) for one in datasets]
-        body.append([f"[{label(table_name)}]({folder}{table_name}.md)", words, *cells])
+        body.append([f"[{label(rows[0].paper, table_name)}]({folder}{table_name}.md)", words, *cells])
     return table(head, body) if body else "No claim is judged yet."
 
 

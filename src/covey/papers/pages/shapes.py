@@ -61,6 +61,7 @@ class About:
     differs: Sequence[str]  # what we read differently, or had to choose
     breaks: Sequence[str]  # what broke a claim, or bounds it
     drawings: Mapping[str, Sequence[Drawing]] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)  # of tables that the paper does not number
 
 
 @dataclass(frozen=True)

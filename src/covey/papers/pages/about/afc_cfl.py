@@ -49,4 +49,5 @@ ABOUT = About(
             ),
         ),
     },
+    labels={"confirm": "Fresh seeds", "matched": "Equal noise", "tune": "Tuning"},
 )

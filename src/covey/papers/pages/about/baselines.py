@@ -17,4 +17,5 @@ ABOUT = About(
     differs=("Learning rates are the same for all: a method that needs another one is at a disadvantage here.",),
     breaks=("Under strong skew, training alone is best on a client's own distribution.",),
     drawings={name: (Dots(_PANELS),) for name in ("dirichlet01", "dirichlet03", "label_sets")},
+    labels={"dirichlet01": "Dir(0.1)", "dirichlet03": "Dir(0.3)"},
 )

@@ -61,4 +61,10 @@ ABOUT = About(
         "linkage": (Shades(r"(?P<x>.+) \| (?P<panel>naming\w*|linkage\w*|chance)"),),
         "linkage_told": (Shades(r"(?P<x>.+) \| (?P<panel>.+)"),),
     },
+    labels={
+        "beta01": "All under Dir(0.1)",
+        "beta03": "All under Dir(0.3)",
+        "beta08": "All under Dir(0.8)",
+        "linkage_told": "Linkage, told of others",
+    },
 )

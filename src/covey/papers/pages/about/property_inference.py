@@ -47,4 +47,5 @@ ABOUT = About(
         "fig2": (Dots({"AUC of the attack": r"C, (?P<x>.+) \| (?P<series>own upload subtracted|own upload left in)"}),),
         "acquisition": (Curves("colluders", {"": r"(?P<x>\d+) colluders \| (?P<series>.+)"}),),
     },
+    labels={"mild": "Mild skew", "undefended": "Undefended, LFW"},
 )
