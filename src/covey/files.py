@@ -27,7 +27,7 @@ STATE, BEFORE, KEYS = "state.bin", "state.before.bin", "keys.bin"  # of a checkp
 OTHERWISE = {  # what to do where a folder has no such file
     "config.toml": "it is not the folder of a run",
     "result.json": "give the folder of a finished run",
-    "party.bin": "give one party's folder, as `covey keys make` wrote it",
+    "party.bin": "give one party's folder, as `covey keys make` or `covey keys accept` completed it",
 }
 CHECKED, CHECKSUM_BYTES = b"CVYSUM1\n", 32
 

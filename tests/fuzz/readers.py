@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from covey import config, files
+from covey.crypto.openings.boxes import BoxKey
 from covey.data.own.inspection import inspect
 from covey.data.own.rules import Rules
 from covey.data.own.silo import read_folder
@@ -29,8 +30,9 @@ from covey.data.sources.files import Source
 from covey.deploy import keys, letters
 from covey.deploy.flower import door
 from covey.deploy.membership import inventory
+from covey.deploy.membership import requests as membership
 from covey.deploy.membership.records import Admission
-from covey.deploy.membership.roll import node_keys
+from covey.deploy.membership.roll import Revocation, node_keys, read_roll
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.experiment.presets import PRESETS
@@ -285,6 +287,38 @@ def _key_folders(folder: Path) -> Attempt:
                     deployment.silo("north")
         finally:
             (at / name).write_bytes(before)
+
+    return attempt
+
+
+def _membership(folder: Path) -> Attempt:
+    """A silo's request, an invitation that the right sender sealed, and a revocation, each with something wrong in it."""
+    asked = membership.ask(folder / "north")
+    request = folder / "north" / "north.request"
+    keys.make(rehearsal("fedavg", model="softmax"), [asked], [], folder / "keys")
+    sealed = decode((folder / "keys" / "invitations" / "north.invitation").read_bytes())
+    own = BoxKey((folder / "north" / "opening.key").read_bytes())
+    invited, server = decode(own.open(sealed.sender, sealed.box, membership.ABOUT)), folder / "keys" / "server"
+    revoked = Revocation("north", "client:0", asked.node, "2026-11-16T03:04:05Z", "revoked")
+    (server / "revoked").mkdir()
+
+    def attempt(data: bytes) -> None:
+        choices = Choices(data)
+        kind, sender = choices.below(3), BoxKey.generate()
+        if kind == 0:
+            text = flip(membership.armoured(asked), Random(choices.below(2**32)))
+            whole = choices.below(2) == 0
+            request.write_bytes(text if whole else membership.armoured(decode(changed_message(asked, choices))))
+            membership.read_request(request)
+        elif kind == 1:
+            box = sender.seal(own.public, changed_message(invited, choices), membership.ABOUT)
+            try:
+                membership.accept(folder / "north", encode(membership.Invitation("north", sender.public, box)))
+            finally:
+                (folder / "north" / "party.bin").unlink(missing_ok=True)
+        else:
+            (server / "revoked" / "north-1.bin").write_bytes(changed_message(revoked, choices))
+            read_roll(keys.load(server)[0], server)
 
     return attempt
 
@@ -600,6 +634,7 @@ TARGETS = (
     Target(
         "keys", _key_folders, longest=300, modules=("covey.deploy.keys", "covey.deploy.membership.inventory"), weight=1
     ),
+    Target("membership", _membership, longest=300, modules=("covey.deploy.membership",), weight=1),
     Target("npz", _samples("data.npz"), archives, rezipped, modules=("covey.data.folder",), weight=2),
     Target("csv", _samples("data.csv"), sheets, respread, modules=("covey.data.folder",), weight=2),
     Target("pictures", _pictures, images, modules=("covey.data.folder",), weight=2),

@@ -48,7 +48,7 @@ from covey.deploy.membership.roll import REPLACED, admissions, admitting, revoke
 from covey.errors import CoveyError
 from covey.experiment import encryptions
 from covey.experiment.experiment import Experiment
-from covey.files import expect
+from covey.files import expect, lock
 from covey.ledger.entries import large_delta
 from covey.messages import encode
 from covey.names import OURS, path_of
@@ -169,25 +169,41 @@ def read_public(folder: Path, name: str) -> bytes:
 def add(out: Path, name: str) -> None:
     """One more silo, with the next free client number; the server's folder gets its public keys, nothing else changes."""
     authority = out / "authority"
-    issued, agreed = read_issued(authority), read_agreed(authority)
-    issued = _taken_next(issued, agreed, name)
-    refuse_existing(out / "silos" / name)
-    write(authority / "issued.bin", encode(issued), 0o600)  # first: whatever happens now, the number is taken
+    with _alone(authority):
+        issued, agreed = read_issued(authority), read_agreed(authority)
+        issued = _taken_next(issued, agreed, name)
+        refuse_existing(out / "silos" / name)
+        write(authority / "issued.bin", encode(issued), 0o600)  # first: whatever happens now, the number is taken
     _write_silo(out, name, issued, agreed, read_bytes(authority / "ca.crt"))
 
 
 def approve(out: Path, request: Request) -> tuple[Path, str]:
     """One more silo, that made its own keys, or other keys for one that is in; (its invitation, the federation's fingerprint)."""
     authority = out / "authority"
-    issued, agreed, ca = read_issued(authority), read_agreed(authority), read_bytes(authority / "ca.crt")
-    admitted = {a.name: a for a in admissions(out / SERVER)}
-    if request.name in admitted and request.name in issued.taken:
-        check_renewal(request, admitted[request.name].signing)
-        revoke(out / SERVER, request.name, REPLACED)
-    else:
-        issued = _taken_next(issued, agreed, request.name)
-        write(authority / "issued.bin", encode(issued), 0o600)
-    return _invite(out, request, issued, agreed, ca)
+    with _alone(authority):
+        issued, agreed, ca = read_issued(authority), read_agreed(authority), read_bytes(authority / "ca.crt")
+        admitted = {a.name: a for a in admissions(out / SERVER)}
+        if request.name in admitted and request.name in issued.taken:
+            check_renewal(request, admitted[request.name].signing)
+            revoke(out / SERVER, request.name, REPLACED)
+        else:
+            issued = _taken_next(issued, agreed, request.name)
+            write(authority / "issued.bin", encode(issued), 0o600)
+        return _invite(out, request, issued, agreed, ca)
+
+
+@contextmanager
+def _alone(authority: Path) -> Iterator[None]:
+    """One process at a time gives numbers out."""
+    _expect_authority(authority)
+    held = lock(authority / "issued.lock")
+    if held is None:
+        raise CoveyError(f"another process admits a silo with {authority} at this moment: do it again after it")
+    with held:
+        try:
+            yield
+        finally:
+            (authority / "issued.lock").unlink(missing_ok=True)
 
 
 def remaining(server: Path) -> Iterator[str]:
@@ -234,10 +250,14 @@ def renew(out: Path, hosts: Sequence[str]) -> None:
 
 
 def read_issued(authority: Path) -> Issued:
-    if not authority.is_dir():
-        raise CoveyError(f"{authority} is not here, without which nothing can be issued: run this where it is kept")
+    _expect_authority(authority)
     check_private(authority)
     return read_record(authority / "issued.bin", Issued)
+
+
+def _expect_authority(authority: Path) -> None:
+    if not authority.is_dir():
+        raise CoveyError(f"{authority} is not here, without which nothing can be issued: run this where it is kept")
 
 
 def read_agreed(folder: Path) -> Agreed:

@@ -138,7 +138,15 @@ def test_a_silo_renews_its_keys_and_nobody_else_does_it_for_it(tmp_path: Path) -
         keys.approve(tmp_path / "keys", stranger)
     requests.ask_again(tmp_path / "north")
     assert keys.load(tmp_path / "north")[0] == before  # until it has accepted
-    keys.approve(tmp_path / "keys", requests.read_request(tmp_path / "north" / "north.request"))
+    request = requests.read_request(tmp_path / "north" / "north.request")
+    agreed = keys.load(tmp_path / "north")[1]
+    for other in ({"known": {"server": bytes(32)}}, {"role": "client:1"}):  # of whoever read its request
+        foreign = replace(before, signing=b"", **other)  # type: ignore[arg-type]
+        invited = requests.Invited(foreign, agreed, (tmp_path / "north" / "ca.crt").read_bytes(), request.node, [])
+        with pytest.raises(CoveyError, match="of another federation than this silo's"):
+            requests.accept(tmp_path / "north", requests.invitation(request, invited))
+    assert keys.load(tmp_path / "north")[0] == before
+    keys.approve(tmp_path / "keys", request)
     accepted(tmp_path, "north")
     after = keys.load(tmp_path / "north")[0]
     assert after.role == before.role and after.signing != before.signing
@@ -182,3 +190,23 @@ def test_the_commands_from_request_to_revocation(tmp_path: Path, monkeypatch: py
         with pytest.raises(CoveyError, match=why):
             covey(*words)
     assert encode(decode((tmp_path / "keys" / "server" / "nodes" / "east.bin").read_bytes()))
+
+
+def test_a_silo_whose_keys_were_made_for_it_renews_them_itself(tmp_path: Path) -> None:
+    """From then on its private keys are its own."""
+    keys.make(experiment(encryption="secagg"), [*NAMES, "east"], [], tmp_path / "keys")
+    folder = tmp_path / "keys" / "silos" / "north"
+    before = keys.load(folder)[0]
+    requests.ask_again(folder)
+    with pytest.raises(CoveyError, match="never overwritten"):
+        requests.ask_again(folder)
+    keys.approve(tmp_path / "keys", requests.read_request(folder / "north.request"))
+    requests.accept(folder, (tmp_path / "keys" / "invitations" / "north.invitation").read_bytes())
+    after, agreed = keys.load(folder)
+    assert after.keys == before.keys and after.signing != before.signing
+    algorithm = experiment(encryption="secagg").algorithm
+    algorithm.check_keys(after.keys, 0, "secagg")
+    assert (
+        agreed is not None
+        and read_roll(keys.load(tmp_path / "keys" / "server")[0], tmp_path / "keys" / "server").struck
+    )

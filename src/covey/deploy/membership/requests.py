@@ -24,7 +24,7 @@ import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -49,7 +49,7 @@ from covey.deploy.membership.records import (
     write,
 )
 from covey.errors import CoveyError
-from covey.messages import encode, message
+from covey.messages import check_fields, encode, message
 
 NODE_KEY = "node.key"
 RENEWAL = "renewal"  # in a silo's folder: keys that were asked for and are not in use yet
@@ -142,7 +142,7 @@ def accept(folder: Path, data: bytes, expected: str = "") -> tuple[Party, str]:
     asked = folder / RENEWAL if (folder / RENEWAL).is_dir() else folder
     own = folder / OWN_KEY if (folder / OWN_KEY).is_file() else asked / OWN_KEY
     content = BoxKey(read_bytes(own)).open(invitation.sender, invitation.box, ABOUT)
-    invited = record_in(content, Invited, "the invitation", "ask for it again")
+    invited = _checked(record_in(content, Invited, "the invitation", "ask for it again"))
     if invited.node.strip() != _public_node(read_bytes(asked / NODE_KEY)).strip():
         raise CoveyError(f"the invitation is for another request than the one in {asked}: ask for one for the last")
     if invited.party.agreed != digest(invited.agreed) or invited.party.signing:
@@ -152,14 +152,36 @@ def accept(folder: Path, data: bytes, expected: str = "") -> tuple[Party, str]:
     if asked == folder and (folder / "party.bin").exists():
         raise CoveyError(f"{folder} is a silo's folder already: `covey keys request --renew` replaces its keys")
     if asked != folder:
-        for path in sorted(asked.iterdir()):
-            path.replace(folder / path.name)
-        shutil.rmtree(asked)
+        _check_same(folder, invited)
     public = {"agreed.bin": encode(invited.agreed), "experiment.toml": invited.agreed.experiment.encode()}
     for name, part in {**public, "ca.crt": invited.ca}.items():
         write(folder / name, part)
     write(folder / "party.bin", encode(invited.party), 0o600)
+    if asked != folder:
+        for path in sorted(asked.iterdir(), reverse=True):  # the node's key last: until then all can be done again
+            path.replace(folder / path.name)
+        shutil.rmtree(asked)
     return invited.party, shared
+
+
+def _check_same(folder: Path, invited: Invited) -> None:
+    """Anybody can write to a silo's public key: a renewal that changed the federation would be somebody else's."""
+    now, new = read_record(folder / "party.bin", Party), invited.party
+    same = (now.name, now.role, now.known, now.agreed) == (new.name, new.role, new.known, new.agreed)
+    if not same or encode(now.keys) != encode(new.keys) or read_bytes(folder / "ca.crt") != invited.ca:
+        raise CoveyError(
+            "the invitation is of another federation than this silo's: use nothing of it, and ask who sent it"
+        )
+
+
+def _checked(invited: Invited) -> Invited:
+    """Whoever wrote it holds no key of ours, and may write anything: what is inside of its parts is looked at, too."""
+    try:
+        check_fields(invited.party)
+        check_fields(invited.agreed)
+    except CoveyError as e:
+        raise CoveyError(f"the invitation cannot be used ({e}): ask for it again") from e
+    return invited
 
 
 def signing_of(folder: Path, party: Party) -> bytes:
@@ -188,7 +210,7 @@ def read_request(path: Path) -> Request:
         node.verify(request.proofs[0], request.content, ec.ECDSA(hashes.SHA384()))
         Ed25519PublicKey.from_public_bytes(request.signing).verify(request.proofs[1], request.content)
         check_public(request.opening)
-    except (ValueError, InvalidSignature, CoveyError) as e:
+    except (ValueError, UnsupportedAlgorithm, InvalidSignature, CoveyError) as e:
         raise CoveyError(f"{path} is not signed with the keys that it names: {AGAIN}") from e
     return request
 
