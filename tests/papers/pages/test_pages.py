@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from covey.papers.cells import cell
 from covey.papers.claims import judged
 from covey.papers.harness import Reproduction, stored
 from covey.papers.pages.content import about_of, label
+from covey.papers.pages.markdown import effect_words
 from covey.papers.pages.shapes import Curves, Dots, Shades, mark, pictures, usual
 from covey.papers.pages.write import write_pages, write_paper
 from covey.papers.verdict import Claim, Effect
@@ -116,6 +118,14 @@ def test_drawings_pick_their_cells() -> None:
 def test_differences_stay_off_the_scale_of_what_they_are_between() -> None:
     (svg,) = pictures(made(), [usual(made().cells)])
     assert "FedEM</text>" in svg and "−" not in svg
+
+
+def test_effects_in_words() -> None:
+    asked = replace(EFFECT, asked="within ± 1")
+    assert effect_words(asked) == "+1.23 points [0.4, 2] (± 1)"
+    assert effect_words(replace(EFFECT, unit="%", low=None, high=None, n=1)) == "1.23 %"
+    assert effect_words(replace(EFFECT, n=0, asked="below 3")) == "+1.23 points, computed (< 3)"
+    assert effect_words(replace(EFFECT, value=None)) == ""
 
 
 def test_labels() -> None:
