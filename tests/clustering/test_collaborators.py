@@ -120,6 +120,7 @@ def test_identical_clients_have_no_range() -> None:
     assert found.drowned
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.skipif("COVEY_DATA" not in os.environ, reason="needs MNIST: set COVEY_DATA")
 def test_the_curve_of_the_paper_on_mnist() -> None:

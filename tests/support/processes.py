@@ -32,16 +32,7 @@ def free_port() -> int:
 
 
 FORKED = multiprocessing.get_context("forkserver")
-FORKED.set_forkserver_preload(
-    [
-        "covey.cli.main",
-        "covey.deploy.serve",
-        "covey.report.page",
-        "flwr.superlink.grid",
-        "flwr.supernode.fleet_http_client",
-        "httpcore",
-    ]
-)
+FORKED.set_forkserver_preload(["support.parties_read"])
 
 
 class Party:

@@ -220,6 +220,7 @@ def test_a_rate_is_a_share() -> None:
         FeatureMembership(rate=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.skipif("COVEY_DATA" not in os.environ, reason="needs MNIST: set COVEY_DATA")
 def test_the_figures_of_the_paper_on_mnist() -> None:
