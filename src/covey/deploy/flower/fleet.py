@@ -239,15 +239,11 @@ class Fleet:
 
     def _client(self, seconds: float) -> Any:
         import httpx
-        from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
         from flwr.supernode.fleet_http_client import FleetHttpClient
 
         client = FleetHttpClient(
             f"{'https' if self.secure else 'http'}://{self.superlink}",
-            interceptors=[
-                RuntimeVersionHttpInterceptor(component_name="covey"),
-                _Signed(*self._keys, self.clock, self.remind),
-            ],
+            interceptors=[_Signed(*self._keys, self.clock, self.remind)],
             verify=self._tls or False,
         )
         client._client.close()
@@ -261,7 +257,11 @@ class Fleet:
 
 @dataclass(frozen=True)
 class _Signed:
-    """Every call carries the node's key, the time and a signature of it, as Flower and the door want it."""
+    """Every call carries Flower's version, the node's key, the time and a signature of it, as Flower and the door want it.
+
+    Not with Flower's own interceptors: to import these brings its web server along (20 MB in every silo), and the one for
+    versions ends the process where a server's is another.
+    """
 
     key: Any
     public: bytes
@@ -271,15 +271,20 @@ class _Signed:
     def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
         from datetime import UTC, datetime
 
-        from flwr.supercore.interceptors.http.utils import add_headers
         from flwr.supercore.primitives.asymmetric import sign_message
+        from flwr.supercore.version import package_name, package_version
 
         asked = self.clock.asked()
         moment = datetime.fromtimestamp(self.clock.now(), UTC).isoformat()
         signature = sign_message(self.key, moment.encode("ascii"))
         headers = {"flwr-public-key": self.public, "flwr-signature": signature}
         signed = {name: b64encode(value).decode("ascii") for name, value in headers.items()}
-        add_headers(context.request, {**signed, "flwr-timestamp": moment})
+        versions = {
+            "flwr-package-name": package_name,
+            "flwr-package-version": package_version,
+            "flwr-component-name": "covey",
+        }
+        context.request.headers.update({**versions, **signed, "flwr-timestamp": moment})
         response = call_next(context)
         if response.request.url.path != "/v1/fleet/pull-messages":  # which is held: nobody knows when it was dated
             self.clock.hear(response.headers.get("date"), asked)
