@@ -53,7 +53,7 @@ def main() -> None:
     many.add_argument("--rounds", type=int, default=0, help="of the run; 0: as many as the storm lasts, about")
     long = kinds.add_parser("soak", help="a long run without any")
     long.add_argument("--rounds", type=int, default=1000)
-    long.add_argument("--silos", type=int, default=4)
+    long.add_argument("--silos", type=int, default=10)
     words = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # parties are ended, too
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore for jobs in the background

@@ -1,4 +1,4 @@
-"""A long run in which nothing happens: memory, handles and disk of every party, ten times on its way. All must stay flat."""
+"""A long run in which nothing happens: memory, handles and disk of every party, every few rounds. All must stay flat."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from chaos.federation import Federation, experiment
 
-MARKS = 10
-SLACK = 1.1  # from the fourth mark to the last
+EVERY = 20  # rounds between two looks, or a tenth of a shorter run
+SLACK = 1.1  # from the fourth look to the last
 
 
 def soak(folder: Path, rounds: int, silos: int, say: Callable[[str], None] = print) -> bool:
@@ -21,7 +21,7 @@ def soak(folder: Path, rounds: int, silos: int, say: Callable[[str], None] = pri
     try:
         federation.begin()
         while (done := len(federation.parties.records())) < rounds:
-            if done >= (len(marks) + 1) * rounds // (MARKS + 1):
+            if done >= (len(marks) + 1) * max(1, min(EVERY, rounds // 10)):
                 marks.append({name: usage(federation, name) for name in ("server", *federation.names)})
                 disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
                 parties = ", ".join(
