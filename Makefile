@@ -57,7 +57,7 @@ fuzz: .venv/ready-dev
 chaos: .venv/ready-dev
 	PYTHONPATH=tests $(BIN)/python -W ignore -m chaos $(or $(CHAOS),storm)
 
-# The same by a seed that is known to bring every kind of trouble.
+# The same by the seed whose figures are in docs/deployment/chaos.md.
 storm: .venv/ready-dev
 	PYTHONPATH=tests $(BIN)/python -W ignore -m chaos storm --minutes 10 --seed 20 --rounds 90
 
