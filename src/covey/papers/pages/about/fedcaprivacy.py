@@ -41,7 +41,8 @@ ABOUT = About(
         "The cloud provider follows blinded rows from round to round: a blind that is common to a round leaves "
         "differences as they "
         "are ([linkage](../../attacks/linkage.md), with mitigations and their price).",
-        "On the global test soft clusters stay below FedAvg, by more the stronger the skew.",
+        "On the global test soft clusters end below FedAvg, by more the stronger the skew; on the clients' own distribution it "
+        "depends on the skew and the data: see the claims.",
         "Two servers that collude learn everything ([collusion](../../attacks/collusion.md)).",
     ),
     drawings={

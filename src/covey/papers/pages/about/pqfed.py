@@ -18,9 +18,9 @@ ABOUT = About(
     breaks=(
         "At ε = 10, where the selection works, a likelihood ratio recognises most of a client's samples "
         "([membership](../../attacks/membership.md)).",
-        "FedAvg with everybody is nearly as good as choosing; what choosing saves is communication.",
-        "The incremental strategy takes up to eleven times the rounds of the others: training longer does as well "
-        "([what came out](../../algorithms/pqfed.md#what-came-out)).",
+        "FedAvg with everybody comes within a point of choosing; what choosing surely saves is communication.",
+        "The incremental strategy takes up to eleven times the rounds of the others: whether its gain is more than that of "
+        "training longer is undecided ([what came out](../../algorithms/pqfed.md#what-came-out)).",
     ),
     drawings={
         "fig3": (
