@@ -42,6 +42,8 @@ def closing_lines(result: Figures) -> list[str]:
     lines += _metrics(result)
     if result.clustering and "accuracy" in result.clustering:
         lines.append(f"clustering  {percent(result.clustering['accuracy'])} of the clients in their true cluster")
+    if result.start:
+        lines.append(f"start       {result.start}")
     for name, entry in result.attacks.items():
         lines += _attack(name, Finding.of(name, entry))
     lines += [f"privacy     {mechanism}: {_spent(entry)}" for mechanism, entry in result.privacy.items()]

@@ -36,6 +36,7 @@ class Figures:
     command: str
     data: dict[str, Any] = field(default_factory=dict)  # name and fingerprint of the data
     declared: dict[str, Any] = field(default_factory=dict)  # what ran, in its own words: see `results.declared`
+    start: str = ""  # what the models were told of the true clusters before the first round, where they were
     provenance: list[dict[str, Any]] = field(default_factory=list)  # what computed it: see `results.provenance`
     compression: str = "none"
     metrics: dict[str, Any] = field(default_factory=dict)  # name -> mean, worst, p10, gap, … over clients, at the end

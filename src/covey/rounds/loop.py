@@ -261,6 +261,7 @@ class _Loop:
             self.data,
             models,
             self.sittings,
+            self._told(),
         )
         if failed:  # only now: what was trained and found is written
             raise CoveyError("; ".join(failed))
@@ -472,6 +473,15 @@ class _Loop:
             return False
         pretrained = self.experiment.start.pretrain_epochs > 0 and len(self.federation.public) == k
         return truth is not None and pretrained and int(truth.max()) + 1 == k
+
+    def _told(self) -> str:
+        """What the models' start gave away: nobody who looks for clusters has samples that are sorted by them."""
+        if not self._intended() or self.setting.clusters < 2:
+            return ""
+        return (
+            f"each of the {self.setting.clusters} models has seen public samples of its true cluster before the first round "
+            f"(start.pretrain_epochs = {self.experiment.start.pretrain_epochs})"
+        )
 
     def _reached(self, record: dict[str, Any]) -> bool:
         training = self.experiment.training

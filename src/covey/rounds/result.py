@@ -84,6 +84,7 @@ def summarise(
     data: dict[str, Any] | None = None,
     models: Models | None = None,
     sittings: Sequence[Sitting] = (),
+    start: str = "",
 ) -> Result:
     """The result of a finished run; with a folder also its files."""
     evaluated = [r for r in records if r["accuracy"]]
@@ -106,6 +107,7 @@ def summarise(
         seed=experiment.seed,
         versions=versions(),
         provenance=ended(sittings),
+        start=start,
         algorithm=experiment.algorithm.name,
         dataset=experiment.data_name,
         data={k: v for k, v in (data or {}).items() if k != "parts"},

@@ -162,7 +162,7 @@ def test_the_preset_is_ifca_with_the_mechanism() -> None:
     experiment = Experiment.of(PRESETS["afc-cfl-mnist"])
     assert (experiment.algorithm.name, experiment.defence.name) == ("ifca", "afc")
     assert PAPERS["afc_cfl"] == "covey.papers.afc_cfl.tables"
-    assert {"table1", "confirm", "table2", "fig2", "tune", "matched", "choices"} == set(tables("afc_cfl"))
+    assert {"table1", "confirm", "table2", "fig2", "tune", "matched", "choices", "local_work"} == set(tables("afc_cfl"))
 
 
 @pytest.fixture

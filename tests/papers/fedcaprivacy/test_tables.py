@@ -10,7 +10,7 @@ import pytest
 from covey.experiment.experiment import Experiment
 from covey.papers.fedcaprivacy import linkage as fedcaprivacy_linkage
 from covey.papers.fedcaprivacy import tables as fedcaprivacy
-from covey.papers.fedcaprivacy.settings import experiment
+from covey.papers.fedcaprivacy.settings import experiment, tuned_rate
 from covey.papers.harness import Options, Outcome, reproduce, tables
 
 
@@ -32,7 +32,9 @@ def outcome(final: float, own: float, clustered: int = 1, rounds: int = 4) -> Ou
 
 
 def made(table: str, monkeypatch: pytest.MonkeyPatch, answer: Any, tmp_path: Path) -> Any:
-    monkeypatch.setattr(Options, "run", lambda self, experiment, seeds=1: [answer(Experiment.of(experiment))] * seeds)
+    monkeypatch.setattr(
+        Options, "run", lambda self, experiment, seeds=1, first=0: [answer(Experiment.of(experiment))] * seeds
+    )
     return reproduce("fedcaprivacy", table, Options(tmp_path, quiet=True))
 
 
@@ -84,12 +86,32 @@ def test_every_experiment_of_every_table_can_be_built(
         attacks = {a.name: found for a in run.attacks}
         return Outcome({"attacks": attacks}, outcome(0.9, 0.9).records)
 
-    monkeypatch.setattr(Options, "run", lambda self, experiment, seeds=1: [answer(Experiment.of(experiment))] * seeds)
+    monkeypatch.setattr(
+        Options, "run", lambda self, experiment, seeds=1, first=0: [answer(Experiment.of(experiment))] * seeds
+    )
     for name, table in tables("fedcaprivacy").items():
         for dataset in table.datasets:
             result = reproduce("fedcaprivacy", name, Options(tmp_path, dataset, quick, quiet=True))
             assert result.cells and result.claims and "momentum" in result.settings["optimiser"]
     assert {run.algorithm.name for run in seen} == {"fedcaprivacy", "fedavg", "fedprox", "ifca", "scaffold", "local"}
+
+
+def test_rates_are_tuned_by_one_rule_on_seeds_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[tuple[float, float, int, int]] = []
+
+    def answer(self: Options, table: dict[str, Any], seeds: int = 1, first: int = 0) -> list[Outcome]:
+        run = Experiment.of(table)
+        asked.append((run.training.lr, run.training.momentum, run.training.rounds, first))
+        return [outcome({0.03: 0.9, 0.1: 0.9}.get(run.training.lr, 0.5), 0.5)] * seeds
+
+    monkeypatch.setattr(Options, "run", answer)
+    options = Options(tmp_path, "mnist", quiet=True)
+    assert tuned_rate(options, "scaffold", 0.3) == 0.03  # of equals the smallest
+    assert asked == [(lr, 0.0, 20, 100) for lr in (0.01, 0.03, 0.1, 0.3)]
+    result = reproduce("fedcaprivacy", "table1_tuned", options)
+    assert {momentum for _, momentum, *_ in asked} == {0.0}
+    assert {c.ours for c in result.cells if c.column == "rate"} == {0.03}
+    assert {lr for lr, _, rounds, first in asked if rounds == 60 and first == 0} == {0.03}
 
 
 def test_the_paper_defaults_are_the_full_setting(tmp_path: Path) -> None:

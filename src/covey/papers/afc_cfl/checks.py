@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from covey.papers.afc_cfl.rows import attacked, framed
+from covey.papers.afc_cfl.rows import UNPRINTED, attacked, framed
 from covey.papers.afc_cfl.settings import (
     DATA,
+    LOCAL,
     NAMES,
+    PRINTED,
     SEEDS,
     SMALL_CLIP,
     adp,
@@ -106,3 +108,17 @@ def choices(options: Options) -> Reproduction:
     cells = [c for row, outcomes in runs.items() for c in attacked(row, outcomes)]
     title = f"Choices of the attacker on {NAMES[options.dataset]}"
     return framed(options, "choices", title, cells, seeds)
+
+
+def local_work(options: Options) -> Reproduction:
+    """How much a client trains in a round, undefended: which reading reaches the accuracy that the paper prints."""
+    seeds = options.count(SEEDS)
+    cells = [
+        c
+        for row, work in LOCAL.items()
+        for c in attacked(
+            row, options.run(base(options, training=work), seeds), PRINTED.get(options.dataset, UNPRINTED)
+        )
+    ]
+    title = f"Local work in a round on {NAMES[options.dataset]}"
+    return framed(options, "local_work", title, cells, seeds)

@@ -8,10 +8,12 @@ import numpy as np
 
 from covey.papers.cells import Cell, cell
 from covey.papers.fedcaprivacy.settings import (
+    DIRICHLET_NOTE,
     OPEN_NOTE,
     READING_NOTE,
     READINGS,
     ROUNDS,
+    SIZE_NOTE,
     clusterings,
     experiment,
     noted,
@@ -49,7 +51,7 @@ def fig5(options: Options) -> Reproduction:
     counts = (2, 5, 10) if options.quick else (2, 5, 10, 20, 30)
     runs = {k: one(options, clusters=k) for k in counts}
     cells = [c for k, outcomes in runs.items() for c in accuracies(f"{k} clusters", outcomes)]
-    return made("fig5", "Accuracy by number of clusters", options, cells)
+    return made("fig5", "Accuracy by number of clusters", options, cells, [SIZE_NOTE])
 
 
 def alignment(options: Options) -> Reproduction:
@@ -86,5 +88,5 @@ def made(
         dataset=options.dataset,
         settings=settings(experiment(options, OURS, 0.3), **shown),
         cells=cells,
-        notes=[*(notes or []), READING_NOTE, OPEN_NOTE],
+        notes=[*(notes or []), READING_NOTE, OPEN_NOTE, DIRICHLET_NOTE],
     )

@@ -114,7 +114,8 @@ def setup(run: Run) -> Section | None:
         parts.append(join([tag("h3", "Configuration"), tag("dl", *cells, class_="settings")]))
     elif run.config_text:
         parts.append(join([tag("h3", "Configuration, as written"), tag("pre", run.config_text)]))
-    for sitting in run.result.get("provenance") or []:
+    sittings = run.result.get("provenance")
+    for sitting in map(fields, sittings if isinstance(sittings, list) else []):
         cells = [
             tag("div", tag("dt", key), tag("dd", written(value))) for key, value in sitting.items() if key != "versions"
         ]

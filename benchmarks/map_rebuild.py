@@ -1,0 +1,125 @@
+"""Where MingledPie's rebuild fails: by how much it magnifies what members differ by, and what that costs.
+
+    python benchmarks/map_rebuild.py gain                  the gain over k, p, T and clients: seconds
+    python benchmarks/map_rebuild.py accuracy --seeds 3    Location-30 beside IFCA, plain and steady: some 90 s of a core a seed
+    python benchmarks/map_rebuild.py starts --seeds 5      clients that find their true cluster, by what the models began with
+
+`accuracy` needs COVEY_DATA (docs/your_own_data.md). No figure here is a paper's.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from covey import Experiment, run
+from covey.algorithms import rebuild
+from covey.crypto.identity_math import false_counts, pairing
+from covey.statistics import student
+
+GRID = {
+    "clients": [(40, 5, 0.5, 2), (60, 5, 0.5, 2), (120, 5, 0.5, 2), (240, 5, 0.5, 2), (1000, 5, 0.5, 2)],
+    "k": [(120, 2, 0.5, 1), (120, 3, 0.5, 2), (120, 5, 0.5, 2), (120, 8, 0.5, 2), (120, 10, 0.5, 2)],
+    "p": [(120, 5, 0.125, 2), (120, 5, 0.25, 2), (120, 5, 0.5, 2), (120, 5, 0.75, 2)],
+    "T": [(120, 5, 0.5, 1), (120, 5, 0.5, 2), (120, 5, 0.5, 3), (120, 5, 0.5, 4)],
+    "held out": [(83, 6, 0.4, 3)],
+}
+HELD_OUT: dict[str, Any] = {
+    "dataset": "location30",
+    "model": "mlp",
+    "clients": 83,
+    "clusters": 6,
+    "partition": "label_sets",
+    "encryption": "none",
+    "training": {"rounds": 40, "lr": 0.1, "batch_size": 10},
+    "evaluation": {"every": 4},
+    "engine": {"workers": 1},
+    "attacks": ["a1"],
+}
+MINGLED = {"name": "mingledpie", "rate": 0.4, "threshold": 3}
+METHODS: dict[str, Any] = {
+    "IFCA": "ifca",
+    "counts": MINGLED,
+    "steady": MINGLED | {"rebuild": "steady"},
+    "counts, sets redrawn": MINGLED | {"remember": "never"},
+}
+DIGITS: dict[str, Any] = {
+    "dataset": "digits",
+    "algorithm": "ifca",
+    "clients": 60,
+    "clusters": 5,
+    "partition": {"name": "label_sets", "public": 20},
+    "training": {"rounds": 10, "epochs": 5, "batch_size": 10, "lr": 0.1},
+    "engine": {"workers": 1},
+}
+STARTS = {
+    "public samples of the true cluster": {"common": True, "pretrain_epochs": 1},
+    "different random starts": {"common": False, "pretrain_epochs": 0},
+    "one common start": {"common": True, "pretrain_epochs": 0},
+}
+
+
+def gain(draws: int) -> None:
+    print("| changed | clients, k, p, T | gain, median | tenth highest of a hundred |\n| --- | --- | --- | --- |")
+    for name, settings in GRID.items():
+        for clients, k, rate, threshold in settings:
+            gains = sorted(_gains(clients, k, rate, threshold, draws))
+            high = gains[int(0.9 * len(gains))]
+            print(f"| {name} | {clients}, {k}, {rate:g}, {threshold} | {np.median(gains):.1f} | {high:.1f} |")
+
+
+def _gains(clients: int, k: int, rate: float, threshold: int, draws: int) -> Iterator[float]:
+    for seed in range(draws):
+        rng = np.random.default_rng(seed)
+        clusters = np.arange(clients) % k
+        sizes = rng.choice(k, clients, p=false_counts(k, rate, threshold))
+        counts = np.zeros((k, k))
+        for own, false in zip(clusters, sizes, strict=True):
+            counts[[own, *rng.choice(np.delete(np.arange(k), own), false, replace=False)], own] += 1
+        yield rebuild.noise_gain(counts, pairing(k, rate, threshold))
+
+
+def accuracy(seeds: int) -> None:
+    print("| method | seed | accuracy at rounds 4, 8, … | gain | A1 |\n| --- | --- | --- | --- | --- |")
+    ends: dict[str, list[float]] = {}
+    for method, algorithm in METHODS.items():
+        for seed in range(3, 3 + seeds):
+            result = run(Experiment.of(HELD_OUT, algorithm=algorithm, seed=seed), quiet=True)
+            curve = [r["accuracy"]["client_mean"] for r in result.records if r["accuracy"]]
+            gains = [r["extra"]["noise_gain"] for r in result.records if "noise_gain" in r["extra"]]
+            ends.setdefault(method, []).append(curve[-1])
+            shown = " ".join(f"{v:.3f}".lstrip("0") for v in curve)
+            told = f"{np.median(gains):.1f}" if gains else "–"
+            print(f"| {method} | {seed} | {shown} | {told} | {result.attacks['a1']['value']:.3f} |", flush=True)
+    for method, values in ends.items():
+        gap = student([100 * (v - i) for v, i in zip(values, ends["IFCA"], strict=True)])
+        print(f"{method} − IFCA at the end: {gap.value:+.2f} ± {gap.half:.2f} points, {gap.n} seeds", flush=True)
+
+
+def starts(seeds: int) -> None:
+    print("| models begin with | clients in their true cluster | accuracy |\n| --- | --- | --- |")
+    for name, start in STARTS.items():
+        results = [run(Experiment.of(DIGITS, start=start, seed=seed), quiet=True) for seed in range(seeds)]
+        placed = [100 * (r.clustering or {})["accuracy"] for r in results]
+        reached = student([100 * r.accuracy["client_mean"] for r in results])
+        shown = ", ".join(f"{p:.0f}" for p in placed)
+        print(f"| {name} | {shown} % | {reached.value:.1f} ± {reached.half:.1f} % |", flush=True)
+
+
+def main() -> None:
+    parse = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parse.add_argument("what", choices=("gain", "accuracy", "starts"))
+    parse.add_argument("--seeds", type=int, default=3)
+    parse.add_argument("--draws", type=int, default=100)
+    asked = parse.parse_args()
+    if asked.what == "gain":
+        gain(asked.draws)
+    else:
+        {"accuracy": accuracy, "starts": starts}[asked.what](asked.seeds)
+
+
+if __name__ == "__main__":
+    main()
