@@ -112,6 +112,7 @@ TABS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "loggers.md",
             "compression.md",
             "simulation_at_scale.md",
+            "asynchronous.md",
             "extending.md",
         ),
     ),
@@ -141,7 +142,8 @@ def navigation(docs: Path) -> list[dict[str, Any]]:
         for one in wanted:
             below = [p for p in pages if p.startswith(one)] if one.endswith("/") else [one]
             known.update(below)
-            inner = sorted({posixpath.dirname(p) for p in below} - {one.rstrip("/"), posixpath.dirname(one)})
+            folders = {posixpath.dirname(p) for p in below}
+            inner = sorted(folders if len(below) == 1 and one.endswith("/") else folders - {posixpath.dirname(one)})
             listed += [_named(docs, p) for p in below if posixpath.dirname(p) not in inner]
             listed += [_section(docs, folder, [p for p in below if p.startswith(f"{folder}/")]) for folder in inner]
         tabs.append((title, listed))
