@@ -7,7 +7,7 @@ Fashion-MNIST; frontiers on digits and MNIST.
 `run` makes the runs in a pool of processes under runs/matrices, stops in time, and goes on where it stopped; after every
 combination OUT/NAME.json holds what is complete. Small federations in many processes keep 16 cores busier than one GPU, so it
 computes on the CPU unless `--device cuda` is given. Without encryption the lines of protocols that seal their sums say
-"undefended": their server is shown what it would not see in the field; audit-matrix-digits.sealed has them sealed.
+"undefended": their server is shown what it would not see in the field; audit-digits.sealed has them sealed.
 
 What a machine must have: torch, numpy, scipy, scikit-learn; rbcl for MingledPie, and with it barriers, which rbcl imports (its
 wheel carries libsodium inside and writes it to the folder for temporary files, which must allow that libraries are loaded from
@@ -87,9 +87,9 @@ QUICK = ['attacks=[{name="category", subsets=300, rows=100}, {name="lira", shado
 # Name of a stored result, or NAME.PART where its lines are made in several goes; the cheapest first.
 MATRICES: dict[str, Matrix | Sweep] = {
     "audit-heart": Matrix("heart", [], UNSEALED),
-    "audit-matrix-digits": Matrix("ifca-digits", DIGITS, UNSEALED),
-    "audit-matrix-digits.defended": Matrix("ifca-digits", DIGITS, ["dp_sgd", "ldp", "afc"], surveyed()),
-    "audit-matrix-digits.sealed": Matrix(
+    "audit-digits": Matrix("ifca-digits", DIGITS, UNSEALED),
+    "audit-digits.defended": Matrix("ifca-digits", DIGITS, ["dp_sgd", "ldp", "afc"], surveyed()),
+    "audit-digits.sealed": Matrix(
         "ifca-digits", DIGITS, ["ckks", "bfv", "threshold", "secagg"], ["fedavg", "ifca", *SEALING]
     ),
     "frontier-ifca-digits": Sweep("ifca-digits", [*SMALL, *QUICK], ["ldp", "adp", "afc", "dp_sgd", "client_dp"]),
@@ -128,6 +128,12 @@ def run(out: Path, name: str, one: Matrix | Sweep, engine: dict[str, Any]) -> No
         )
 
 
+def _narrowed(one: Matrix | Sweep, algorithms: str, protections: str) -> Matrix | Sweep:
+    if isinstance(one, Matrix):
+        return replace(one, algorithms=algorithms.split(",")) if algorithms else one
+    return replace(one, protections=protections.split(",")) if protections else one
+
+
 def _write(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(files.finite(content), separators=(",", ":")))
 
@@ -144,7 +150,8 @@ def keep(folder: Path) -> None:
         else:
             audits = [Audit.of(audit) for content in contents for audit in content["audits"]]
             order = list(dict.fromkeys(audit.algorithm for audit in audits))
-            store(sorted(audits, key=lambda audit: order.index(audit.algorithm)), Path("docs"), name, command)
+            ordered = sorted(audits, key=lambda audit: order.index(audit.algorithm))
+            store(ordered, Path("docs"), name, command, page=False)
         print(f"docs/results/{name}")
 
 
@@ -156,6 +163,8 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--only", default="", help="some of them, by commas")
+    parser.add_argument("--algorithms", default="", help="of matrices, these, in this order")
+    parser.add_argument("--protections", default="", help="of frontiers, these")
     parser.add_argument("--toy", action="store_true")
     chosen = parser.parse_args()
     if chosen.what == "store":
@@ -168,7 +177,8 @@ def main() -> None:
     signal.setitimer(signal.ITIMER_REAL, 60 * chosen.minutes)
     try:
         for name in names:
-            run(chosen.out, name, asked[name], {"workers": chosen.workers, "device": chosen.device})
+            one = _narrowed(asked[name], chosen.algorithms, chosen.protections)
+            run(chosen.out, name, one, {"workers": chosen.workers, "device": chosen.device})
     except KeyboardInterrupt:
         print("stopped in time: the same command goes on", flush=True)
         return

@@ -402,10 +402,10 @@ def test_an_interrupted_survey_goes_on_where_it_stopped_and_says_how_far_it_is(
 def test_a_kept_audit_points_at_no_run(tmp_path: Path) -> None:
     made = matrix(small(), {("a1", SERVER): finding(1.0, 0.9, 1.0)})
     assert "runs/x/report.html" in write([made], tmp_path / "here")[1].read_text()
-    paths = auditing.store([made, made], tmp_path / "docs", "audit-x", "covey audit x")
-    assert paths[0] == tmp_path / "docs/results/audit-x/audit.json"
-    page = tmp_path / "docs/results/audit-x/README.md"
-    for path in (*paths, page):
+    folder = auditing.store([made, made], tmp_path / "docs", "audit-x", "covey audit x")
+    assert folder == tmp_path / "docs/results/audit-x"
+    page = folder / "README.md"
+    for path in (folder / "audit.json", folder / "audit.html", page):
         assert "report.html" not in path.read_text() and "covey audit x" in path.read_text()
     lines_ = page.read_text().splitlines()
     assert (
@@ -413,6 +413,8 @@ def test_a_kept_audit_points_at_no_run(tmp_path: Path) -> None:
     )
     assert lines_[6].startswith("|  | accuracy | cluster identity | label distribution |")
     assert lines_[8].startswith("| , + | 50.0 % | broken 1.00 S,S+C")
+    small_one = auditing.store([made], tmp_path / "docs", "audit-y", "covey audit y", page=False)
+    assert not (small_one / "audit.html").exists() and "audit.html" not in (small_one / "README.md").read_text()
 
 
 def test_a_comparison_says_who_breaks_it_and_who_only_learns_something() -> None:

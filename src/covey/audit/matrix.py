@@ -319,6 +319,8 @@ def _carried_over(row: Leak, cell: Cell, cells: Mapping[tuple[str, str], Cell], 
 
 def _warned(cell: Cell, cells: Mapping[tuple[str, str], Cell], questions: Questions) -> Cell:
     """Who knows a client's cluster knows its labels, where clusters are label sets: models may be sealed as they like."""
+    if cell.row == leaks.IDENTITY.name and cell.tried and cell.verdict not in LEAKING and questions.named(cell.column):
+        return replace(cell, why=f"{cell.why}; but every reply names a cluster in the clear")
     identity = cells[leaks.IDENTITY.name, cell.column].verdict
     sets = cell.row == leaks.LABELS.name and getattr(questions.experiment.partition, "from_label_sets", False)
     if not sets or cell.verdict in LEAKING or identity not in LEAKING:

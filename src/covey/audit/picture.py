@@ -100,6 +100,8 @@ def _cell(audit: Audit, cell: Cell, x: float, top: float) -> list[Html]:
         letters = f"{cell.open_end:.2f} not excluded"
     if less := [column for verdict, who in audit.leaks(cell.row) if verdict != cell.verdict for column in who]:
         letters += f"; less {_letters(less)}"
+    if len(letters) * LETTER > CELL - 14:
+        letters = letters.replace(", ", ",")
     first = tag("text", f"{words}{score}", x=x + 7, y=top + 15)
     return [box, first, tag("text", letters, x=x + 7, y=top + 28, class_="soft")]
 

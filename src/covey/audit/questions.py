@@ -156,6 +156,10 @@ class Questions:
         told = column == CLIENT and named and self._shows_groups
         return "clients that help to open sums are told who is in which cluster" if told else ""
 
+    def named(self, column: str) -> bool:
+        """Whether this party sees replies that name a cluster, be it the client's own or what a defence says in its place."""
+        return column in WIRE and any(roles.carries(kind, roles.Identity) for kind in self.protocol.replies)
+
     @property
     def _shows_groups(self) -> bool:
         """Whether clients are asked about groups of clients."""

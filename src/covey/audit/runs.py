@@ -280,19 +280,28 @@ def heading(experiment: Experiment) -> dict[str, Any]:
 
 def write(audits: Sequence[Audit], out: str | Path, command: str = "") -> tuple[Path, Path]:
     """audit.json and audit.html; beside them card.md, a page to hand on."""
-    from covey.audit.card import cards
     from covey.audit.page import write_audit  # imports jinja2 only here
+
+    return write_numbers(audits, out, command), write_audit(audits, Path(out) / "audit.html", command)
+
+
+def write_numbers(audits: Sequence[Audit], out: str | Path, command: str = "") -> Path:
+    """The same without the page."""
+    from covey.audit.card import cards
 
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     content = {"schema": 1, "command": command, "versions": versions(), "audits": [a.json() for a in audits]}
     files.write_json(folder / "audit.json", content)
     files.write_atomically(folder / "card.md", cards(audits, command).encode())
-    return folder / "audit.json", write_audit(audits, folder / "audit.html", command)
+    return folder / "audit.json"
 
 
-def store(audits: Sequence[Audit], docs: str | Path, name: str, command: str) -> tuple[Path, Path]:
-    """Keeps audits among the documented results, without the runs behind them and so without links to their reports."""
+def store(audits: Sequence[Audit], docs: str | Path, name: str, command: str, page: bool = True) -> Path:
+    """Keeps audits among the documented results, without the runs behind them and so without links to their reports: their folder.
+
+    `page`: with audit.html, which takes some 100 kB for each of them.
+    """
     alone = [
         replace(
             audit,
@@ -306,5 +315,9 @@ def store(audits: Sequence[Audit], docs: str | Path, name: str, command: str) ->
 
     folder = Path(docs) / "results" / name
     files.write_atomically(folder / "matrix.svg", picture(alone).encode())
-    files.write_atomically(folder / "README.md", markdown(alone, command).encode())
-    return write(alone, folder, command)
+    files.write_atomically(folder / "README.md", markdown(alone, command, page).encode())
+    if page:
+        write(alone, folder, command)
+    else:
+        write_numbers(alone, folder, command)
+    return folder

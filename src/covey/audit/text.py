@@ -100,16 +100,18 @@ def _many(audits: Sequence[Audit]) -> list[str]:
     return [*text_table([["", "accuracy", *rows], *body]), "", *_wrapped(f"{WHO}. {LEGEND}"), *out, *notes, *refused]
 
 
-def markdown(audits: Sequence[Audit], command: str) -> str:
-    """The comparison for a page of the documentation: generated, never typed."""
+def markdown(audits: Sequence[Audit], command: str, page: bool = True) -> str:
+    """The comparison for a page of the documentation: generated, never typed. `page`: whether audit.html stands beside it."""
     rows, body = _comparison(audits)
     head = ["", "accuracy", *rows]
     facts = dict.fromkeys(
         f"{a.dataset}, {a.clients} clients, {a.clusters} clusters, {a.rounds} rounds, {seeds(a)}" for a in audits
     )
+    beside = "[audit.html](audit.html) beside this page has every score, `audit.json` every number."
+    scores = beside if page else "[card.md](card.md) beside this page has the worst of each row, `audit.json` every score."
     parts = [
         f"# Audit: {'; '.join(facts)}",
-        f"By `{command}`; do not edit. [audit.html](audit.html) beside this page has every score, `audit.json` every number.",
+        f"By `{command}`; do not edit. {scores}",
         "![the matrix as a picture](matrix.svg)",
         "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body)),
         f"{WHO}. {LEGEND}",
