@@ -121,7 +121,11 @@ def run(out: Path, name: str, one: Matrix | Sweep, engine: dict[str, Any]) -> No
     audits: list[Audit] = []
     for audit in survey(experiment, RUNS / name, one.algorithms, one.protections, processes=True):
         audits.append(audit)
-        _write(out / f"{name}.json", {**heading, "audits": [each.json() for each in audits]})
+        done = replace(
+            one, algorithms=list(dict.fromkeys(each.algorithm for each in audits))
+        )  # the command of what is there
+        content = {**heading, "command": done.command, "audits": [each.json() for each in audits]}
+        _write(out / f"{name}.json", content)
         problem = f" refused: {audit.problem}" if audit.problem else ""
         print(
             f"{name} {audit.algorithm} {audit.protection} after {time.monotonic() - began:.0f} s{problem}", flush=True

@@ -35,6 +35,7 @@ FOOTNOTE = (
     "In cells without a mark nobody could look, or saw too little to tell: no sign of safety."
 )
 LETTER = 5.7  # pixels of a small letter, about
+LONGEST = 20  # letters that a cell has room for; more are set closer
 
 
 def picture(audits: Sequence[Audit]) -> str:
@@ -100,10 +101,9 @@ def _cell(audit: Audit, cell: Cell, x: float, top: float) -> list[Html]:
         letters = f"{cell.open_end:.2f} not excluded"
     if less := [column for verdict, who in audit.leaks(cell.row) if verdict != cell.verdict for column in who]:
         letters += f"; less {_letters(less)}"
-    if len(letters) * LETTER > CELL - 14:
-        letters = letters.replace(", ", ",")
+    wide = {"textLength": CELL - 14, "lengthAdjust": "spacingAndGlyphs"} if len(letters) > LONGEST else {}
     first = tag("text", f"{words}{score}", x=x + 7, y=top + 15)
-    return [box, first, tag("text", letters, x=x + 7, y=top + 28, class_="soft")]
+    return [box, first, tag("text", letters, x=x + 7, y=top + 28, class_="soft", **wide)]
 
 
 def _letters(columns: Sequence[str]) -> str:

@@ -38,13 +38,13 @@ def survey(
     ready = made_ahead(able, out, processes, quiet) if able else iter(())
     for one in every:
         if isinstance(one, Refusal):
-            yield _refused({**heading(experiment), **one.names}, one.problem)
+            yield _refused({**heading(experiment), **one.names, "seeds": experiment.seeds}, one.problem)
             continue
         next(ready)
         try:
             yield matrix_of(one, out, True, None)
         except CoveyError as problem:
-            yield _refused(heading(one), str(problem))
+            yield _refused({**heading(one), "seeds": one.seeds}, str(problem))
     for _ in ready:  # nothing is left to make; who watches is told that all is done
         pass
 

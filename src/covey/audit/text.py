@@ -105,7 +105,8 @@ def markdown(audits: Sequence[Audit], command: str, page: bool = True) -> str:
     rows, body = _comparison(audits)
     head = ["", "accuracy", *rows]
     facts = dict.fromkeys(
-        f"{a.dataset}, {a.clients} clients, {a.clusters} clusters, {a.rounds} rounds, {seeds(a)}" for a in audits
+        f"{a.dataset}, {a.clients} clients, {a.clusters} clusters, {a.rounds} rounds, {seeds(a)}"
+        for a in [one for one in audits if not one.problem] or audits
     )
     beside = "[audit.html](audit.html) beside this page has every score, `audit.json` every number."
     scores = beside if page else "[card.md](card.md) beside this page has the worst of each row, `audit.json` every score."
