@@ -109,7 +109,9 @@ def markdown(audits: Sequence[Audit], command: str, page: bool = True) -> str:
         for a in [one for one in audits if not one.problem] or audits
     )
     beside = "[audit.html](audit.html) beside this page has every score, `audit.json` every number."
-    scores = beside if page else "[card.md](card.md) beside this page has the worst of each row, `audit.json` every score."
+    scores = (
+        beside if page else "[card.md](card.md) beside this page has the worst of each row, `audit.json` every score."
+    )
     parts = [
         f"# Audit: {'; '.join(facts)}",
         f"By `{command}`; do not edit. {scores}",
