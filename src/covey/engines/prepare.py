@@ -150,8 +150,10 @@ def start_engine(
 ) -> Hosts:
     """Hosts for the clients, as the experiment's engine says: on a GPU one, on a CPU one per core where that can be."""
     device = device_of(experiment)
-    at_once = experiment.engine.clients_at_once or (512 if device == "cuda" else 16)
-    if experiment.engine.name == "ray":
+    elsewhere = experiment.engine.name == "ray"
+    on_gpu = device == "cuda" or (elsewhere and experiment.engine.device == "cuda")
+    at_once = experiment.engine.clients_at_once or (512 if on_gpu else 16)
+    if elsewhere:
         from covey.engines.ray.engine import RayWorkers
 
         return RayWorkers(experiment, federation, setting, keys, replaced, at_once)
@@ -240,10 +242,12 @@ def _refuse_untested(
 
 
 def device_of(experiment: Experiment) -> str:
-    """Where the experiment computes: 'cpu' or 'cuda'."""
+    """Where this process computes: 'cpu' or 'cuda'. What drives Ray workers needs no GPU, whatever they have."""
+    if experiment.engine.name == "ray":
+        return "cpu"
     wanted = experiment.engine.device
     if wanted == "cuda" and not torch.cuda.is_available():
         raise CoveyError("engine.device is 'cuda' but torch finds no CUDA device here; use 'auto' or 'cpu'")
     if wanted == "auto":
-        return "cuda" if torch.cuda.is_available() and experiment.engine.name != "ray" else "cpu"
+        return "cuda" if torch.cuda.is_available() else "cpu"
     return wanted

@@ -139,7 +139,8 @@ class EngineConfig:
     RENAMED: ClassVar[Mapping[str, str]] = {"wave": "clients_at_once"}  # keys of older files -> fields
 
     name: str = "simulate"  # on this machine; ray: on Ray workers, here or on the cluster at RAY_ADDRESS
-    device: str = "auto"  # auto: cuda where there is one; cpu; cuda
+    device: str = "auto"  # auto: cuda where there is one, on Ray cpu; cpu; cuda
+    gpus: float = config.later(1.0)  # of each Ray worker with device = "cuda"; with .5 two workers share a GPU
     workers: int = 0  # on a CPU; 0: one per core, or COVEY_CORES (macOS: 1); 1: no worker processes, as without fork
     clients_at_once: int = 0  # advanced together by a host; 0: chosen by device
     kernel: str = "auto"  # linear, loop, stacked, streams: force how training is computed
@@ -153,8 +154,8 @@ class EngineConfig:
             raise CoveyError(f"unknown engine '{self.name}'{nearest(self.name, ENGINES)}")
         if self.device not in ("auto", "cpu", "cuda"):
             raise CoveyError(f"engine.device is {self.device!r}: choose auto, cpu or cuda")
-        if self.name == "ray" and self.device == "cuda":
-            raise CoveyError("engine.name = 'ray' computes on CPUs: on a GPU use engine.name = 'simulate'")
+        if not (0 < self.gpus <= 1 or self.gpus == int(self.gpus) >= 1):
+            raise CoveyError(f"engine.gpus is {self.gpus}: a share of one GPU above 0, or a whole number of GPUs")
         if not self.state_mb >= 0:
             raise CoveyError(f"engine.state_mb is {self.state_mb}: it must not be negative")
         if self.workers < 0 or self.clients_at_once < 0 or self.checkpoint_every < 1 or self.checkpoint_minutes <= 0:

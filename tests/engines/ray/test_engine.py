@@ -276,8 +276,8 @@ def test_what_workers_could_not_build_is_refused_in_one_sentence() -> None:
         _, _, setting = prepare(experiment)
         with pytest.raises(CoveyError, match=why):
             parcel.pack(experiment, setting, {})
-    with pytest.raises(CoveyError, match="computes on CPUs"):
-        small(engine={"device": "cuda"})
+    with pytest.raises(CoveyError, match="engine.gpus is 1.5: a share of one GPU above 0, or a whole number"):
+        small(engine={"device": "cuda", "gpus": 1.5})
 
 
 def test_without_ray_or_without_its_cluster_there_is_one_sentence(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:

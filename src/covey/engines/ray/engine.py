@@ -20,7 +20,7 @@ from typing import Any
 from covey.algorithms.contract import Setting
 from covey.data.federation import Federation
 from covey.engines.ray.host_state import arrays, keys_for, pack
-from covey.engines.ray.pool import acquire, connect, fetched, gone, processors, release, replace_worker
+from covey.engines.ray.pool import acquire, connect, fetched, gone, places, release, replace_worker
 from covey.engines.ray.worker import raw
 from covey.engines.simulate import Call, accept, on_the_clock, same, spread
 from covey.errors import CoveyError
@@ -52,11 +52,18 @@ class RayWorkers:
         parcel = pack(experiment, setting, replaced)
         ray = self._ray = connect()
         self.wave = wave
-        self.count = experiment.engine.workers or min(processors(ray), setting.clients)
+        self._gpus = experiment.engine.gpus if experiment.engine.device == "cuda" else 0.0
+        room = places(ray, self._gpus)
+        if self._gpus and experiment.engine.workers > room:
+            raise CoveyError(
+                f"engine.workers is {experiment.engine.workers}, the GPUs of the Ray cluster serve {room} workers with {self._gpus:g} of "
+                "one each: lower it, or lower engine.gpus"
+            )
+        self.count = experiment.engine.workers or min(room, setting.clients)
         everyone = range(setting.clients)
         self._keys = [keys_for(keys, everyone[n :: self.count], replaced) for n in range(self.count)]
         self._shared = [ray.put(raw(parcel)), ray.put(arrays(federation))]
-        self._actors = acquire(ray, self.count)
+        self._actors = acquire(ray, self.count, self._gpus)
         for number in range(self.count):
             self._begin(number)
         self._under_way: list[deque[_Asked]] = [deque() for _ in range(self.count)]
@@ -105,7 +112,7 @@ class RayWorkers:
                 self._remind(number)
 
     def close(self) -> None:
-        release(self._ray, self._actors)
+        release(self._ray, self._actors, self._gpus)
         self._actors, self._shared, self._kept, self._staged = [], [], {}, {}
         self._forget()
 
@@ -167,7 +174,7 @@ class RayWorkers:
         with contextlib.suppress(Exception):
             self._ray.kill(self._actors[number])
         try:
-            self._actors[number] = replace_worker(self._ray, self.count)
+            self._actors[number] = replace_worker(self._ray, self.count, self._gpus)
             self._begin(number)
             self._remind(number)
         except gone(self._ray) as e:
@@ -177,7 +184,7 @@ class RayWorkers:
         self._under_way[number] = deque(_Asked(request, self._send(number, request)) for request in again)
 
     def _begin(self, number: int) -> None:
-        self._actors[number].begin.remote(self._shared, self._keys[number])
+        self._actors[number].begin.remote(self._shared, self._keys[number], "cuda" if self._gpus else "cpu")
 
     def _remind(self, number: int) -> None:
         """Gives a worker the memories of its clients, those of the round under way included."""

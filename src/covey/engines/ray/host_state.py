@@ -21,11 +21,11 @@ from covey.attacks.observe import Observers
 from covey.data.federation import Dataset, Federation
 from covey.data.holdings import Holdings
 from covey.engines.host import Host
-from covey.engines.prepare import make_host, network_of
+from covey.engines.prepare import device_of, make_host, network_of
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.learn.work import Plan
-from covey.messages import decode, encode
+from covey.messages import decode, encode, to_device
 from covey.names import MAIN, import_path, path_of
 
 ELSEWHERE = "engine.name = 'ray'"  # the engine that needs parcels, as refusals name it
@@ -64,8 +64,8 @@ def unpack(parcel: Any, keys: bytes, federation: Federation) -> Host:
     content = decode(parcel)
     _search(content["folder"])  # where the experiment's own dataset, model or encryption may lie
     algorithm, defence = _built(content["algorithm"]), _built(content["defence"])
-    experiment = Experiment.of(content["experiment"], algorithm=algorithm, defence=defence)
-    values = content["setting"]
+    experiment = _at_work(Experiment.of(content["experiment"], algorithm=algorithm, defence=defence))
+    values = to_device(content["setting"], device_of(experiment))
     setting = Setting(**values | {"plan": Plan(**values["plan"])})
     network = network_of(experiment, federation.dataset)
     clients = decode(keys)
@@ -75,10 +75,17 @@ def unpack(parcel: Any, keys: bytes, federation: Federation) -> Host:
         network,
         federation,
         {"clients": clients},
+        device_of(experiment),
         algorithm=experiment.algorithm,
         defence=defence,
     )
     return make_host(experiment, network, federation, setting, clients, observers.replaced)
+
+
+def _at_work(experiment: Experiment) -> Experiment:
+    """The experiment as a worker computes it: by itself, on its own GPU if it was given one."""
+    device = "cuda" if experiment.engine.device == "cuda" else "cpu"
+    return dataclasses.replace(experiment, engine=dataclasses.replace(experiment.engine, name="simulate", device=device))
 
 
 def arrays(federation: Federation) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from covey.version import __version__
 PATIENCE = 60.0  # seconds without a worker before a word is said
 STEP = 1.0  # seconds of waiting at a time
 
-_idle: list[tuple[str, int, Any]] = []  # where it is, how many work together, the actor
+_idle: list[tuple[str, int, float, Any]] = []  # where it is, how many work together, GPUs of each, the actor
 
 
 def connect(cpus: int = 0) -> Any:
@@ -64,38 +64,39 @@ def connect(cpus: int = 0) -> Any:
     return ray
 
 
-def acquire(ray: Any, count: int) -> list[Any]:
-    """So many workers, in no run; idle ones first."""
+def acquire(ray: Any, count: int, gpus: float = 0.0) -> list[Any]:
+    """So many workers with so much of a GPU each, in no run; idle ones first."""
     node = _own_node(ray)
     actors: list[Any] = []
     while _idle:
-        at, of, actor = _idle.pop()
+        at, of, on, actor = _idle.pop()
         if at != node:
             continue  # its cluster was left
-        if of == count and len(actors) < count and _alive(ray, actor):
+        if (of, on) == (count, gpus) and len(actors) < count and _alive(ray, actor):
             actors.append(actor)
         else:
             _end(ray, actor)
-    new = [start_worker(ray, count) for _ in range(count - len(actors))]
+    new = [start_worker(ray, count, gpus=gpus) for _ in range(count - len(actors))]
     _await(ray, new)
     return actors + new
 
 
-def start_worker(ray: Any, count: int, share: float | None = None) -> Any:
+def start_worker(ray: Any, count: int, share: float | None = None, gpus: float = 0.0) -> Any:
     """One of `count` workers: they may be more than there are processors, as processes may. It takes its share of them unless
-    told otherwise.
+    told otherwise. Of a GPU it gets what it asks for, and sees no other: Ray sets CUDA_VISIBLE_DEVICES.
     """
     if share is None:
         share = min(1.0, int(1e4 * processors(ray) / count) / 1e4)
-    remote = ray.remote(num_cpus=share, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD")(Worker)
+    needs: dict[str, Any] = {"num_cpus": share, "num_gpus": gpus}
+    remote = ray.remote(**needs, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD")(Worker)
     return remote.remote()
 
 
-def replace_worker(ray: Any, count: int) -> Any:
+def replace_worker(ray: Any, count: int, gpus: float = 0.0) -> Any:
     """One in the place of a dead one, on any machine that is left. Its processors may be gone with that, so it asks for none: Ray
-    would wait for them for ever.
+    would wait for them for ever. A GPU it must have: where none is free the run ends, to be resumed with fewer workers.
     """
-    actor = start_worker(ray, count, share=0.0)
+    actor = start_worker(ray, count, share=0.0, gpus=gpus)
     try:
         fetched(ray, actor.ready.remote(), PATIENCE)
     except TimeoutError as e:
@@ -116,23 +117,37 @@ def fetched(ray: Any, ref: Any, seconds: float = float("inf")) -> Any:
     return ray.get(ref)
 
 
-def release(ray: Any, actors: list[Any]) -> None:
+def release(ray: Any, actors: list[Any], gpus: float = 0.0) -> None:
     """The end of a run: what its workers hold of it is dropped. They stay, for another."""
     with contextlib.suppress(Exception):  # the cluster may be gone
         node = _own_node(ray)
         for actor in actors:
             actor.end.remote()
-        _idle.extend((node, len(actors), actor) for actor in actors)
+        _idle.extend((node, len(actors), gpus, actor) for actor in actors)
 
 
 def shut_down(ray: Any) -> None:
     """Idle workers give their processors back, for work of another kind."""
     while _idle:
-        _end(ray, _idle.pop()[2])
+        _end(ray, _idle.pop()[-1])
 
 
 def processors(ray: Any) -> int:
     return max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
+def places(ray: Any, gpus: float) -> int:
+    """How many workers the cluster has room for: one per processor, or as many as its GPUs serve."""
+    if not gpus:
+        return processors(ray)
+    there = float(ray.cluster_resources().get("GPU", 0))
+    room = int(there / gpus) if gpus >= 1 else int(there) * int(1 / gpus)
+    if not room:
+        raise CoveyError(
+            f"engine.device is 'cuda' and the Ray cluster has {there:g} GPUs, a worker wants {gpus:g} (engine.gpus): start it with "
+            "`ray start --num-gpus=…` on machines that have some, or use engine.device = 'cpu'"
+        )
+    return room
 
 
 def gone(ray: Any) -> tuple[type[Exception], ...]:

@@ -13,7 +13,7 @@ from covey.engines.host import Host
 from covey.engines.ray.host_state import federation_of, unpack
 from covey.engines.simulate import respond
 from covey.errors import CoveyError
-from covey.messages import decode, encode
+from covey.messages import decode, encode, to_device
 from covey.version import __version__
 
 Bytes = NDArray[np.uint8]  # Ray moves arrays without copying them, bytes not
@@ -30,13 +30,13 @@ class Worker:
         torch.set_num_threads(1)
         self.end()
 
-    def begin(self, shared: list[Any], keys: bytes) -> None:
-        """A run: where its parcel and its data lie, and the keys of this worker's clients."""
+    def begin(self, shared: list[Any], keys: bytes, device: str = "cpu") -> None:
+        """A run: where its parcel and its data lie, the keys of this worker's clients, and whether it computes on its GPU."""
         self.end()
-        self._shared, self._keys = shared, keys
+        self._shared, self._keys, self._device = shared, keys, device if torch.cuda.is_available() else "cpu"
 
     def end(self) -> None:
-        self._shared, self._keys = [], b""
+        self._shared, self._keys, self._device = [], b"", "cpu"
         self._host = functools.cache(self._make)
         self._memories: dict[int, dict[str, Any]] = {}
         self._held = 0  # number of the messages below
@@ -52,7 +52,7 @@ class Worker:
         asked = decode(request)
         number, place = messages
         if place and number != self._held:
-            self._messages, self._held = decode(ray.get(place[0])), number
+            self._messages, self._held = self._here(decode(ray.get(place[0]))), number
         answer = next(respond(self._host, asked, self._messages))
         clients = [client for client, _, _ in asked.get("calls", [])] if asked["do"] in ("run", "advise") else []
         changed = self._host().changed(clients) if self._host.cache_info().currsize else {}
@@ -70,8 +70,12 @@ class Worker:
                 memories = decode(ray.get(place[0]))
             except ray.exceptions.RayError:
                 return True
-            self._memories |= {i: memories[i] for i in clients}
+            self._memories |= self._here({i: memories[i] for i in clients})
         return False
+
+    def _here(self, content: Any) -> Any:
+        """Tensors on the GPU that Ray gave to this worker, if any; messages and memories cross as numbers."""
+        return to_device(content, self._device)
 
     def _make(self) -> Host:
         import ray
