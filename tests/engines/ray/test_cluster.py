@@ -1,5 +1,5 @@
-"""Two machines of a Ray cluster, each with a raylet and an object store of its own (both on this one): data once per machine, a machine
-that dies in the middle of a round, and GPUs as Ray counts them, which need not be there to be counted.
+"""Two machines of a Ray cluster, each with a raylet and an object store of its own (both on this one): data once per machine, a
+machine that dies in the middle of a round, and GPUs as Ray counts them, which need not be there to be counted.
 """
 
 from __future__ import annotations

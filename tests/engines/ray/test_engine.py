@@ -276,7 +276,7 @@ def test_what_workers_could_not_build_is_refused_in_one_sentence() -> None:
         _, _, setting = prepare(experiment)
         with pytest.raises(CoveyError, match=why):
             parcel.pack(experiment, setting, {})
-    with pytest.raises(CoveyError, match="engine.gpus is 1.5: a share of one GPU above 0, or a whole number"):
+    with pytest.raises(CoveyError, match=r"engine.gpus is 1.5: a share of one GPU above 0, or a whole number"):
         small(engine={"device": "cuda", "gpus": 1.5})
 
 

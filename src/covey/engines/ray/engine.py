@@ -56,8 +56,8 @@ class RayWorkers:
         room = places(ray, self._gpus)
         if self._gpus and experiment.engine.workers > room:
             raise CoveyError(
-                f"engine.workers is {experiment.engine.workers}, the GPUs of the Ray cluster serve {room} workers with {self._gpus:g} of "
-                "one each: lower it, or lower engine.gpus"
+                f"engine.workers is {experiment.engine.workers}, the GPUs of the Ray cluster serve {room} workers with "
+                f"{self._gpus:g} of one each: lower it, or lower engine.gpus"
             )
         self.count = experiment.engine.workers or min(room, setting.clients)
         everyone = range(setting.clients)

@@ -85,7 +85,9 @@ def unpack(parcel: Any, keys: bytes, federation: Federation) -> Host:
 def _at_work(experiment: Experiment) -> Experiment:
     """The experiment as a worker computes it: by itself, on its own GPU if it was given one."""
     device = "cuda" if experiment.engine.device == "cuda" else "cpu"
-    return dataclasses.replace(experiment, engine=dataclasses.replace(experiment.engine, name="simulate", device=device))
+    return dataclasses.replace(
+        experiment, engine=dataclasses.replace(experiment.engine, name="simulate", device=device)
+    )
 
 
 def arrays(federation: Federation) -> dict[str, Any]:
