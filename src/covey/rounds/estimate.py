@@ -74,7 +74,7 @@ def estimate(experiment: Experiment, federation: Federation | None = None) -> Es
     tried = len(ends) - 1
     # The first round also starts workers: with later ones at hand it does not count.
     each = [b - a for a, b in itertools.pairwise(ends)]
-    sizes = [len(rows) for rows in data.clients]
+    sizes = data.holdings.sizes.tolist()
     return Estimate(
         dataset=data.dataset.name,
         sizes=(min(sizes), max(sizes)),

@@ -5,7 +5,7 @@ machine that dies in the middle of a round, and GPUs as Ray counts them, which n
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -23,6 +23,8 @@ pytestmark = pytest.mark.slow
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed (pip install 'covey[ray]')", allow_module_level=True)
 
+ATTEMPTS = 5
+
 
 @dataclass
 class Cluster:
@@ -36,9 +38,10 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     from ray.cluster_utils import Cluster as Nodes
 
     ray.shutdown()
-    nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 1})
+    one = {"num_cpus": 1, "num_gpus": 1}
+    nodes = _patiently(lambda: Nodes(initialize_head=True, head_node_args=one))
     try:
-        far = nodes.add_node(num_cpus=1, num_gpus=1)
+        far = _patiently(lambda: nodes.add_node(**one))
         monkeypatch.setenv("RAY_ADDRESS", nodes.address)
         yield Cluster(nodes, far)
     finally:
@@ -47,7 +50,18 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
         nodes.shutdown()
 
 
-def small(engine: str, **more: Any) -> Experiment:
+def _patiently(start: Callable[[], Any]) -> Any:
+    """Ray gives a machine 30 s to start, whatever else this one has to do."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return start()
+        except Exception as e:
+            if attempt == ATTEMPTS - 1 or "timed out during startup" not in str(e):
+                raise
+    raise AssertionError("no attempt")
+
+
+def small(engine_: str, **more: Any) -> Experiment:
     return Experiment.of(
         {
             "dataset": "digits",
@@ -56,7 +70,7 @@ def small(engine: str, **more: Any) -> Experiment:
             "clusters": 5,
             "partition": {"name": "label_sets", "public": 20},
             "training": {"rounds": 3, "epochs": 2, "batch_size": 10, "lr": 0.1},
-            "engine": {"name": engine, "workers": 2, "clients_at_once": 2},
+            "engine": {"name": engine_, "workers": 2, "clients_at_once": 2},
         },
         **more,
     )
