@@ -34,6 +34,7 @@ class Shelf:
         self._file: Any = None
         self._segments: list[mmap.mmap] = []
         self._used = 0  # bytes of the last segment
+        self._written = 0  # bytes since pages were last given back
         self._free: dict[int, list[tuple[int, int]]] = defaultdict(list)  # length -> (segment, place in it)
 
     @property
@@ -52,7 +53,8 @@ class Shelf:
         return memory | {name: self._copy(vector) for name, vector in vectors.items()}
 
     def rest(self) -> None:
-        """Nothing of it is needed for a while: its pages need not stay in memory. They are in the file."""
+        """Its pages need not stay in memory. What was written to them is in the file, and comes back when it is asked for."""
+        self._written = 0
         if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
             for segment in self._segments:
                 segment.madvise(mmap.MADV_DONTNEED)
@@ -64,7 +66,11 @@ class Shelf:
         # The tensor holds this view, and the view goes with the last tensor that shows it.
         weakref.finalize(view, self._free[length].append, (segment, start)).atexit = False
         place = torch.frombuffer(view, dtype=vector.dtype).view(vector.shape)
-        return place.copy_(vector)
+        place.copy_(vector)
+        self._written += length
+        if self._written > SEGMENT:
+            self.rest()
+        return place
 
     def _more(self, length: int) -> tuple[int, int]:
         aligned = -(-length // 64) * 64
