@@ -21,6 +21,7 @@ from covey.errors import CoveyError
 from covey.version import __version__
 
 PATIENCE = 60.0  # seconds without a worker before a word is said
+REPLACED = 180.0  # seconds within which a worker must be there again
 STEP = 1.0  # seconds of waiting at a time
 
 _idle: list[tuple[str, int, float, Any]] = []  # where it is, how many work together, GPUs of each, the actor
@@ -96,15 +97,21 @@ def replace_worker(ray: Any, count: int, gpus: float = 0.0) -> Any:
     """One in the place of a dead one, on any machine that is left. Its processors may be gone with that, so it asks for none: Ray
     would wait for them for ever. A GPU it must have: where none is free the run ends, to be resumed with fewer workers.
     """
-    actor = start_worker(ray, count, share=0.0, gpus=gpus)
-    try:
-        fetched(ray, actor.ready.remote(), PATIENCE)
-    except TimeoutError as e:
-        raise CoveyError(
-            f"a Ray worker is gone and the cluster started no other in {PATIENCE:.0f} s (`ray status`); finished rounds up to the "
-            "last checkpoint are kept: continue with `covey resume`"
-        ) from e
-    return actor
+    until = time.monotonic() + REPLACED
+    while True:
+        actor = start_worker(ray, count, share=0.0, gpus=gpus)
+        try:
+            fetched(ray, actor.ready.remote(), max(until - time.monotonic(), STEP))
+            return actor
+        except gone(ray):  # Ray may place it on the machine that has just died, until that misses its heartbeats
+            if time.monotonic() > until:
+                raise
+            time.sleep(STEP)
+        except TimeoutError as e:
+            raise CoveyError(
+                f"a Ray worker is gone and the cluster started no other in {REPLACED:.0f} s (`ray status`); finished rounds up to "
+                "the last checkpoint are kept: continue with `covey resume`"
+            ) from e
 
 
 def fetched(ray: Any, ref: Any, seconds: float = float("inf")) -> Any:
