@@ -1,4 +1,4 @@
-"""What of a table becomes a figure. A paper declares drawings by table; a table without one gets dots.
+"""What of a table becomes a figure. A paper declares drawings by table; a table without one gets the usual.
 
 A drawing picks cells with regular expressions over "row | column" and names their parts: `x` (the number on the axis, or the name
 of the row), `series` (which line), `panel` (which part of the figure). A cell that no expression matches is in the table only.
@@ -15,8 +15,10 @@ from covey.errors import CoveyError
 from covey.papers.cells import Cell
 from covey.papers.harness import Reproduction
 from covey.report.draw import standing
+from covey.report.draw.svg import HUES
 from covey.statistics import student_half
 
+NUMBER = r"\d+(?:\.\d+)?"
 DIFFERENCE = " − "  # a row "A − B" is an effect, on a scale of its own
 MOST_ROWS = 32  # of dots: more are a table, not a figure
 
@@ -79,9 +81,18 @@ def pictures(reproduction: Reproduction, drawings: Sequence[Drawing]) -> list[st
     return [one for one in made if one]
 
 
-def usual(cells: Sequence[Cell]) -> Dots:
-    """Up to three columns, those first that the paper printed figures for."""
+def usual(cells: Sequence[Cell]) -> Curves | Dots:
+    """Curves where rows are one word with different numbers ("round 10", "round 20" …) and columns have one unit, else dots: up to
+    three columns, those first that the paper printed figures for.
+    """
     columns = list(dict.fromkeys(cell.column for cell in cells))
+    words = {re.sub(NUMBER, "#", cell.row, count=1) for cell in cells}
+    rows = {cell.row for cell in cells}
+    if len(words) == 1 and "#" in (word := words.pop()) and len(rows) > 2 and len({cell.unit for cell in cells}) == 1:
+        before, _, after = (re.escape(part) for part in word.partition("#"))
+        series = "|".join(re.escape(column) for column in columns[:HUES])
+        label = word.replace("#", "").replace("=", "").strip()
+        return Curves(label, {"": f"{before}(?P<x>{NUMBER}){after} \\| (?P<series>{series})"})
     printed = {cell.column for cell in cells if cell.paper is not None}
     chosen = sorted(columns, key=lambda column: column not in printed)[:3]
     return Dots({column: f"(?P<x>.+) \\| {re.escape(column)}" for column in columns if column in chosen})
