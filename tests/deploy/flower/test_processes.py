@@ -22,6 +22,7 @@ from covey.deploy.membership.roll import node_keys
 from covey.experiment.participation import Participation
 from covey.files import read_state
 from covey.messages import decode
+from covey.results import status as of
 from support.deployment import rehearsal, simulated
 from support.patience import PATIENCE
 from support.processes import Meter, Processes, command
@@ -40,7 +41,7 @@ def test_mingledpie_over_flower(deploy: Any, tmp_path: Path) -> None:
     parties.serve()
     parties.until(lambda: "waiting for" in parties.log("server"))
     meter, begin = Meter(parties.port), time.monotonic()
-    parties.join("north", meter.port)
+    parties.join("north", meter.port, "--log", "json", "--metrics", "0")
     parties.join("south", 0, "--share-accuracy")
     parties.until(lambda: len(parties.records()) >= 1)
     spoken = subprocess.run(["ps", "axwwe"], capture_output=True, check=True).stdout
@@ -61,6 +62,11 @@ def test_mingledpie_over_flower(deploy: Any, tmp_path: Path) -> None:
         f"{up:.0f} bytes up, {down:.0f} down; beyond that {meter.up - up:.0f} up, {meter.down - down:.0f} down in {seconds:.0f} s"
     )
     assert up < meter.up < 1.01 * up + more and down < meter.down < 1.01 * down + more
+    lines = [json.loads(line) for line in parties.log("north").splitlines()]
+    assert {line["party"] for line in lines} == {"north"} and lines[-1]["event"] == "ends"
+    for folder in ("run", "state/north", "state/south"):
+        status = of.read(parties.folder / folder)
+        assert (status.phase, status.done) == (of.FINISHED, 3) and not status.troubles(status.updated), folder
     secrets_of(parties, spoken, tmp_path)
 
 

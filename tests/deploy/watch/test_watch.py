@@ -177,6 +177,24 @@ def example() -> Status:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("error", "phase", "words"),
+    [(None, of.FINISHED, ""), (KeyboardInterrupt(), of.STOPPED, ""), (CoveyError("no disk"), of.FAILED, "no disk")],
+)
+def test_how_it_ended(tmp_path: Path, error: BaseException | None, phase: str, words: str) -> None:
+    watch = Watch(Status("server", COORDINATOR), folder=tmp_path).begin()
+    watch.expect(["north"])
+    watch.begins(3)
+    watch.over(error)
+    status = of.read(tmp_path)
+    assert (status.phase, status.words) == (phase, words) and not status.is_silent(status.updated + 1e6)
+    assert bool(status.troubles(status.updated)) == (phase == of.FAILED)
+    again = Watch(
+        Status("server", COORDINATOR), folder=tmp_path
+    ).status  # started again: counts are kept, nobody is there
+    assert [peer.name for peer in again.peers] == ["north"] and again.phase == of.WAITING
+
+
 def test_who_is_late() -> None:
     status = example()
     assert status.late(LATER + 15) == {} and status.late(LATER + 20) == {"south": 20.0}

@@ -184,8 +184,8 @@ class Watch:
 
     def over(self, error: BaseException | None = None) -> None:
         """The last word: how it ended."""
-        phase = FINISHED if error is None else FAILED if isinstance(error, CoveyError) else STOPPED
-        words = "" if error is None else printable(str(error) or type(error).__name__, WORDS)
+        phase = FINISHED if error is None else FAILED if isinstance(error, Exception) else STOPPED  # by a signal
+        words = printable(str(error) or type(error).__name__, WORDS) if phase == FAILED else ""
         with self._lock:
             if self._status.phase not in ENDED:
                 self._set(phase=phase, words=words)
