@@ -208,7 +208,9 @@ class Plain(Role):
 
 
 class FeatureMap(Role):
-    """How clients are to describe a sample: public."""
+    """How clients are to describe a sample: public. A message with such fields has `project(samples)`, the features [n, c], and
+    `width()`, the public range [c] of each or None: who reads it need not know more of it.
+    """
 
     words = "a map from samples to features"
 
@@ -443,6 +445,15 @@ def carried(message: Any, *wanted: type[Role]) -> Iterator[tuple[Role, Any]]:
 def first(message: Any, *wanted: type[Role]) -> Any:
     """The first such value, or None."""
     return next((value for _, value in carried(message, *wanted)), None)
+
+
+def carrier(message: Any, wanted: type[Role]) -> Any:
+    """The message itself, or the first one inside it, that has a field of this role; None where there is none."""
+    kind: type = type(message)
+    if any(isinstance(role, wanted) for role in of(kind).values()):
+        return message
+    inner = (carrier(part, wanted) for _, part in carried(message, Part))
+    return next((one for one in inner if one is not None), None)
 
 
 def carries(kind: type, *wanted: type[Role], sealed: bool = False) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import multiprocessing
 import os
@@ -11,9 +12,11 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from covey import Experiment
@@ -35,12 +38,23 @@ FORKED = multiprocessing.get_context("forkserver")
 FORKED.set_forkserver_preload(["support.parties_read"])
 
 
+@functools.cache
+def begin_to_read() -> None:
+    """Starts the process that parties are copied from. What it is to read first is looked for on PYTHONPATH alone (Python 3.11),
+    and passed over where it is not.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
+        forkserver.ensure_running()
+
+
 class Party:
     """One party's process. It begins in a copy of a process that has read covey's code already: a party that starts from
     nothing computes for two seconds before its first word, and a deployment has four of them.
     """
 
     def __init__(self, run: Callable[..., None], words: Sequence[str], log: Path) -> None:
+        begin_to_read()
         self._process = FORKED.Process(target=_live, args=(run, tuple(words), log, dict(os.environ)))
         self._process.start()
 

@@ -14,7 +14,7 @@ import torch
 
 from covey import config
 from covey.algorithms.contract import Server, Setting
-from covey.algorithms.pqfed.features import Features, NoisyFeatures, project, public_features
+from covey.algorithms.pqfed.features import Features, NoisyFeatures, public_features
 from covey.algorithms.pqfed.pqfed import PQFed
 from covey.attacks.contract import Finding, Knowledge, Truth, View
 from covey.cli.main import main
@@ -118,7 +118,7 @@ def test_what_the_server_gets_are_noisy_coordinates_of_every_sample() -> None:
     features = sent["client:3"]
     data = federation.dataset
     x = torch.from_numpy(data.x_train[federation.clients[3]].astype(np.float32) * network_scale(setting, federation))
-    exact = project(features, x)
+    exact = features.project(x)
     assert got["client:3"].rows.shape == exact.shape == (120, 20)
     off = (got["client:3"].rows - exact).abs().mean(0)
     assert off.numpy() == pytest.approx(((features.high - features.low) / 50).numpy(), rel=0.5)
@@ -134,7 +134,7 @@ def network_scale(setting: Setting, federation: Federation) -> float:
 def test_public_bounds_hold_and_own_ranges_do_not_travel() -> None:
     _, _, setting = prepare(small())
     bounded = public_features(setting, 20, True)
-    far = project(bounded, 100 * torch.randn(50, 64, generator=torch.Generator().manual_seed(0)))
+    far = bounded.project(100 * torch.randn(50, 64, generator=torch.Generator().manual_seed(0)))
     assert (far >= bounded.low).all() and (far <= bounded.high).all()
     free = public_features(setting, 20, False)
     assert free.low is None and free.high is None

@@ -34,6 +34,17 @@ class Features:
     low: Annotated[Tensor | None, roles.FeatureMap]
     high: Annotated[Tensor | None, roles.FeatureMap]
 
+    def project(self, x: Tensor) -> Tensor:
+        """Samples [n, ...] as coordinates [n, c], within the public range where there is one."""
+        coordinates = (x.reshape(len(x), -1).float() - self.mean.to(x.device)) @ self.axes.to(x.device)
+        if self.low is None or self.high is None:
+            return coordinates
+        return coordinates.clamp(self.low.to(x.device), self.high.to(x.device))
+
+    def width(self) -> Tensor | None:
+        """[c] of the public range; None: there is none."""
+        return None if self.low is None or self.high is None else self.high - self.low
+
 
 @message
 @dataclass(frozen=True)
@@ -80,21 +91,13 @@ def _same(ours: Tensor, theirs: Any) -> bool:
     return bool(torch.allclose(theirs.to(ours), ours, rtol=0.0, atol=ROUNDING * max(1.0, float(ours.abs().max()))))
 
 
-def project(features: Features, x: Tensor) -> Tensor:
-    """Samples [n, ...] as coordinates [n, c], within the public range where there is one."""
-    coordinates = (x.reshape(len(x), -1).float() - features.mean.to(x.device)) @ features.axes.to(x.device)
-    if features.low is None or features.high is None:
-        return coordinates
-    return coordinates.clamp(features.low.to(x.device), features.high.to(x.device))
-
-
 def describe(me: Client, features: Features, epsilon: float) -> Coroutine:
     """The client's samples as noisy coordinates, the spend booked."""
     return (yield Compute("describe", _noisy, (me, features, epsilon)))
 
 
 def _noisy(me: Client, features: Features, epsilon: float) -> NoisyFeatures:
-    exact: Rows = project(features, me.data()[0]).cpu().numpy()
+    exact: Rows = features.project(me.data()[0]).cpu().numpy()
     width = widths(features, exact)
     if math.isfinite(epsilon) and not width.min() > 0:
         raise CoveyError(

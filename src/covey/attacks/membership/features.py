@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from covey import roles
-from covey.algorithms.pqfed.features import Features, project
 from covey.attacks.contract import Finding, Knowledge, Truth, View
 from covey.attacks.declaration import Reads, lacks_public
 from covey.attacks.membership.scores import power, scored, unit_of_noise
@@ -60,10 +59,9 @@ class FeatureMembership:
         self.memory.setdefault("rows", {})
 
     def observe(self, view: View) -> None:
-        parts = [part for _, part in roles.carried(view.message, roles.Part)]
-        for described in (view.message, *parts):
-            if isinstance(described, Features):
-                self.memory["features"] = described
+        features = roles.carrier(view.message, roles.FeatureMap)
+        if features is not None:
+            self.memory["features"] = features
         rows = roles.first(view.message, roles.NoisedFeatures)
         if rows is not None and view.sender.startswith("client:"):
             self.memory["rows"][int(view.sender.removeprefix("client:"))] = rows.cpu()
@@ -78,7 +76,7 @@ class FeatureMembership:
                 self.name, self.vantage, "power", self.rate, self.rate, 0.0, 1.0, used="no noisy features were seen"
             )
         outside = unused(federation)
-        crowd = None if self.public is None else project(self.memory["features"], self.public.cpu())
+        crowd = None if self.public is None else self.memory["features"].project(self.public.cpu())
         powers: dict[int, tuple[float, float]] = {}
         for i, noisy in sorted(seen.items()):
             rng = generator(self.seed, i, "membership")
@@ -95,14 +93,13 @@ class FeatureMembership:
 
     def _exact(self, federation: Federation, rows: Rows) -> Tensor:
         samples = Samples(self.network, *samples_at(federation, rows), torch.device("cpu"))
-        return project(self.memory["features"], samples.inputs(torch.arange(len(rows))))
+        features: Tensor = self.memory["features"].project(samples.inputs(torch.arange(len(rows))))
+        return features
 
     def _width(self, known: Tensor) -> Tensor:
         """Δ: public, or guessed from the exact features that the adversary has."""
-        features: Features = self.memory["features"]
-        if features.low is None or features.high is None:
-            return known.amax(0) - known.amin(0)
-        return features.high - features.low
+        public: Tensor | None = self.memory["features"].width()
+        return known.amax(0) - known.amin(0) if public is None else public
 
     def _summary(self, powers: dict[int, tuple[float, float]], sizes: dict[int, int]) -> Finding:
         values = np.array([p for p, _ in powers.values()])
