@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.clustering.agreement import accuracy, adjusted_rand_index, contingency
+from covey.clustering.agreement import accuracy, adjusted_rand_index, contingency, normalised_mutual_information
 from covey.errors import CoveyError
 
 labels = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=25)
@@ -62,3 +62,14 @@ def test_different_lengths_are_refused() -> None:
     for found, truth in (([0, 1], [0]), ([], []), (np.zeros((2, 2)), np.zeros((2, 2)))):
         with pytest.raises(CoveyError, match="one length"):
             accuracy(found, truth)
+
+
+def test_mutual_information_by_hand() -> None:
+    assert normalised_mutual_information([0, 0, 1, 1], [5, 5, 3, 3]) == pytest.approx(1.0)
+    assert normalised_mutual_information([0, 1, 0, 1], [0, 0, 1, 1]) == pytest.approx(0.0)
+    assert normalised_mutual_information([0, 0], [1, 1]) == 1.0  # one group, both times
+    assert normalised_mutual_information([0, 0, 0, 0], [0, 0, 1, 1]) == 0.0
+    # of three: found {0, 1}, {2} against {0}, {1, 2}: I = log 3 - (2/3) log 4 + (1/3) log 2 ... over the entropy of a third
+    third = -(np.log(1 / 3) / 3 + 2 * np.log(2 / 3) / 3)
+    shared = sum(np.log((1 / 3) / (a * b)) / 3 for a, b in ((2 / 3, 1 / 3), (2 / 3, 2 / 3), (1 / 3, 2 / 3)))
+    assert normalised_mutual_information([0, 0, 1], [0, 1, 1]) == pytest.approx(shared / third)

@@ -42,3 +42,19 @@ def adjusted_rand_index(found: ArrayLike, truth: ArrayLike) -> float:
     if best == expected:  # both partitions are all-in-one or all-alone: equal, and chance cannot do otherwise
         return 1.0
     return float((together - expected) / (best - expected))
+
+
+def normalised_mutual_information(found: ArrayLike, truth: ArrayLike) -> float:
+    """Mutual information over the mean of both entropies: 1 for equal partitions, 0 for independent ones; not adjusted for chance.
+
+    Many small groups score above 0 by chance alone, so read it beside the adjusted Rand index.
+    """
+    table = contingency(found, truth)
+    joint = table / table.sum()
+    rows, columns = joint.sum(1), joint.sum(0)
+    entropies = [float(-(p * np.log(p)).sum()) for p in (rows, columns)]
+    if max(entropies) == 0:  # all in one group, both times
+        return 1.0
+    there = joint > 0
+    shared = float((joint[there] * np.log(joint[there] / np.outer(rows, columns)[there])).sum())
+    return max(0.0, min(1.0, 2 * shared / sum(entropies)))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covey.algorithms.contract import Predictor
-from covey.clustering.agreement import accuracy, adjusted_rand_index
+from covey.clustering.agreement import accuracy, adjusted_rand_index, normalised_mutual_information
 from covey.learn.machine import Machine
 from covey.learn.work import Job, Logits
 from covey.messages import message
@@ -272,7 +272,8 @@ def clustering_scores(clusters: list[int] | None, truth: NDArray[np.int64] | Non
     known = chosen >= 0
     if not known.any():
         return None
-    scores = {"ari": adjusted_rand_index(chosen[known], truth[known])}
+    found, right = chosen[known], truth[known]
+    scores = {"ari": adjusted_rand_index(found, right), "nmi": normalised_mutual_information(found, right)}
     with contextlib.suppress(ModuleNotFoundError):  # the matching needs scipy, which a bare GPU machine lacks
-        scores["accuracy"] = accuracy(chosen[known], truth[known])
+        scores["accuracy"] = accuracy(found, right)
     return scores

@@ -42,6 +42,7 @@ def closing_lines(result: Figures) -> list[str]:
     lines += _metrics(result)
     if result.clustering and "accuracy" in result.clustering:
         lines.append(f"clustering  {percent(result.clustering['accuracy'])} of the clients in their true cluster")
+    lines += _newcomers(result)
     if result.start:
         lines.append(f"start       {result.start}")
     for name, entry in result.attacks.items():
@@ -56,6 +57,16 @@ def closing_lines(result: Figures) -> list[str]:
     if result.folder:
         lines.append(f"report      {RunFolder(result.folder).report}")
     return lines
+
+
+def _newcomers(result: Figures) -> list[str]:
+    """Accuracy of clients that joined later: as they came, after one round, after five; of all of them, whenever they came."""
+    said = []
+    for age, words in (("0", "on arrival"), ("1", "after 1 round"), ("5", "after 5")):
+        at = [r["newcomers"][age] for r in result.records if age in r.get("newcomers", {})]
+        if count := sum(one["clients"] for one in at):
+            said.append(f"{percent(sum(one['accuracy'] * one['clients'] for one in at) / count)} {words}")
+    return [f"newcomers   {', '.join(said)}"] if said else []
 
 
 def _metrics(result: Figures) -> list[str]:

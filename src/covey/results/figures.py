@@ -22,7 +22,7 @@ class Figures:
     rounds_to_target: int | None
     seconds: dict[str, float]  # by phase
     bytes: dict[str, float]  # up, down: per client and round
-    clustering: dict[str, float] | None  # accuracy, ari against the true partition
+    clustering: dict[str, float] | None  # accuracy, ari, nmi against the true partition
     attacks: dict[str, dict[str, Any]]
     privacy: dict[str, Any]
     seed: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import sys
 import time
 from collections import defaultdict
@@ -20,6 +21,7 @@ import torch
 from covey.algorithms.contract import Server, declaration, make_keys, server_of, wanted
 from covey.attacks.contract import Attack, Truth
 from covey.attacks.observe import Observers
+from covey.clustering.cohesion import wasserstein_adjusted
 from covey.compression.replies import unpack
 from covey.data.federation import Federation
 from covey.engines.evaluation import RoundScores, accuracies, clustering_scores, measured
@@ -34,7 +36,7 @@ from covey.learn.kernels.kernels import taken
 from covey.learn.work import Plan
 from covey.messages import size, to_device
 from covey.metrics.metric import chosen
-from covey.metrics.totals import NUMBERS
+from covey.metrics.totals import CLASSES, NUMBERS
 from covey.report.format import size as in_words
 from covey.report.progress import Progress
 from covey.results.folder import RunFolder
@@ -56,6 +58,7 @@ from covey.rounds.record import (
 from covey.rounds.result import Result, priced, summarise, summarise_seeds
 from covey.rounds.unharmed import unharmed_ends
 
+MOST_PAIRED = 500  # clients whose labels are compared with each other's
 HEAVY = 20e6  # bytes to a client and round that nobody expects
 Callback = Callable[[dict[str, Any], Any], None]  # (this round's record, the server's state)
 
@@ -334,6 +337,7 @@ class _Loop:
             **evaluation,
             "clustering": self._agreement(round, chosen, clusters),
             "clusters": clusters,
+            **self._cohesion(round, clusters),
             "extra": {**server.notes, **means_of(facts), **pictures_of(facts), **self._clock(arrivals, present, round)},
         }
         return state, record | memberships_of(facts, self.listed)
@@ -372,6 +376,20 @@ class _Loop:
         if not self._sampled or truth is None:
             return clustering_scores(clusters, truth)
         return clustering_scores(list(chosen.values()), truth[list(chosen)]) if chosen else None
+
+    def _cohesion(self, round: int, clusters: list[int] | None) -> dict[str, float]:
+        """FedGWC's score of the clusters by the labels that their clients hold; of no more clients than pairs are cheap."""
+        if (
+            clusters is None
+            or self.network.task != CLASSES
+            or len(clusters) > MOST_PAIRED
+            or not self._evaluates(round)
+        ):
+            return {}
+        known = [place for place, cluster in enumerate(clusters) if cluster >= 0]
+        counts = self.federation.at(round).histogram([int(self.listed[place]) for place in known])
+        score = wasserstein_adjusted(counts, [clusters[place] for place in known])
+        return {} if math.isnan(score) else {"cohesion": score}
 
     def _replies(
         self, round: int, calls: list[Call], traffic: Traffic, facts: dict[int, Any], seconds: dict[str, float]

@@ -114,7 +114,11 @@ def _shares(times: list[int], picked: list[list[int]]) -> Html:
 
 def _agreement(run: Run) -> Html | None:
     shown, note = thinned(run)
-    scores = (("accuracy", "Clients placed right", "placed"), ("ari", "Adjusted Rand index", "ARI"))
+    scores = (
+        ("accuracy", "Clients placed right", "placed"),
+        ("ari", "Adjusted Rand index", "ARI"),
+        ("nmi", "Normalised mutual information", "NMI"),
+    )
     lines = drawable(
         [
             Series(name, pick(run.series("clustering", key), shown), hue(i), label)
@@ -130,7 +134,10 @@ def _agreement(run: Run) -> Html | None:
     drawn = line_chart(
         "Agreement with the true clusters", "1 is perfect.", xs, lines, "score", lambda v: f"{v:.2f}", y=y
     )
-    words = "1 means that the found clusters are the true ones, up to their names; an index of 0 is what chance gives."
+    words = (
+        "1 means that the found clusters are the true ones, up to their names; an adjusted index of 0 is what chance gives, mutual "
+        "information is then above 0."
+    )
     return figure("Agreement with the truth", drawn, words + note)
 
 

@@ -63,10 +63,13 @@ def lede(run: Run) -> list[str]:
     if target is not None:
         said.append(f"The target accuracy was reached in round {int(target)}.")
     ari = number(run.final("clustering", "ari"))
+    nmi = number(run.final("clustering", "nmi"))
     right = number(run.final("clustering", "accuracy"))
     if right is not None:
+        indices = [f"{name} {value:.2f}" for name, value in (("ARI", ari), ("NMI", nmi)) if value is not None]
         said.append(
-            f"{percent(right)} of the clients ended in their true cluster{f' (ARI {ari:.2f})' if ari is not None else ''}."
+            f"{percent(right)} of the clients ended in their true cluster"
+            + (f" ({', '.join(indices)})." if indices else ".")
         )
     shields = [
         *(
