@@ -186,7 +186,14 @@ def test_inventory_lists_every_source(tmp_path):
     present = {e.name for e in entries if e.present}
     packaged = {name for name in SOURCES if SOURCES[name].package}  # there where a package is
     assert present - packaged == {"digits", "heart", "purchase100-like", "texas100-like", "yelp-like"}
-    assert {e.name for e in entries if not e.fetchable} == present | packaged | {"utkface", "yelp", "emnist_bymerge47"}
+    assert {e.name for e in entries if not e.fetchable} == present | packaged | {
+        "utkface",
+        "yelp",
+        "emnist_bymerge47",
+        "femnist",
+        "shakespeare",
+        "flamby_heart",
+    }
 
 
 def test_every_known_checksum_looks_like_one_and_every_mirror_is_http():

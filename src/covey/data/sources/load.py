@@ -95,7 +95,7 @@ def validate(dataset: Dataset, source: Source, form: Form, path: Path) -> None:
         raise damaged(path, f"has {counts[0]} training and {counts[1]} test samples instead of {form.rows}")
     if source.shape and (dataset.x_train.shape[1:], dataset.x_test.shape[1:]) != (source.shape,) * 2:
         raise damaged(path, f"has samples of shape {dataset.x_train.shape[1:]} instead of {source.shape}")
-    expected = np.dtype(np.int32 if source.kind == "tokens" else np.uint8)
+    expected = np.dtype({"tokens": np.int32, "real": np.float32}.get(source.kind, np.uint8))
     if {dataset.x_train.dtype, dataset.x_test.dtype} != {expected}:
         raise damaged(path, f"has samples of type {dataset.x_train.dtype} instead of {expected}")
     labels = np.concatenate([dataset.y_train, dataset.y_test])
