@@ -21,7 +21,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from covey.statistics import student_interval
+from covey.statistics import paired_difference, student
 
 DATA = ("heart", "movielens", "flights", "world_values", "covid_tests", "vote_2016")
 CLUSTERS = 3  # MingledPie needs three: of two, a set of two would be everything
@@ -121,12 +121,6 @@ def measure(args: argparse.Namespace) -> None:
 # ---------------------------------------------------------------- tables
 
 
-def interval(values: list[float]) -> tuple[float, float]:
-    """(mean, half of Student's 95 % interval)."""
-    mean, (low, high) = statistics.mean(values), student_interval(values)
-    return mean, (high - low) / 2
-
-
 def figures(cells: list[dict[str, Any]], data: str, method: str, metric: str) -> list[float]:
     return [
         c[metric]
@@ -136,22 +130,22 @@ def figures(cells: list[dict[str, Any]], data: str, method: str, metric: str) ->
 
 
 def table(cells: list[dict[str, Any]]) -> str:
-    """Own-silo accuracy / loss; last, what clusters gain over the best that needs none, paired by seed."""
+    """Own-silo accuracy / loss with Student's 95 % interval; last, the loss of clusters less the best without, paired by seed."""
     lines = [
-        "| silos | " + " | ".join(METHODS) + " | ifca − best without clusters |",
+        "| silos | " + " | ".join(METHODS) + " | loss of ifca − best without clusters |",
         "| --- " * (len(METHODS) + 2) + "|",
     ]
     for data in [d for d in DATA if figures(cells, d, "ifca", "loss")]:
         row = []
         for method in METHODS:
-            accuracy, loss = (interval(figures(cells, data, method, metric)) for metric in ("accuracy", "loss"))
-            row.append(f"{accuracy[0]:.3f} ± {accuracy[1]:.3f} / {loss[0]:.3f} ± {loss[1]:.3f}")
+            accuracy, loss = (student(figures(cells, data, method, metric)) for metric in ("accuracy", "loss"))
+            row.append(f"{accuracy.value:.3f} ± {accuracy.half:.3f} / {loss.value:.3f} ± {loss.half:.3f}")
         without = min(METHODS[:3], key=lambda m: statistics.mean(figures(cells, data, m, "loss")))
-        gain, half = interval(
-            [a - b for a, b in zip(figures(cells, data, "ifca", "loss"), figures(cells, data, without, "loss"))]
-        )
+        gain = paired_difference(figures(cells, data, "ifca", "loss"), figures(cells, data, without, "loss"))
         count = next(c["silos"] for c in cells if c["data"] == data)
-        lines.append(f"| {data}, {count} | " + " | ".join(row) + f" | {gain:+.3f} ± {half:.3f} ({without}) |")
+        lines.append(
+            f"| {data}, {count} | " + " | ".join(row) + f" | {gain.value:+.3f} ± {gain.half:.3f} ({without}) |"
+        )
     return "\n".join(lines)
 
 
