@@ -137,6 +137,9 @@ def test_command_time_and_versions_are_filled_in(tmp_path: Path, monkeypatch: py
     found = reproduce("mingledpie", "table0", Options(tmp_path, quick=True, quiet=True), "covey reproduce …")
     assert (found.paper, found.table, found.dataset, found.quick) == ("mingledpie", "table0", "digits", True)
     assert [c.verdict for c in found.claims] == ["holds"]
+    assert found.runs["kernel"] == ["no training"] and found.runs["code"] == [
+        code()
+    ]  # nothing was run, but by something
     assert found.command and found.versions["covey"] and found.seconds > 0
     assert found.cells[0].column == "digits" and json.loads(json.dumps(found.json()))["cells"][0]["paper"] == 3.32
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -33,7 +33,7 @@ from covey.papers import PAPERS
 from covey.papers.cells import Cell, Sheet
 from covey.papers.verdict import Claim, Effect, Statement, judge
 from covey.results.folder import RunFolder
-from covey.results.provenance import Sitting, kinds, mixed, summary, versions
+from covey.results.provenance import Sitting, ended, kinds, mixed, sitting, summary, versions
 from covey.rounds.completion import complete
 
 
@@ -205,7 +205,11 @@ def reproduce(paper: str, table: str, options: Options, command: str = "") -> Re
         raise CoveyError(f"{paper}'s {table} runs on {able}, not on '{dataset}'")
     begin = time.perf_counter()
     asked = replace(options, dataset=dataset, seen=[])
+    process = sitting(
+        "cpu", "no training", tf32=False, first_round=1
+    )  # of tables that draw, attack or time without a run
     reproduction = chosen.make(asked)
+    elapsed = time.perf_counter() - begin
     runs = list({id(o): o for o in asked.seen}.values())
     computing = sum(sum(o.result.get("seconds", {}).values()) for o in runs)
     values = vars(reproduction) | {
@@ -214,11 +218,16 @@ def reproduce(paper: str, table: str, options: Options, command: str = "") -> Re
         "dataset": dataset,
         "quick": options.quick,
         "command": command,
-        "seconds": computing or reproduction.seconds or time.perf_counter() - begin,
+        "seconds": computing or elapsed,
         "versions": runs[0].result.get("versions", {}) if runs else versions(),
-        "runs": summary([o.sittings for o in runs], computing) if any(o.sittings for o in runs) else {},
+        "runs": _provenance(runs, computing) if runs else summary([ended([process])], elapsed),
     }
     return rejudged(Reproduction(**values))
+
+
+def _provenance(runs: Sequence[Outcome], computing: float) -> dict[str, Any]:
+    """Nothing where all runs are from before it was kept."""
+    return summary([o.sittings for o in runs], computing) if any(o.sittings for o in runs) else {}
 
 
 def rejudged(reproduction: Reproduction) -> Reproduction:

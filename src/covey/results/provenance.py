@@ -128,7 +128,7 @@ def in_words(summary: Mapping[str, Any]) -> str:
     commits = ", ".join(c[:10] for c in summary["commit"])
     by = "; ".join(", ".join(summary[name]) for name in ("device", "arithmetic", "kernel"))
     hours = f"{summary['seconds'] / 3600:.1f} h" if summary["seconds"] > 3600 else f"{summary['seconds']:.0f} s"
-    line = f"{summary['runs']} runs, {hours} in all, from {summary['from']} to {summary['to']}: "
+    line = f"{summary['runs']} run{'s' * (summary['runs'] != 1)}, {hours} in all, from {summary['from']} to {summary['to']}: "
     line += f"{by}; torch {torch_version}; commit {commits}."
     odd = mixed({name: summary[name] for name in MATTERS})
     return line + (f" **Mixed** ({odd})." if odd else "")
