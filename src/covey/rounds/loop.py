@@ -494,7 +494,8 @@ class _Loop:
 
     def _told(self) -> str:
         """What the models' start gave away: nobody who looks for clusters has samples that are sorted by them."""
-        if not self._intended() or self.setting.clusters < 2:
+        several = declaration(self.experiment.algorithm).trains == "clusters" and self.setting.clusters > 1
+        if not self._intended() or not several:
             return ""
         return (
             f"each of the {self.setting.clusters} models has seen public samples of its true cluster before the first round "
