@@ -59,7 +59,7 @@ def test_a_renamed_algorithm_is_asked_the_same_and_told_the_same(name: str) -> N
 def test_a_renamed_ifca_is_audited_to_the_same_figures(tmp_path: Path) -> None:
     experiment = small(algorithm="ifca")
     ours, theirs = audit(experiment, tmp_path / "a", quiet=True), audit(renamed(experiment), tmp_path / "b", quiet=True)
-    assert theirs.algorithm == "my_ifca" and sum(bool(cell.tried) and not cell.carried for cell in ours.cells) == 16
+    assert theirs.algorithm == "my_ifca" and sum(bool(cell.tried) for cell in ours.cells) == 22
     assert [shown(cell) for cell in theirs.cells] == [shown(cell) for cell in ours.cells]
     assert theirs.accuracy == ours.accuracy
 

@@ -122,25 +122,25 @@ def test_a_mixture_of_models_mixes_probabilities() -> None:
 def test_what_cannot_be_said_is_said_so() -> None:
     one = predictions(CLASSES, torch.zeros(1, 5, 2), torch.zeros(5, dtype=torch.int64))
     assert math.isnan(measure(resolve("auc"), one, np.full(5, 0.2)))  # one class: nothing to rank
-    entry = spread(resolve("auc"), {0: math.nan, 1: math.nan}, {}, 2, full=True)
+    entry = spread(resolve("auc"), {0: math.nan, 1: math.nan}, {}, [0, 1], full=True)
     assert entry == {"mean": None, "unknown": 2}
 
 
 def test_the_spread_says_who_is_worst_off() -> None:
     values = {0: 0.9, 1: 0.5, 2: 0.7, 3: math.nan}
-    entry = spread(resolve("accuracy"), values, {0: 0, 1: 0, 2: 1, 3: 1}, 5, full=False)
+    entry = spread(resolve("accuracy"), values, {0: 0, 1: 0, 2: 1, 3: 1}, range(5), full=False)
     assert entry["mean"] == pytest.approx(0.7) and entry["worst"] == 0.5 and entry["best"] == 0.9
     assert entry["gap"] == pytest.approx(0.4) and entry["p10"] == pytest.approx(0.54) and entry["unknown"] == 1
     assert entry["spread"] == pytest.approx(0.2) and entry["per_cluster"] == pytest.approx([0.7, 0.7])
     assert entry["clients"] == [0.9, 0.5, 0.7, None, None]
-    loss = spread(resolve("loss"), {0: 0.1, 1: 2.0}, {}, 2, full=False)
+    loss = spread(resolve("loss"), {0: 0.1, 1: 2.0}, {}, [0, 1], full=False)
     assert loss["worst"] == 2.0 and loss["p10"] > loss["median"]
 
 
 def test_many_clients_are_listed_in_the_last_round_only() -> None:
     many = dict.fromkeys(range(IN_FULL + 1), 0.5)
-    assert "clients" not in spread(resolve("accuracy"), many, {}, len(many), full=False)
-    assert len(spread(resolve("accuracy"), many, {}, len(many), full=True)["clients"]) == len(many)
+    assert "clients" not in spread(resolve("accuracy"), many, {}, range(len(many)), full=False)
+    assert len(spread(resolve("accuracy"), many, {}, range(len(many)), full=True)["clients"]) == len(many)
 
 
 def test_classes_of_which_one_is_rare_are_uneven() -> None:
@@ -176,4 +176,4 @@ def test_without_its_package_a_metric_says_why(monkeypatch: pytest.MonkeyPatch, 
     said, _, weights = classes
     lost = Metric("lost", "lost", of_samples=lambda *_: 1.0, needs="package_that_is_not_there")
     assert math.isnan(measure(lost, said, weights))
-    assert spread(lost, {0: math.nan}, {}, 1, full=True)["why"] == "package_that_is_not_there is not installed here"
+    assert spread(lost, {0: math.nan}, {}, [0], full=True)["why"] == "package_that_is_not_there is not installed here"

@@ -112,7 +112,9 @@ class Browser:
             if method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning", "assert"):
                 found.append(json.dumps(parameters))
             if method == "Network.requestWillBeSent" and parameters.get("type") != "Document":
-                found.append(parameters["request"]["url"])
+                url = parameters["request"]["url"]
+                if not url.startswith("data:"):  # that stands in the file itself
+                    found.append(url)
         return found
 
     def screenshot(self, path: Path, full: bool = False) -> None:

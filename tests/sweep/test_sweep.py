@@ -165,8 +165,9 @@ def test_ctrl_c_ends_all_and_the_command_line_says_how_to_go_on(tmp_path: Path) 
     out = tmp_path / "sweep"
     command = [sys.executable, "-m", "covey", "run", "ifca-digits", "--out", str(out), "--sweep", "training.lr=0.1,0.2"]
     process = subprocess.Popen(
-        [*command, "--set", "training.rounds=100000"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-    )
+        [*command, "--set", "training.rounds=100000"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+        env=os.environ | {"COVEY_CORES": "2"},
+    )  # fmt: skip
     until(lambda: process.poll() is not None or len(list(out.glob("*/seed-0/metrics.jsonl"))) == 2)
     children = _descendants(process.pid)
     os.kill(process.pid, signal.SIGINT)

@@ -428,6 +428,7 @@ def test_impossible_requests_say_what_would_work(make, message):
 
 def test_every_partition_is_registered_under_its_name():
     expected = {"label_sets", "dirichlet", "shards", "iid", "property", "feature_clusters", "natural"}
+    expected |= {"concept_shift", "feature_shift", "quantity_skew", "drift"}
     assert set(PARTITIONS) == expected
     assert all(kind.name == name for name, kind in PARTITIONS.items())
 

@@ -55,11 +55,18 @@ class Line:
         return time.monotonic() - begin
 
     def asked(self, name: str = "north") -> bytes | None:
-        """What the node answers to a question."""
+        """What the node answers to a question, which is put again as a coordinator does: one to a life that ends is lost."""
         answers: dict[str, bytes | None] = {}
-        id = self.link.send(self.link.nodes[name], b"who is there", 60)
-        self.until(lambda: bool(answers.update(self.link.receive([id])) or answers))
-        return answers[id]
+        asked: dict[str, float] = {}
+
+        def is_answered() -> bool:
+            if not asked or time.monotonic() > max(asked.values()) + 5:
+                asked[self.link.send(self.link.nodes[name], b"who is there", 60)] = time.monotonic()
+            answers.update(self.link.receive(list(asked)))
+            return bool(answers)
+
+        self.until(is_answered)
+        return next(iter(answers.values()))
 
     def here(self, name: str = "north") -> bool:
         return self.link.nodes.get(name) in self.link.present()

@@ -120,8 +120,8 @@ def test_a_request_with_anothers_keys_is_refused(change: str, tmp_path: Path) ->
 def test_an_invitation_that_keeps_a_roster_from_comparison_is_refused(founded: Path, tmp_path: Path) -> None:
     """Else a coordinator could hand out another roster to each silo, and all would see one fingerprint."""
     (request,) = asked(tmp_path, ["north"])
-    party, agreed = keys.load(founded / "south")
-    stripped = replace(party, name="north", signing=b"", keys={"sealing": party.keys["sealing"]})
+    server, agreed = keys.load(founded / "keys" / "server")
+    stripped = replace(server, name="north", role="client:0", signing=b"", keys={"sealing": server.keys["sealing"]})
     invited = requests.Invited(stripped, agreed, b"", request.node, ["sealing"])
     with pytest.raises(CoveyError, match="keeps 'sealing' from comparison"):
         requests.accept(tmp_path / "north", requests.invitation(request, invited))
