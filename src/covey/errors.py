@@ -25,9 +25,14 @@ def printable(words: str, most: int = 4000) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
 
 
-def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:
-    """`", did you mean 'x'?"`, or the list of what there is: the tail of an unknown-name message."""
+def meant(word: str, known: list[str] | tuple[str, ...]) -> str:
+    """`", did you mean 'x'?"`, or nothing: the tail of a message that lists what there is."""
     import difflib
 
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f", did you mean '{close[0]}'?" if close else f"; known: {', '.join(known)}"
+    return f", did you mean '{close[0]}'?" if close else ""
+
+
+def nearest(word: str, known: list[str] | tuple[str, ...]) -> str:
+    """`", did you mean 'x'?"`, or the list of what there is: the tail of an unknown-name message."""
+    return meant(word, known) or f"; known: {', '.join(known)}"

@@ -12,6 +12,7 @@ import pytest
 from covey.data.federation import Federation
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
+from covey.report.terminal import closing_lines
 from covey.results.folder import RunFolder
 from covey.rounds.loop import run
 from covey.rounds.result import Result
@@ -54,6 +55,12 @@ def test_listed_clients_have_the_figures_that_they_have_among_all(both: tuple[Re
         assert one["clusters"] == [other["clusters"][i] for i in of]
         assert one["clustering"] == other["clustering"]  # everybody took part: of the same choices
     assert (some.state.models == every.state.models).all()
+
+
+def test_the_terminal_says_of_whom_its_figures_are(both: tuple[Result, Result]) -> None:
+    some, every = ("\n".join(closing_lines(result)) for result in both)
+    assert f"of {LISTED} of {CLIENTS} clients, drawn by the seed" in some
+    assert "drawn by the seed" not in every
 
 
 def test_files_name_the_clients_that_they_list(both: tuple[Result, Result]) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covey.clustering.spectral import distances
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError, meant
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -26,15 +26,13 @@ SKETCH = 2_048
 def check_linkage(linkage: str) -> None:
     if linkage not in LINKAGES:
         raise CoveyError(
-            f"algorithm.linkage is {linkage!r}: choose one of {', '.join(LINKAGES)}{nearest(linkage, LINKAGES)}"
+            f"algorithm.linkage is {linkage!r}: choose one of {', '.join(LINKAGES)}{meant(linkage, LINKAGES)}"
         )
 
 
 def check_metric(metric: str) -> None:
     if metric not in METRICS:
-        raise CoveyError(
-            f"algorithm.metric is {metric!r}: choose one of {', '.join(METRICS)}{nearest(metric, METRICS)}"
-        )
+        raise CoveyError(f"algorithm.metric is {metric!r}: choose one of {', '.join(METRICS)}{meant(metric, METRICS)}")
 
 
 def sketched(rows: Tensor, random: np.random.Generator) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from covey.clustering.agglomerative import Floats
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError, meant
 
 MEASURES = ("sum", "smallest")
 BLOCK = 65_536  # pairs whose principal angles are found at a time
@@ -15,7 +15,7 @@ BLOCK = 65_536  # pairs whose principal angles are found at a time
 
 def check_measure(measure: str) -> None:
     if measure not in MEASURES:
-        raise CoveyError(f"algorithm.measure is {measure!r}: choose 'sum' or 'smallest'{nearest(measure, MEASURES)}")
+        raise CoveyError(f"algorithm.measure is {measure!r}: choose 'sum' or 'smallest'{meant(measure, MEASURES)}")
 
 
 def leading_vectors(x: Tensor, count: int) -> Tensor:

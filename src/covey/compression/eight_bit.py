@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from covey.compression.replies import Packed
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError, meant
 
 LEVELS = 127
 ROUNDINGS = ("stochastic", "nearest")
@@ -33,7 +33,7 @@ class EightBit:
     def __post_init__(self) -> None:
         if self.rounding not in ROUNDINGS:
             raise CoveyError(
-                f"compression.rounding is {self.rounding!r}: 'stochastic' or 'nearest'{nearest(self.rounding, ROUNDINGS)}"
+                f"compression.rounding is {self.rounding!r}: 'stochastic' or 'nearest'{meant(self.rounding, ROUNDINGS)}"
             )
         if self.block < 1:
             raise CoveyError(f"compression.block is {self.block}: at least 1 number shares a scale")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from covey.data.federation import Dataset, Federation
 from covey.data.holdings import Holdings, held
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError, meant
 
 KINDS = ("image", "binary", "real", "tokens")
 TASKS = ("classes", "labels", "numbers")
@@ -38,7 +38,7 @@ def check_dataset(dataset: Dataset) -> Dataset:
     for value, known, what in ((dataset.kind, KINDS, "kind"), (dataset.task, TASKS, "task")):
         if value not in known:
             raise CoveyError(
-                f"{_called(dataset)} has {what} {value!r}: choose one of {', '.join(known)}{nearest(str(value), known)}"
+                f"{_called(dataset)} has {what} {value!r}: choose one of {', '.join(known)}{meant(str(value), known)}"
             )
     for part in ("train", "test"):
         check_samples(getattr(dataset, f"x_{part}"), getattr(dataset, f"y_{part}"), dataset, part)

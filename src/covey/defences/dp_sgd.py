@@ -14,7 +14,7 @@ from typing import ClassVar
 from covey.algorithms.contract import Client, Coroutine
 from covey.config import later
 from covey.defences.contract import CLIPPING
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError, meant
 from covey.learn.work import Plan, Train
 from covey.ledger.calibration import check_delta
 from covey.ledger.events import SubsampledGaussian
@@ -51,7 +51,7 @@ class DPSGD:
         check_delta(self.delta)
         if self.sampling not in SAMPLINGS:
             raise CoveyError(
-                f"defence.sampling is {self.sampling!r}: choose 'shuffled' or 'poisson'{nearest(self.sampling, SAMPLINGS)}"
+                f"defence.sampling is {self.sampling!r}: choose 'shuffled' or 'poisson'{meant(self.sampling, SAMPLINGS)}"
             )
 
     def train(self, me: Client, work: Train) -> Coroutine:

@@ -44,7 +44,7 @@ def prepare(experiment: Experiment, given: Federation | None = None) -> tuple[Fe
 
 
 def refuse_phases(experiment: Experiment, federation: Federation, attacked: bool) -> None:
-    """What a federation that changes during a run cannot be combined with."""
+    """What a federation that changes during a run cannot be combined with; a change that the run does not reach is said."""
     if federation.phases and attacked:
         raise CoveyError(
             f"partition '{experiment.partition.name}' changes clusters during the run, and attacks are scored against one truth: "
@@ -54,6 +54,15 @@ def refuse_phases(experiment: Experiment, federation: Federation, attacked: bool
         raise CoveyError(
             f"partition '{experiment.partition.name}' changes who holds what during the run, which engine.name = 'ray' does not "
             "know: use engine.name = 'simulate'"
+        )
+    last = experiment.training.rounds  # its record tests on what follows it
+    late = [phase.first for phase in federation.phases if phase.first > last + 1]
+    if late:
+        warnings.warn(
+            f"partition '{experiment.partition.name}' changes who holds what from round {late[0]} on, which this run of {last} "
+            "rounds does not reach: more rounds, or an earlier change, would show it",
+            CoveyWarning,
+            stacklevel=2,
         )
 
 

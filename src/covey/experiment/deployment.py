@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from covey.config import later
 from covey.data.own.encoding import Feature, width
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError, meant
 
 KINDS = ("image", "binary", "real", "tokens")
 TASKS = ("classes", "labels", "numbers")
@@ -29,13 +29,9 @@ class Silos:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise CoveyError(
-                f"silos.kind is {self.kind!r}: choose one of {', '.join(KINDS)}{nearest(self.kind, KINDS)}"
-            )
+            raise CoveyError(f"silos.kind is {self.kind!r}: choose one of {', '.join(KINDS)}{meant(self.kind, KINDS)}")
         if self.task not in TASKS:
-            raise CoveyError(
-                f"silos.task is {self.task!r}: choose one of {', '.join(TASKS)}{nearest(self.task, TASKS)}"
-            )
+            raise CoveyError(f"silos.task is {self.task!r}: choose one of {', '.join(TASKS)}{meant(self.task, TASKS)}")
         if any(side < 1 for side in self.shape):
             raise CoveyError(f"silos.shape is {list(self.shape)}: every side must be at least 1")
         if len(set(self.classes)) < len(self.classes) or "" in self.classes:
@@ -81,6 +77,4 @@ class Deployment:
         if self.round_seconds <= 0:
             raise CoveyError(f"deployment.round_seconds is {self.round_seconds}: it must be above 0")
         if self.missing not in MISSING:
-            raise CoveyError(
-                f"deployment.missing is {self.missing!r}: 'go_on' or 'wait'{nearest(self.missing, MISSING)}"
-            )
+            raise CoveyError(f"deployment.missing is {self.missing!r}: 'go_on' or 'wait'{meant(self.missing, MISSING)}")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.config import later
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError, meant
 from covey.randomness import generator
 
 FIXED, POISSON, TURNS = "fixed", "poisson", "turns"
@@ -41,7 +41,7 @@ class Participation:
             raise CoveyError(f"participation.share is {self.share}: it must be above 0 and at most 1")
         if self.sampling not in SAMPLINGS:
             raise CoveyError(
-                f"participation.sampling is {self.sampling!r}: choose {', '.join(SAMPLINGS)}{nearest(self.sampling, SAMPLINGS)}"
+                f"participation.sampling is {self.sampling!r}: choose {', '.join(SAMPLINGS)}{meant(self.sampling, SAMPLINGS)}"
             )
         if self.sampling == TURNS and abs(1 / self.share - round(1 / self.share)) > 1e-6:
             raise CoveyError(f"participation.share is {self.share}: clients take turns in 1 of 2, 3, 4 … rounds")

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from covey import randomness
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError, meant
 from covey.learn.examine import Facts, examine
 from covey.learn.losses import Loss, loss_of
 from covey.models.choice import Model, fingerprint, spec
@@ -299,7 +299,7 @@ def numbers(shapes: dict[str, torch.Size]) -> int:
 
 def check_buffers(buffers: str) -> None:
     if buffers not in BUFFERS:
-        raise CoveyError(f"layers.buffers is {buffers!r}: 'shared' or 'local'{nearest(buffers, BUFFERS)}")
+        raise CoveyError(f"layers.buffers is {buffers!r}: 'shared' or 'local'{meant(buffers, BUFFERS)}")
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from covey.crypto.noise.source import SecretNoise
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError, meant
 
 LAST_BATCHES = ("keep", "drop", "merge")
 
@@ -55,7 +55,7 @@ class Plan:
         if self.poisson and self.clip == 0:
             raise CoveyError("Poisson-sampled batches are for clipped gradients: set a finite clip")
         if self.last_batch not in LAST_BATCHES:
-            near = nearest(self.last_batch, LAST_BATCHES)
+            near = meant(self.last_batch, LAST_BATCHES)
             raise CoveyError(f"training.last_batch is {self.last_batch!r}: choose {', '.join(LAST_BATCHES)}{near}")
         if not self.dropout < 1:
             raise CoveyError(f"training.dropout is {self.dropout}: it must be below 1")

@@ -39,6 +39,7 @@ def closing_lines(result: Figures) -> list[str]:
         lines = [
             "accuracy    not known here: silos keep theirs, unless the experiment asks and they agree to report it"
         ]
+    lines += _sample(result)
     lines += _metrics(result)
     if result.clustering and "accuracy" in result.clustering:
         lines.append(f"clustering  {percent(result.clustering['accuracy'])} of the clients in their true cluster")
@@ -57,6 +58,16 @@ def closing_lines(result: Figures) -> list[str]:
     if result.folder:
         lines.append(f"report      {RunFolder(result.folder).report}")
     return lines
+
+
+def _sample(result: Figures) -> list[str]:
+    """Of whom the figures are, where not all clients are evaluated."""
+    last = next((r["evaluated"] for r in reversed(result.records) if "evaluated" in r), None)
+    if last is None:
+        return []
+    return [
+        f"            of {last['clients']:,} of {last['of']:,} clients, drawn by the seed; evaluation.clients = 0 evaluates all"
+    ]
 
 
 def _newcomers(result: Figures) -> list[str]:

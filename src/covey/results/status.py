@@ -16,6 +16,7 @@ from typing import Any
 from covey.errors import CoveyError
 
 STATUS = "status.json"
+SIMULATED = "; a simulated run has none, it is read in its report.html or with `covey ui`"
 COORDINATOR = "coordinator"
 AWAY, THERE, WORKING, ANSWERED, REFUSED = "away", "there", "working", "answered", "refused"  # states of a peer
 WAITING, ROUND, FINISHED, FAILED, STOPPED = (
@@ -162,7 +163,7 @@ def read(folder: Path) -> Status:
     except OSError as e:
         raise CoveyError(
             f"{folder} holds no {STATUS}: give the --out of `covey serve`, the --state of `covey join`, or the address of "
-            "--metrics"
+            f"--metrics{SIMULATED if (folder / 'result.json').is_file() else ''}"
         ) from e
     except ValueError as e:
         raise CoveyError(f"{path} is damaged: it is no JSON; it is written anew while its party runs") from e

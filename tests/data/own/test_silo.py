@@ -146,6 +146,7 @@ def test_numbers_survive_a_csv(tmp_path_factory: pytest.TempPathFactory, x: np.n
         (X[:0], Y[:0], GREY, "is empty"),
         (X / 255, Y, GREY, r"first in sample 0.*multiplied by 255"),
         (X.astype(int) + 100, Y, GREY, "from 0 to 255"),
+        (X.reshape(4, 6) / 7, Y, Silos(shape=(6,), classes=GREY.classes), "silos.kind = 'real'"),
         (X[:, 0, 0] + 1j, Y, GREY, "x of shape"),
         ([[0.0, np.nan]], [0], REAL, r"not finite numbers \(first in sample 0\)"),
         ([[0.0, 1], [np.inf, 1]], [0, 1], REAL, r"first in sample 1"),

@@ -269,6 +269,9 @@ def test_the_command(tmp_path: Path, run: Watched, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out.splitlines()[0] == "server, FedAvg: finished, 3 rounds"
     assert main(["status", str(run.folder / "run"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["done"] == 3
-    assert main(["status", str(tmp_path)]) == 2 and "holds no status.json" in capsys.readouterr().err
+    assert main(["status", str(tmp_path)]) == 2 and (said := capsys.readouterr().err).count("holds no status.json") == 1
+    assert "simulated" not in said
+    (tmp_path / "result.json").write_text("{}")
+    assert main(["status", str(tmp_path)]) == 2 and "a simulated run has none" in capsys.readouterr().err
     with pytest.raises(CoveyError, match="--log"):
         Journal(form="xml")

@@ -61,7 +61,7 @@ from covey.algorithms.robust.averages import UNDER_SEALS
 from covey.crypto.blinded.blinded import permutation, sealer, secure_bits, terms_for
 from covey.crypto.key_kinds import Describe
 from covey.crypto.signatures import Envelope
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError, meant
 from covey.leaks import EAVESDROPPER, IDENTITY, ISOLATION, LINKAGE, SERVER, SERVERS, Given
 from covey.learn.work import Compute, Train, Work
 from covey.measures import HIDDEN, QUANTILES, Measure
@@ -141,7 +141,7 @@ class FedCAPrivacy:
             value = getattr(self, field)
             if value not in allowed:
                 raise CoveyError(
-                    f"algorithm.{field} is {value!r}: choose one of {', '.join(allowed)}{nearest(value, allowed)}"
+                    f"algorithm.{field} is {value!r}: choose one of {', '.join(allowed)}{meant(value, allowed)}"
                 )
         for field, least in (("alpha", 0), ("every", 0), ("min_size", 2), ("threads", 1), ("buckets", 1), ("noise", 0)):
             if not getattr(self, field) >= least:

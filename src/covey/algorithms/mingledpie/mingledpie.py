@@ -52,7 +52,7 @@ from covey.crypto.openings.threshold import Opening, OpeningAdvice, OpeningQuest
 from covey.crypto.openings.threshold import key_kind as own_key_kind
 from covey.crypto.sealing import sealing
 from covey.crypto.sealing.sealing import key_kind
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError, meant
 from covey.learn.work import Compute, Losses, Train, Work
 from covey.measures import MATRIX, Measure
 from covey.messages import LATER, message
@@ -173,7 +173,7 @@ class MingledPie:
             value = getattr(self, name)
             if value not in allowed:
                 raise CoveyError(
-                    f"algorithm.{name} is {value!r}: choose one of {', '.join(allowed)}{nearest(value, allowed)}"
+                    f"algorithm.{name} is {value!r}: choose one of {', '.join(allowed)}{meant(value, allowed)}"
                 )
         fmd.key_length(self.rate)  # refuses a rate that is none
         check_group(self.min_group)

@@ -37,7 +37,7 @@ from covey.algorithms.pqfed.features import Features, NoisyFeatures, check_agree
 from covey.algorithms.pqfed.messages import Collaboration, Idle, Renewal, Turns
 from covey.algorithms.pqfed.selection import select_groups
 from covey.clustering import collaborators
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError, meant
 from covey.leaks import IDENTITY, SERVER, Given
 from covey.learn.work import Compute
 from covey.measures import DISTANCES, GROUPS, HIDDEN, Measure
@@ -341,7 +341,7 @@ def _are_clients(parts: Mapping[Any, Any], me: Client) -> bool:
 
 def _choice(field: str, word: str, known: tuple[str, ...]) -> None:
     if word not in known:
-        raise CoveyError(f"algorithm.{field} is {word!r}: choose one of {', '.join(known)}{nearest(word, known)}")
+        raise CoveyError(f"algorithm.{field} is {word!r}: choose one of {', '.join(known)}{meant(word, known)}")
 
 
 def _underneath(given: Any) -> Any:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError, meant
 
 SHARE = 0.2  # of the clients that may lie, where a rule is not told
 COLUMNS = 4096  # coordinates that are sorted at once: sorting takes four times the memory of what it sorts
@@ -41,9 +41,7 @@ class Rule:
     def of(cls, text: str) -> Rule:
         name, colon, rest = text.partition(":")
         if name not in NAMES:
-            raise CoveyError(
-                f"algorithm.aggregation is {text!r}: choose one of {', '.join(NAMES)}{nearest(name, NAMES)}"
-            )
+            raise CoveyError(f"algorithm.aggregation is {text!r}: choose one of {', '.join(NAMES)}{meant(name, NAMES)}")
         if not colon:
             return cls(name, SHARE if name in ("trimmed", "krum", "multikrum") else 0.0)
         if name in ("mean", "median"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError, meant
 
 TABLES = (".csv", ".tsv", ".csv.gz", ".parquet")  # endings of the files that are tables
 KINDS = ("", "image", "binary", "real", "tokens")
@@ -37,7 +37,7 @@ class Rules:
             value = getattr(self, name)
             if value not in known:
                 words = ", ".join(word or "(nothing)" for word in known)
-                raise CoveyError(f"data.{name} is {value!r}: choose one of {words}{nearest(value, known)}")
+                raise CoveyError(f"data.{name} is {value!r}: choose one of {words}{meant(value, known)}")
         if not isinstance(self.test, str) and not 0 < self.test < 1:
             raise CoveyError(
                 f"data.test is {self.test:g}: a share between 0 and 1, or the name of a column that says it"

@@ -231,6 +231,11 @@ class _Part:
             wrong = (x < 0) | (x > top) | (x != np.rint(x) if x.dtype.kind == "f" else False)
         if wrong.any():
             hint = "; pixels in [0, 1] must be multiplied by 255" if agreed.kind == "image" else ""
+            hint += (
+                "; for numbers of any size the federation agrees on silos.kind = 'real'"
+                if len(agreed.shape) == 1
+                else ""
+            )
             raise CoveyError(
                 f"{self.path} holds values{_first(wrong)} that do not fit {agreed.kind} samples: "
                 f"expected whole numbers from 0 to {top}{hint}"

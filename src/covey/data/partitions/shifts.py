@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from covey.data.federation import Dataset, Federation
 from covey.data.partitions.dealing import Rows, check_clients, generator, hand_out, set_aside
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError, meant
 
 TRIES = 1000  # draws of a permutation that no other cluster has
 LOOKS = ("rotation", "colour", "blur")
@@ -93,7 +93,7 @@ class FeatureShift:
 
     def __post_init__(self) -> None:
         if self.look not in LOOKS:
-            raise CoveyError(f"partition.look is '{self.look}': choose {', '.join(LOOKS)}{nearest(self.look, LOOKS)}")
+            raise CoveyError(f"partition.look is '{self.look}': choose {', '.join(LOOKS)}{meant(self.look, LOOKS)}")
         if not np.isfinite(self.step) or self.step < 0:
             raise CoveyError(f"partition.step is {self.step}: a number of 0 or more.")
 
@@ -148,15 +148,15 @@ def _apart(
         (len(dataset.y_train), *parts[0][0].shape[1:]), parts[0][0].dtype
     )  # of rows that nobody holds: nothing
     y = dataset.y_train.copy()
-    for rows_of, (seen, meant) in zip(members, parts):
-        x[rows_of], y[rows_of] = seen, meant
+    for rows_of, (seen, labels) in zip(members, parts):
+        x[rows_of], y[rows_of] = seen, labels
     tests = [change(c, dataset.x_test, dataset.y_test) for c in range(clusters)]
     changed = replace(
         dataset,
         x_train=x,
         y_train=y,
         x_test=np.concatenate([seen for seen, _ in tests]),
-        y_test=np.concatenate([meant for _, meant in tests]),
+        y_test=np.concatenate([labels for _, labels in tests]),
         attributes={},
     )
     groups = np.repeat(np.arange(clusters), len(dataset.y_test))

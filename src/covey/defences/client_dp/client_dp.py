@@ -24,7 +24,7 @@ from covey.defences.client_dp.protocol import Protected, Steps
 from covey.defences.client_dp.summation import Central, Local
 from covey.defences.contract import CLIPPING, Terms
 from covey.defences.randomised_response import RandomisedResponse
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError, meant
 from covey.learn.work import Train
 from covey.ledger.calibration import check_delta
 from covey.ledger.clients import noise_for
@@ -78,7 +78,7 @@ class ClientDP:
             check_delta(self.delta)
         check_clip(float(self.clip), "defence.clip")
         if self.noise not in WAYS:
-            raise CoveyError(f"defence.noise is {self.noise!r}: choose {', '.join(WAYS)}{nearest(self.noise, WAYS)}")
+            raise CoveyError(f"defence.noise is {self.noise!r}: choose {', '.join(WAYS)}{meant(self.noise, WAYS)}")
         if not (math.isfinite(self.noise_multiplier) and self.noise_multiplier >= 0):
             raise CoveyError(
                 f"defence.noise_multiplier is {self.noise_multiplier}: expected 0 (search) or a number above"

@@ -150,7 +150,10 @@ def accept(folder: Path, data: bytes, expected: str = "") -> tuple[Party, str]:
     shared = federation(invited)
     check_fingerprint(expected, shared, "the federation's")
     if asked == folder and (folder / "party.bin").exists():
-        raise CoveyError(f"{folder} is a silo's folder already: `covey keys request --renew` replaces its keys")
+        raise CoveyError(
+            f"{folder} is a silo's folder already: `covey keys request --renew` replaces its keys, and another federation "
+            "needs a request, and a folder, of its own"
+        )
     if asked != folder:
         _check_same(folder, invited)
     public = {"agreed.bin": encode(invited.agreed), "experiment.toml": invited.agreed.experiment.encode()}
