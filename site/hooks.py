@@ -104,6 +104,8 @@ TABS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "README.md",
             "tutorial.md",
             "your_own_data.md",
+            "real_silos.md",
+            "settings.md",
             "own_model.md",
             "csv_to_deployment.md",
             "metrics.md",
