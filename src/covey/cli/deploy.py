@@ -160,10 +160,12 @@ def status(
     """
     import json
 
+    from covey.errors import printable
     from covey.report.status import status_lines
     from covey.results.status import fetch, now, read
 
     told = fetch(place) if place.startswith(("http://", "https://")) else read(Path(place))
-    print(json.dumps(told.json(), indent=1) if as_json else "\n".join(status_lines(told, now())))
+    lines = map(printable, status_lines(told, now()))  # whoever holds the port may have written them
+    print(json.dumps(told.json(), indent=1) if as_json else "\n".join(lines))
     if told.troubles(now()):
         raise typer.Exit(1)

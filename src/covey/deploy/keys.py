@@ -28,7 +28,7 @@ from covey.algorithms.sums import masking, openings
 from covey.crypto.openings.boxes import KEY_BYTES, BoxKey
 from covey.crypto.signatures import Signer
 from covey.deploy.agreed import Agreed, agree, digest, experiment_of, setting_of, table_of
-from covey.deploy.membership.certificates import Pair, general_name, issue_server, make_authority, make_node
+from covey.deploy.membership.certificates import Pair, general_name, issue_server, make_authority, make_node, registered
 from covey.deploy.membership.records import (
     OWN_KEY,
     SERVER,
@@ -43,8 +43,16 @@ from covey.deploy.membership.records import (
     refuse_existing,
     write,
 )
-from covey.deploy.membership.requests import Invited, Request, check_renewal, federation, invitation, signing_of
-from covey.deploy.membership.roll import REPLACED, admissions, admitting, revoke
+from covey.deploy.membership.requests import (
+    Invited,
+    Request,
+    check_new_keys,
+    check_renewal,
+    federation,
+    invitation,
+    signing_of,
+)
+from covey.deploy.membership.roll import REPLACED, admissions, admitting, holders, revoke
 from covey.errors import CoveyError
 from covey.experiment import encryptions
 from covey.experiment.experiment import Experiment
@@ -75,6 +83,7 @@ def make(
         general_name(host)  # refuses what is none
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise CoveyError(f"{out} is there already and keys are never overwritten: choose another folder with --out")
+    _check_distinct(list(requests.values()))
     agreed = agree(experiment)
     publics = None if own is None else {i: read_public(own, name) for i, name in enumerate(names)}
     if requests and openings.is_together(experiment.encryption):
@@ -112,6 +121,13 @@ def make(
             else:
                 _write_silo(folder, name, issued, agreed, authority.public)
         write(folder / "authority" / "issued.bin", encode(issued), 0o600)
+
+
+def _check_distinct(requests: Sequence[Request]) -> None:
+    held: dict[bytes, str] = {}
+    for one in requests:
+        check_new_keys(one, held)
+        held |= {registered(one.node): one.name, one.signing: one.name}
 
 
 def quorum_held(declared: Declaration, keys: Mapping[str, Any]) -> int:
@@ -185,9 +201,16 @@ def approve(out: Path, request: Request) -> tuple[Path, str]:
         admitted = {a.name: a for a in admissions(out / SERVER)}
         if request.name in admitted and request.name in issued.taken:
             check_renewal(request, admitted[request.name].signing)
+            check_new_keys(request, holders(out / SERVER))
             revoke(out / SERVER, request.name, REPLACED)
         else:
             issued = _taken_next(issued, agreed, request.name)
+            check_new_keys(request, holders(out / SERVER))
+            if openings.OWN in own_keys(issued.clients, issued.taken[request.name]):
+                raise CoveyError(
+                    f"the keys with which silos open sums together were dealt here, and '{request.name}' has made its own: give it "
+                    "a dealt one with `covey keys add`, or make new keys for all with `covey keys make --requests`"
+                )
             write(authority / "issued.bin", encode(issued), 0o600)
         return _invite(out, request, issued, agreed, ca)
 

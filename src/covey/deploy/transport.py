@@ -14,7 +14,7 @@ queue) is a class with `Mail`'s methods and a loop that calls `Handle`; `serve.p
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from covey.errors import CoveyError
@@ -31,8 +31,8 @@ class Mail(Protocol):
     def admit(self, name: str, public: bytes) -> None:
         """From now on the holder of this node key may come, under a number that only it gets."""
 
-    def strike(self, keys: Mapping[bytes, str], kept: Collection[str]) -> None:
-        """From now on these node keys may not, and are told why; nor may those of parties that are not kept."""
+    def strike(self, keys: Mapping[bytes, str], kept: Mapping[str, bytes]) -> None:
+        """From now on these node keys may not, and are told why; nor may any but those kept, by name."""
 
     def present(self) -> set[int]:
         """Nodes that are there."""
@@ -75,7 +75,7 @@ class InProcess:
             self._names[len(self._names)] = name
             self.nodes[name] = len(self._names) - 1
 
-    def strike(self, keys: Mapping[bytes, str], kept: Collection[str]) -> None:
+    def strike(self, keys: Mapping[bytes, str], kept: Mapping[str, bytes]) -> None:
         self.nodes = {name: number for name, number in self.nodes.items() if name in kept}
 
     def present(self) -> set[int]:

@@ -215,8 +215,8 @@ def test_a_certificate_is_renewed_while_all_run(line: Line, monkeypatch: pytest.
 
 def test_a_key_that_is_revoked_ends_its_node_at_once(line: Line) -> None:
     """Also one that is waiting for letters; and its party comes back with another key under the same name."""
-    kept, keys = ["north", "south"], {}
-    for name in ("old", "new"):
+    kept, keys = dict(line.link._keys), {}
+    for name in ("old", "new", "third", "fourth"):
         pair = certificates.make_node()
         keys[name] = certificates.registered(pair.public)
         (line.folder / f"{name}.key").write_bytes(pair.private)
@@ -234,6 +234,13 @@ def test_a_key_that_is_revoked_ends_its_node_at_once(line: Line) -> None:
     line.link.strike({keys["old"]: "revoked 2026-11-16T03:04:05Z", keys["new"]: "replaced now"}, kept)
     thread.join(60)
     assert "keys were replaced on now: accept the invitation" in str(ends[0])
+    line.link.admit("west", keys["third"])
+    former = line.link.nodes["west"]
+    line.link.strike(
+        {}, {**kept, "west": keys["fourth"]}
+    )  # replaced by an authority elsewhere, which leaves no record here
+    line.link.admit("west", keys["fourth"])
+    assert line.link._keys["west"] == keys["fourth"] and line.link.nodes["west"] != former
     line.link.strike({}, kept)
 
 

@@ -7,15 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from typer.testing import CliRunner
 
 from covey import Experiment
 from covey.cli.main import app
+from covey.crypto.openings.boxes import BoxKey
 from covey.crypto.signatures import Signer
 from covey.deploy import keys
 from covey.deploy.membership import requests
 from covey.deploy.membership.records import OWN_KEY, SIGNING_KEY
-from covey.deploy.membership.roll import read_roll, revocations
+from covey.deploy.membership.roll import read_roll, revocations, revoke
 from covey.errors import CoveyError
 from covey.messages import decode, encode
 
@@ -125,6 +130,67 @@ def test_an_invitation_that_keeps_a_roster_from_comparison_is_refused(founded: P
     invited = requests.Invited(stripped, agreed, b"", request.node, ["sealing"])
     with pytest.raises(CoveyError, match="keeps 'sealing' from comparison"):
         requests.accept(tmp_path / "north", requests.invitation(request, invited))
+
+
+def test_an_invitation_that_brings_an_opening_key_is_refused(tmp_path: Path) -> None:
+    """Else a coordinator could deal all silos' keys, and all would see one fingerprint; and what approves does not write one."""
+    (request,) = asked(tmp_path, ["east"])
+    keys.make(experiment(encryption="secagg"), NAMES, [], tmp_path / "keys")
+    party, agreed = keys.load(tmp_path / "keys" / "silos" / "north")
+    assert "opening" in party.keys
+    given = replace(party, signing=b"", name="east")
+    invited = requests.Invited(given, agreed, b"", request.node, ["opening"])
+    with pytest.raises(CoveyError, match="another opening key than the one that this silo made"):
+        requests.accept(tmp_path / "east", requests.invitation(request, invited))
+    for change in ({"name": "../../east"}, {"role": "server"}):
+        foreign = replace(invited, party=replace(given, **change))  # type: ignore[arg-type]
+        with pytest.raises(CoveyError, match="the invitation cannot be used"):
+            requests.accept(tmp_path / "east", requests.invitation(request, foreign))
+    assert not (tmp_path / "east" / "party.bin").exists()
+    with pytest.raises(CoveyError, match="were dealt here, and 'east' has made its own"):
+        keys.approve(tmp_path / "keys", request)
+    keys.add(tmp_path / "keys", "east")  # its name was not used up
+
+
+def forged(name: str, node: ec.EllipticCurvePrivateKey, signer: Ed25519PrivateKey, tail: bytes = b"") -> Any:
+    """A request in any name, by who holds its keys."""
+    public = node.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + tail
+    request = requests.Request(name, public, signer.public_key().public_bytes_raw(), BoxKey.generate().public)
+    return replace(
+        request, proofs=[node.sign(request.content, ec.ECDSA(hashes.SHA384())), signer.sign(request.content)]
+    )
+
+
+def test_a_key_stands_for_one_silo(tmp_path: Path) -> None:
+    """With two names for one node key no server would start: Flower takes a key once."""
+    node, signer = ec.generate_private_key(ec.SECP384R1()), Ed25519PrivateKey.generate()
+    one, path = forged("north", node, signer), tmp_path / "x.request"
+    for other in (
+        forged("south", node, Ed25519PrivateKey.generate()),
+        forged("south", ec.generate_private_key(ec.SECP384R1()), signer),
+    ):
+        with pytest.raises(CoveyError, match="'south' asks with a key that 'north' has or had"):
+            keys.make(experiment(), [one, other], [], tmp_path / "none")
+    keys.make(experiment(), [one], [], tmp_path / "keys")
+    again = forged("south", node, Ed25519PrivateKey.generate())
+    for _ in range(2):
+        with pytest.raises(CoveyError, match="that 'north' has or had"):
+            keys.approve(tmp_path / "keys", again)
+        if (tmp_path / "keys" / "server" / "nodes" / "north.bin").exists():
+            revoke(tmp_path / "keys" / "server", "north")  # its key comes back under no other name
+    for strange in (
+        forged("east", ec.generate_private_key(ec.SECP256R1()), signer),
+        forged("east", node, signer, b" and more"),
+        forged("../x", node, signer),
+        forged("\u0435ast", node, signer),
+    ):
+        path.write_bytes(requests.armoured(strange))
+        with pytest.raises(CoveyError, match=r"not signed with the keys|cannot be a silo's name"):
+            requests.read_request(path)
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # of which no more is read than a request has
+    with pytest.raises(CoveyError, match="is no request of a silo"):
+        requests.read_request(path)
 
 
 def test_a_silo_renews_its_keys_and_nobody_else_does_it_for_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +109,24 @@ def test_only_a_server_revokes_and_only_silos(tmp_path: Path) -> None:
         server_folder(tmp_path)
     with pytest.raises(CoveyError, match="a further server, without which no round ends"):
         revoke(tmp_path / "keys" / "server", "csp")
+
+
+def test_who_is_revoked_stays_out(tmp_path: Path) -> None:
+    """When its files come back with a copy of the folder, and when another party's file is damaged at that moment."""
+    keys.make(rehearsal("ifca", model="softmax"), ["north", "south", "west"], [], tmp_path / "keys")
+    server, said = tmp_path / "keys" / "server", list[str]()
+    now = following(keys.load(server)[0], server, said.append)
+    first, copy = now(), shutil.copytree(server, tmp_path / "copy")
+    (server / "nodes" / "south.pub").write_bytes(b"half of a key")
+    revoke(server, "north")
+    damaged = now()
+    assert damaged.nodes == {name: first.nodes[name] for name in ("south", "west")} and "stays as it was" in said[-1]
+    assert set(damaged.party.silos) == {"south", "west"} and "client:0" not in damaged.party.known
+    assert first.nodes["north"] in damaged.struck and "north" in damaged.revoked
+    shutil.copytree(
+        copy, server, dirs_exist_ok=True
+    )  # `covey keys renew` where the authority is, and the folder copied whole
+    for roll in (now(), read_roll(keys.load(server)[0], server)):  # running, and started again
+        assert roll.nodes == damaged.nodes and roll.struck == damaged.struck and roll.party.silos == damaged.party.silos
+    with pytest.raises(CoveyError, match=r"revoked on .* already"):
+        revoke(server, "north")

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from covey.cli.main import main
+from covey.cli.main import app, main
 from covey.deploy import keys
 from covey.deploy.coordinator import Coordinator
 from covey.deploy.serve import watched
@@ -26,7 +27,7 @@ from covey.loopback import port_of
 from covey.messages import decode
 from covey.report.status import status_lines
 from covey.results import status as of
-from covey.results.status import COORDINATOR, Peer, Spending, Status
+from covey.results.status import COORDINATOR, Peer, Refusal, Spending, Status
 from support.deployment import Deployment, rehearsal
 
 LATER = 1_700_000_000.0
@@ -275,3 +276,16 @@ def test_the_command(tmp_path: Path, run: Watched, capsys: pytest.CaptureFixture
     assert main(["status", str(tmp_path)]) == 2 and "a simulated run has none" in capsys.readouterr().err
     with pytest.raises(CoveyError, match="--log"):
         Journal(form="xml")
+
+
+def test_nothing_in_a_status_obeys_the_terminal(tmp_path: Path) -> None:
+    """Its words may be of whoever took the port, or the file's place, before its party did."""
+    escape = "\x1b[2J\rwell"
+    watch = Watch(Status("server", COORDINATOR))
+    watch.met("north", escape)
+    (peer,) = watch.status.peers
+    assert escape not in peer.version and "well" in peer.version
+    status = replace(watch.status, refusals=(Refusal(0.0, 1, escape, escape),), phase="failed", words=escape)
+    (tmp_path / "status.json").write_text(json.dumps(status.json()))
+    shown = CliRunner().invoke(app, ["status", str(tmp_path)]).output
+    assert "refusals" in shown and "\\x1b[2J\\rwell" in shown and "\x1b" not in shown and "\r" not in shown

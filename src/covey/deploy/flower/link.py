@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -64,9 +64,12 @@ class Link:
             self.close()
             raise
 
-    def strike(self, keys: Mapping[bytes, str], kept: Collection[str]) -> None:
-        """From now on these keys do not pass the door and are told why, nor do those of parties that are not kept."""
-        gone = [name for name, key in self._keys.items() if name not in kept or key in keys]
+    def strike(self, keys: Mapping[bytes, str], kept: Mapping[str, bytes]) -> None:
+        """From now on these keys do not pass the door and are told why, nor do any but those kept, by name.
+
+        A key that was replaced may be in no record of ours: the authority is on another machine, and sends the new one only.
+        """
+        gone = [name for name, key in self._keys.items() if kept.get(name) != key or key in keys]
         if self.authenticated and (gone or dict(keys) != self._struck):
             self._struck = dict(keys)
             for name in gone:  # Flower keeps it in its books, where it does no harm: it never takes a key back

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from covey.algorithms.sums import openings
-from covey.errors import CoveyError
+from covey.errors import CoveyError, printable
 from covey.files import write_atomically
 from covey.messages import check_fields, decode, message
 
@@ -77,7 +77,7 @@ def check_names(names: Sequence[str], clients: int, reserved: Sequence[str]) -> 
 def check_name(name: str, reserved: Sequence[str] = (SERVER,)) -> None:
     if not NAME.fullmatch(name) or name in reserved:
         raise CoveyError(
-            f"'{name[:60]}' cannot be a silo's name: use small letters, digits and '-', up to 40, "
+            f"'{printable(name, 60)}' cannot be a silo's name: use small letters, digits and '-', up to 40, "
             f"and none of {', '.join(reserved)}"
         )
 

@@ -21,6 +21,7 @@ import binascii
 import hashlib
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -28,13 +29,19 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_ssh_private_key,
+    load_ssh_public_key,
+)
 
 from covey.algorithms.contract import declaration
+from covey.algorithms.sums import openings
 from covey.crypto.openings.boxes import BoxKey, check_public
 from covey.crypto.signatures import Signer
 from covey.deploy.agreed import Agreed, digest, experiment_of
-from covey.deploy.membership.certificates import make_node
+from covey.deploy.membership.certificates import make_node, registered
 from covey.deploy.membership.records import (
     OWN_KEY,
     SIGNING_KEY,
@@ -55,6 +62,7 @@ NODE_KEY = "node.key"
 RENEWAL = "renewal"  # in a silo's folder: keys that were asked for and are not in use yet
 ABOUT = b"covey invitation 1"
 HEAD, FOOT = "-----BEGIN COVEY REQUEST-----", "-----END COVEY REQUEST-----"
+CLIENT = re.compile(r"client:[0-9]{1,9}")
 REQUEST_BYTES = 8192  # which no request has
 AGAIN = "ask the silo for its file again, as `covey keys request` wrote it"
 
@@ -156,6 +164,11 @@ def accept(folder: Path, data: bytes, expected: str = "") -> tuple[Party, str]:
         )
     if asked != folder:
         _check_same(folder, invited)
+    elif openings.OWN in invited.party.keys:  # all silos could be given such keys, under one fingerprint
+        raise CoveyError(
+            "the invitation brings another opening key than the one that this silo made, and who wrote it could open what silos "
+            "seal: use nothing of it, and ask for one for your own key"
+        )
     public = {"agreed.bin": encode(invited.agreed), "experiment.toml": invited.agreed.experiment.encode()}
     for name, part in {**public, "ca.crt": invited.ca}.items():
         write(folder / name, part)
@@ -182,6 +195,9 @@ def _checked(invited: Invited) -> Invited:
     try:
         check_fields(invited.party)
         check_fields(invited.agreed)
+        check_name(invited.party.name)  # which files are called by
+        if not CLIENT.fullmatch(invited.party.role):
+            raise CoveyError("its role is no silo's")
     except CoveyError as e:
         raise CoveyError(f"the invitation cannot be used ({e}): ask for it again") from e
     return invited
@@ -198,7 +214,7 @@ def signing_of(folder: Path, party: Party) -> bytes:
 def read_request(path: Path) -> Request:
     """A request whose owner holds the keys that sign in it; else a CoveyError."""
     try:
-        text = read_bytes(path)[:REQUEST_BYTES].decode("ascii").strip()
+        text = _beginning(path).decode("ascii").strip()
         if not (text.startswith(HEAD) and text.endswith(FOOT)):
             raise ValueError
         data = base64.b64decode("".join(text[len(HEAD) : -len(FOOT)].split()), validate=True)
@@ -210,12 +226,23 @@ def read_request(path: Path) -> Request:
         node = load_ssh_public_key(request.node)
         if not isinstance(node, ec.EllipticCurvePublicKey) or len(request.proofs) not in (2, 3):
             raise ValueError
+        if not isinstance(node.curve, ec.SECP384R1) or _openssh(node) != request.node.strip():  # one form, as asked for
+            raise ValueError
         node.verify(request.proofs[0], request.content, ec.ECDSA(hashes.SHA384()))
         Ed25519PublicKey.from_public_bytes(request.signing).verify(request.proofs[1], request.content)
         check_public(request.opening)
     except (ValueError, UnsupportedAlgorithm, InvalidSignature, CoveyError) as e:
         raise CoveyError(f"{path} is not signed with the keys that it names: {AGAIN}") from e
     return request
+
+
+def _beginning(path: Path) -> bytes:
+    """As much as a request can have, of a file that may be of any length."""
+    try:
+        with path.open("rb") as file:
+            return file.read(REQUEST_BYTES)
+    except OSError as e:
+        raise CoveyError(f"{path} cannot be read: {e.strerror}; {AGAIN}") from e
 
 
 def read_requests(folder: Path) -> list[Request]:
@@ -241,6 +268,16 @@ def check_renewal(request: Request, signing: bytes) -> None:
             f"'{request.name}' is taken, and this request is not signed with its present key: a silo that is in renews its keys "
             "with `covey keys request --renew`; one that has lost them is revoked, and comes back under another name"
         ) from None
+
+
+def check_new_keys(request: Request, held: Mapping[bytes, str]) -> None:
+    """Refuses keys that another party has, or that were given up: one key under two names would be two silos to everybody."""
+    for key in (registered(request.node), request.signing):
+        if key in held:
+            raise CoveyError(
+                f"'{request.name}' asks with a key that '{held[key]}' has or had: every silo makes keys of its own, and other "
+                "ones after a revocation, with `covey keys request`"
+            )
 
 
 def invitation(request: Request, invited: Invited) -> bytes:
@@ -309,10 +346,15 @@ def armoured(request: Request) -> bytes:
 
 
 def _public_node(private: bytes) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
     try:
         key = load_ssh_private_key(private, None)
     except ValueError as e:
         raise CoveyError(f"{NODE_KEY} is no private key ({e}): ask again with `covey keys request`") from e
-    return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+    public = key.public_key()
+    if not isinstance(public, ec.EllipticCurvePublicKey):
+        raise CoveyError(f"{NODE_KEY} is a key of another kind: ask again with `covey keys request`")
+    return _openssh(public)
+
+
+def _openssh(public: ec.EllipticCurvePublicKey) -> bytes:
+    return public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)

@@ -4,13 +4,15 @@
     server/revoked/NAME-WHEN.bin       a key that was let in once, since when not, and why
 
 A running server looks here every second, in the middle of a round, too. Taking a party's two files away is enough to shut it
-out; `revoke` also keeps its key, so that the party is told once and for all instead of trying for ever.
+out; `revoke` also keeps its key, so that the party is told once and for all instead of trying for ever. Who is revoked stays
+out when its two files come back, with a copy of the folder or from an authority that has not heard of it.
 """
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -68,7 +70,8 @@ def admissions(folder: Path) -> list[Admission]:
     both = [
         p for p in sorted((folder / "nodes").glob("*.bin")) if has_content(p) and has_content(p.with_suffix(".pub"))
     ]
-    admitted = {path: read_record(path, Admission) for path in both}
+    out = {one.name for one in revocations(folder) if one.why == REVOKED}
+    admitted = {path: read_record(path, Admission) for path in both if path.stem not in out}
     roles = [a.role for a in admitted.values()]
     for path, admission in admitted.items():
         if path.stem != admission.name or roles.count(admission.role) > 1:
@@ -89,6 +92,13 @@ def revocations(folder: Path) -> list[Revocation]:
     return sorted((read_record(path, Revocation) for path in paths if has_content(path)), key=lambda one: one.when)
 
 
+def holders(folder: Path) -> dict[bytes, str]:
+    """Public keys that the server knows, of nodes and for signing, with whose they are or were."""
+    past = {registered(one.node): one.name for one in revocations(folder)}
+    nodes = {public: name for name, public in node_keys(folder).items()}
+    return {**past, **nodes, **{a.signing: a.name for a in admissions(folder)}}
+
+
 def read_roll(server: Party, folder: Path) -> Roll:
     nodes, past = node_keys(folder), revocations(folder)
     struck = {registered(one.node): f"{one.why} {one.when}" for one in past}
@@ -99,7 +109,8 @@ def read_roll(server: Party, folder: Path) -> Roll:
 def following(server: Party, folder: Path, say: Callable[[str], None] = print) -> Callable[[], Roll]:
     """The roll whenever it is asked for; read anew only when a file has changed.
 
-    One that cannot be read (files are being copied, a disk is away) shuts nobody out: it is taken as it was, and that is said.
+    One that cannot be read (files are being copied, a disk is away) shuts nobody out but who was revoked: it is taken as it
+    was, and that is said.
     """
     roll, seen, said = read_roll(server, folder), _look(folder), ""
 
@@ -116,9 +127,27 @@ def following(server: Party, folder: Path, say: Callable[[str], None] = print) -
             if str(e) != said:
                 said = str(e)
                 say(f"who is let in cannot be read, and stays as it was: {e}")
+            with suppress(CoveyError):  # another file's damage must not keep a revoked party in
+                roll = _without(roll, [one for one in revocations(folder) if one.why == REVOKED])
         return roll
 
     return now
+
+
+def _without(roll: Roll, revoked: list[Revocation]) -> Roll:
+    gone = {one.name: one for one in revoked if one.name in roll.nodes}
+    if not gone:
+        return roll
+    roles = {one.role for one in gone.values()}
+    known = {role: key for role, key in roll.party.known.items() if role not in roles}
+    silos = {name: client for name, client in roll.party.silos.items() if name not in gone}
+    struck = {roll.nodes[name]: f"{one.why} {one.when}" for name, one in gone.items()}
+    return Roll(
+        replace(roll.party, known=known, silos=silos),
+        {name: key for name, key in roll.nodes.items() if name not in gone},
+        {**roll.struck, **struck},
+        {**roll.revoked, **{name: one.when for name, one in gone.items()}},
+    )
 
 
 def revoke(folder: Path, name: str, why: str = REVOKED) -> Revocation:

@@ -95,6 +95,7 @@ class Watch:
             self._set(**facts)
 
     def met(self, name: str, version: str = "") -> None:
+        version = printable(version, WORDS)
         self._move(name, THERE, version=version)
         self.journal.event("there", peer=name, version=version)
 
