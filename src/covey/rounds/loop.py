@@ -452,7 +452,9 @@ class _Loop:
         ages = self._newcomers(state, round, scores)
         accuracy = None
         if self.network.task != NUMBERS:
-            accuracy = accuracies(scores, self._intended(), self.federation.notes.get("target"))
+            # A cluster that changes keeps no model of its own.
+            intended = self._intended() and not self.federation.phases
+            accuracy = accuracies(scores, intended, self.federation.notes.get("target"))
         last = round == self.experiment.training.rounds or self._reached({"accuracy": accuracy})
         of = self.listed.tolist()
         record = {"accuracy": accuracy} | ages | measured(self.metrics, self.network.task, of, scores, full=last)

@@ -174,6 +174,9 @@ def test_ifca_follows_clients_that_move_and_the_record_shows_the_fall() -> None:
     right = [record["clustering"]["ari"] for record in result.records]
     assert right[3] == 1.0 and right[4] == 1.0  # before and after, by what clients hold in the round
     assert result.accuracy["client_mean"] > 0.9
+    split = run(Experiment.of(table, partition={"change": "split"}), quiet=True)
+    worst = split.metrics["accuracy"]["worst"]
+    assert split.accuracy["average_cluster"] >= worst > 0  # of the models that clients use, whoever they were begun for
     with pytest.raises(CoveyError, match="one truth"):
         run(Experiment.of(table, attacks=["a1"]), quiet=True)
 
