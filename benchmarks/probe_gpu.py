@@ -1,0 +1,281 @@
+"""Where the time of a training step and of a round goes on a GPU: what to look at before changing either.
+
+    PYTHONPATH=src python benchmarks/probe_gpu.py [--minutes 3]
+
+Prints, for 120 clients of 500 samples and 1,000 of 50: the kernels of the captured step (torch.profiler), tiles of the two kernels
+of `learn/kernels/two_layers.py` beside torch's products, and host profiles (cProfile) of whole rounds. Stops in time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import io
+import itertools
+import pstats
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bench_rounds import federation
+from covey import Experiment, run
+from covey.learn.flat import Network
+from covey.learn.initial import initial
+from covey.learn.machine import Machine
+from covey.learn.work import Job, Plan, Train
+
+BATCH, INPUTS, HIDDEN, CLASSES = 50, 784, 200, 10
+SIZE = HIDDEN * INPUTS + HIDDEN + CLASSES * HIDDEN + CLASSES
+
+
+def microseconds(work: Callable[[], object], repeat: int = 20) -> float:
+    """Of one call, as a replayed CUDA graph where it can be captured."""
+    work()
+    torch.cuda.synchronize()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(side):
+        work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    graph.replay()
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(repeat):
+        graph.replay()
+    torch.cuda.synchronize()
+    return 1e6 * (time.perf_counter() - begin) / repeat
+
+
+def machine(clients: int, samples: int, tf32: bool) -> tuple[Machine, list[Job]]:
+    net = Network("fcnn", (28, 28), 10)
+    x = torch.randint(0, 256, (clients * samples, 28, 28), dtype=torch.uint8)
+    y = torch.randint(0, 10, (clients * samples,))
+    start = initial(net, 1).cuda()
+    jobs = [
+        Job(torch.arange(i * samples, (i + 1) * samples), i, Train(start, Plan(lr=0.05, batch_size=BATCH)))
+        for i in range(clients)
+    ]
+    return Machine(net, x, y, device="cuda", tf32=tf32), jobs
+
+
+def steps(clients: int, samples: int, tf32: bool) -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    here, jobs = machine(clients, samples, tf32)
+    times = []
+    for _ in range(8):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        here.compute(jobs)
+        torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - begin))
+    print(
+        f"\n== Machine.compute, {clients} × {samples}, tf32 {tf32}: first {times[0]:.0f} ms, then {min(times):.2f} ms"
+    )
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:
+        here.compute(jobs)
+        torch.cuda.synchronize()
+    print(seen.key_averages().table(sort_by="cuda_time_total", row_limit=25, max_name_column_width=60))
+    profiler = cProfile.Profile()
+    profiler.enable()
+    here.compute(jobs)
+    torch.cuda.synchronize()
+    profiler.disable()
+    show(profiler, 22)
+
+
+def show(profiler: cProfile.Profile, lines: int) -> None:
+    text = io.StringIO()
+    pstats.Stats(profiler, stream=text).sort_stats("tottime").print_stats(lines)
+    print("\n".join(line for line in text.getvalue().splitlines() if line.strip())[:5000], flush=True)
+
+
+def products(clients: int) -> None:
+    """torch's own products and copies at this size."""
+    model = torch.randn(clients, SIZE, device="cuda")
+    x = torch.rand(clients, BATCH, INPUTS, device="cuda")
+    delta = torch.rand(clients, BATCH, HIDDEN, device="cuda")
+    weight = model[:, : HIDDEN * INPUTS].view(clients, HIDDEN, INPUTS)
+    print(f"\n== torch, {clients} clients, µs: copy of the models {microseconds(lambda: model.clone()):.0f}", end="")
+    for tf32 in (False, True):
+        torch.backends.cuda.matmul.fp32_precision = "tf32" if tf32 else "ieee"
+        forward = microseconds(lambda: x @ weight.mT)
+        update = microseconds(lambda: weight.baddbmm_(delta.mT, x, alpha=-1e-9))
+        print(f"; {'tf32' if tf32 else 'ieee'} forward {forward:.0f}, update {update:.0f}", end="")
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    print(flush=True)
+
+
+def two_layers(clients: int, until: float) -> None:
+    """Tiles of the two kernels of a step."""
+    from covey.learn.kernels import two_layers as kernels
+
+    count = clients * 500
+    samples = torch.randint(0, 256, (count, INPUTS), dtype=torch.uint8, device="cuda")
+    labels = torch.randint(0, CLASSES, (count,), device="cuda")
+    rows = torch.randint(0, count, (3, clients, BATCH), device="cuda")
+    factor = torch.full((3, clients, BATCH), 1 / BATCH, device="cuda")
+    divisors = torch.full((3, clients), BATCH, device="cuda")
+    d = -(-SIZE // 32) * 32
+    model = 0.02 * torch.randn(clients, d, device="cuda")
+    hidden, delta = (torch.rand(clients, BATCH, HIDDEN, device="cuda") * 1e-6 for _ in range(2))
+
+    def first(update: bool, forward: bool, tf32: bool, tile: tuple[int, int, int, int]) -> Any:
+        bn, bk, warps, stages = tile
+        return kernels._first[(clients * -(-HIDDEN // bn),)](
+            samples, rows, model, delta, hidden, divisors, model, 0 if update else -1, 1 / 255, 1.0, -1e-6, 1e-6, 0.0,
+            clients, BATCH, HIDDEN, INPUTS, d, 0, update, forward, False, tf32, True, 64, bn, bk,
+            num_warps=warps, num_stages=stages)  # fmt: skip
+
+    def last(tf32: bool, warps: int) -> Any:
+        return kernels._last[(clients,)](
+            labels, rows, factor, model, delta, hidden, divisors, model, 0, 1.0, -1e-6, 1e-6, 0.0,
+            clients, BATCH, HIDDEN, CLASSES, INPUTS, d, 0, False, tf32, 64, 256, 16,
+            num_warps=warps, num_stages=1)  # fmt: skip
+
+    print(f"\n== two kernels, {clients} clients, µs")
+    for tf32, warps in itertools.product((False, True), (4, 8)):
+        attempt(f"last tf32={tf32} warps={warps}", partial(microseconds, partial(last, tf32, warps)), until)
+    tiles = [
+        *(
+            (32, 64, 4, 2),
+            (64, 32, 4, 2),
+            (64, 64, 4, 2),
+            (64, 64, 8, 2),
+            (32, 32, 4, 3),
+            (64, 32, 4, 3),
+            (32, 128, 4, 2),
+        ),
+        *((64, 64, 4, 1), (128, 32, 8, 2), (16, 128, 4, 2), (32, 64, 8, 2)),
+    ]
+    for tf32, tile in itertools.product((False, True), tiles):
+        name = f"first both tf32={tf32} BN,BK,warps,stages={tile}"
+        attempt(name, partial(microseconds, partial(first, True, True, tf32, tile)), until)
+    for tf32, tile in itertools.product((False, True), tiles[:4]):
+        for update in (True, False):
+            name = f"first {'update' if update else 'forward'} tf32={tf32} {tile}"
+            attempt(name, partial(microseconds, partial(first, update, not update, tf32, tile)), until)
+
+
+def attempt(name: str, work: Callable[[], float], until: float) -> None:
+    if time.monotonic() > until:
+        return
+    try:
+        print(f"{name}: {work():.1f}", flush=True)
+    except Exception as e:
+        print(f"{name}: {type(e).__name__} {str(e)[:200]}", flush=True)
+
+
+def right(tf32: bool) -> None:
+    """The two kernels against autograd, three steps."""
+    from covey.learn.kernels import two_layers as kernels
+
+    c, count = 5, 1000
+    generator = torch.Generator(device="cuda").manual_seed(1)
+    samples = torch.randint(0, 256, (count, INPUTS), dtype=torch.uint8, device="cuda", generator=generator)
+    labels = torch.randint(0, CLASSES, (count,), device="cuda", generator=generator)
+    rows = torch.randint(0, count, (3, c, BATCH), device="cuda", generator=generator)
+    factor = torch.full((3, c, BATCH), 1 / BATCH, device="cuda")
+    divisors = torch.full((3, c), BATCH, device="cuda")
+    d = -(-SIZE // 32) * 32
+    model = 0.05 * torch.randn(c, d, device="cuda", generator=generator)
+    start, expected = model.clone(), model.double()
+    hidden, delta = torch.zeros(c, BATCH, HIDDEN, device="cuda"), torch.zeros(c, BATCH, HIDDEN, device="cuda")
+
+    def first(t: int, forward: bool) -> None:
+        kernels._first[(c * -(-HIDDEN // 64),)](
+            samples, rows, model, delta, hidden, divisors, model, t, 1 / 255, 1.0, -0.1, 0.1, 0.0,
+            c, BATCH, HIDDEN, INPUTS, d, 0, t >= 0, forward, False, tf32, True, 64, 64, 64,
+            num_warps=4, num_stages=2)  # fmt: skip
+
+    first(-1, True)
+    for t in range(3):
+        kernels._last[(c,)](
+            labels, rows, factor, model, delta, hidden, divisors, model, t, 1.0, -0.1, 0.1, 0.0,
+            c, BATCH, HIDDEN, CLASSES, INPUTS, d, 0, False, tf32, 64, 256, 16, num_warps=4, num_stages=1)  # fmt: skip
+        first(t, t < 2)
+    for t, i in itertools.product(range(3), range(c)):
+        vector = expected[i, :SIZE].clone().requires_grad_()
+        cut: list[Tensor] = list(torch.split(vector, [HIDDEN * INPUTS, HIDDEN, CLASSES * HIDDEN, CLASSES]))
+        x = samples[rows[t, i]].double() / 255
+        h = torch.relu(x @ cut[0].view(HIDDEN, INPUTS).T + cut[1])
+        loss = torch.nn.functional.cross_entropy(h @ cut[2].view(CLASSES, HIDDEN).T + cut[3], labels[rows[t, i]])
+        (gradient,) = torch.autograd.grad(loss, vector)
+        expected[i, :SIZE] -= 0.1 * gradient
+    change = (expected - start)[:, :SIZE].abs().max()
+    wrong = (model.double() - expected)[:, :SIZE].abs().max()
+    print(f"two kernels, tf32={tf32}: largest difference / largest change {float(wrong / change):.1e}", flush=True)
+
+
+def rounds(algorithm: str, clients: int, samples: int) -> None:
+    """Host profile of rounds, and their seconds by phase."""
+    experiment = Experiment.of(
+        algorithm=algorithm,
+        model="fcnn",
+        clients=clients,
+        clusters=5,
+        training={"rounds": 14, "epochs": 1, "batch_size": 50, "lr": 0.01},
+        evaluation={"every": 10_000},
+        engine={"device": "cuda"},
+    )
+    profiler, times, phases = cProfile.Profile(), [time.perf_counter()], []
+
+    def note(record: dict[str, Any], state: Any) -> None:
+        torch.cuda.synchronize()
+        times.append(time.perf_counter())
+        phases.append(record["seconds"])
+        if record["round"] == 8:
+            profiler.enable()
+        if record["round"] == 12:
+            profiler.disable()
+
+    run(experiment, federation=federation(clients, samples), callbacks=[note], quiet=True)
+    plain = float(np.median(np.diff(times)[3:8]))
+    by_phase = {p: round(1e3 * float(np.median([s.get(p, 0.0) for s in phases[3:8]])), 2) for p in phases[4]}
+    print(
+        f"\n== round of {algorithm}, {clients} × {samples}: {1e3 * plain:.1f} ms; ms by phase {by_phase}; 4 rounds profiled:"
+    )
+    show(profiler, 40)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=2.0)
+    options = parser.parse_args()
+    begin = time.monotonic()
+    until = begin + 60 * options.minutes
+    parts: list[tuple[str, Callable[[], None]]] = [
+        ("right", lambda: right(False)),
+        ("right tf32", lambda: right(True)),
+        ("products 120", lambda: products(120)),
+        ("step 120", lambda: steps(120, 500, False)),
+        ("round fedavg", lambda: rounds("fedavg", 1000, 50)),
+        ("two 120", lambda: two_layers(120, begin + 60 * options.minutes * 0.7)),
+        ("round scaffold", lambda: rounds("scaffold", 1000, 50)),
+        ("round ifca", lambda: rounds("ifca", 1000, 50)),
+        ("step 1000", lambda: steps(1000, 50, False)),
+        ("round 120", lambda: rounds("fedavg", 120, 500)),
+        ("step 120 tf32", lambda: steps(120, 500, True)),
+    ]
+    print(torch.cuda.get_device_name(), torch.__version__, flush=True)
+    for name, part in parts:
+        if time.monotonic() > until:
+            print(f"no time left for: {name}")
+            continue
+        try:
+            part()
+        except Exception:
+            traceback.print_exc()
+        print(f"[{name} ended after {time.monotonic() - begin:.0f} s]", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""A training step of a network with one hidden layer in two launches, for many clients side by side (Triton, on a GPU).
+
+    last     of one client: its last layer, the gradient of its cross entropy there and at its hidden units, the last layer's step
+    first    of some hidden units of one client: the step of their weights and, in the same pass, what they give for the next batch
+
+So a step reads and writes the weights of the first layer once. Samples are read where they lie: a pixel is a byte until it is
+multiplied. Exact float32 is a sum of TF32 products of parts: two where one side is a pixel, which TF32 holds exactly, else three.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _parts(value):
+    """A float32 as the number that TF32 has for it, and the rest."""
+    high = (value.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
+    return high, value - high
+
+
+@triton.jit
+def _times_pixels(value, pixels, total, TF32: tl.constexpr, PIXELS: tl.constexpr):
+    """total + value · samples."""
+    if TF32:
+        total = tl.dot(value, pixels, total, input_precision="tf32")
+    elif PIXELS:
+        high, low = _parts(value)
+        total = tl.dot(low, pixels, total, input_precision="tf32")
+        total = tl.dot(high, pixels, total, input_precision="tf32")
+    else:
+        total = tl.dot(value, pixels, total, input_precision="tf32x3")
+    return total
+
+
+@triton.jit
+def _pixels_times(pixels, value, total, TF32: tl.constexpr, PIXELS: tl.constexpr):
+    if TF32:
+        total = tl.dot(pixels, value, total, input_precision="tf32")
+    elif PIXELS:
+        high, low = _parts(value)
+        total = tl.dot(pixels, low, total, input_precision="tf32")
+        total = tl.dot(pixels, high, total, input_precision="tf32")
+    else:
+        total = tl.dot(pixels, value, total, input_precision="tf32x3")
+    return total
+
+
+@triton.jit
+def _first(samples, rows, model, delta, hidden, divisors, constant, t, scale, beta, alpha, lr, leak,
+           C: tl.constexpr, B: tl.constexpr, N: tl.constexpr, K: tl.constexpr, D, constant_row,
+           UPDATE: tl.constexpr, FORWARD: tl.constexpr, CONSTANT: tl.constexpr, TF32: tl.constexpr, PIXELS: tl.constexpr,
+           BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # fmt: skip
+    tiles = tl.cdiv(N, BN)
+    program = tl.program_id(0)
+    client = (program // tiles).to(tl.int64)
+    n = (program % tiles) * BN + tl.arange(0, BN)
+    m = tl.arange(0, BM)
+    k = tl.arange(0, BK)
+    there = m < B
+    model += client * D
+    constant += client * constant_row
+    bias = tl.load(model + N * K + n, mask=n < N, other=0.0)
+    if UPDATE:
+        moving = (tl.load(divisors + t * C + client) > 0).to(tl.float32)
+        keep = 1.0 + moving * (beta - 1.0)  # a client that is done stays where it is
+        before = tl.load(rows + (t * C + client) * B + m, mask=there, other=0)
+        at_hidden = tl.load(
+            delta + (client * B + m[None, :]) * N + n[:, None], mask=there[None, :] & (n < N)[:, None], other=0.0
+        )
+        bias = keep * bias + alpha * tl.sum(at_hidden, axis=1)
+        if CONSTANT:
+            bias -= moving * lr * tl.load(constant + N * K + n, mask=n < N, other=0.0)
+        tl.store(model + N * K + n, bias, mask=n < N)
+    if FORWARD:
+        after = tl.load(rows + ((t + 1) * C + client) * B + m, mask=there, other=0)
+        total = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in range(0, K, BK):
+        at = start + k
+        inside = at < K
+        place = model + n[:, None] * K + at[None, :]
+        tile = (n < N)[:, None] & inside[None, :]
+        weight = tl.load(place, mask=tile, other=0.0)
+        if UPDATE:
+            pixels = tl.load(
+                samples + before[:, None] * K + at[None, :], mask=there[:, None] & inside[None, :], other=0
+            ).to(tl.float32)
+            change = _times_pixels(at_hidden, pixels, tl.zeros((BN, BK), dtype=tl.float32), TF32, PIXELS)
+            weight = keep * weight + (alpha * scale) * change
+            if CONSTANT:
+                weight -= moving * lr * tl.load(constant + n[:, None] * K + at[None, :], mask=tile, other=0.0)
+            tl.store(place, weight, mask=tile)
+        if FORWARD:
+            pixels = tl.load(
+                samples + after[:, None] * K + at[None, :], mask=there[:, None] & inside[None, :], other=0
+            ).to(tl.float32)
+            total = _pixels_times(pixels, tl.trans(weight), total, TF32, PIXELS)
+    if FORWARD:
+        total = total * scale + bias[None, :]
+        total = tl.where(total > 0, total, total * leak)
+        tl.store(hidden + (client * B + m[:, None]) * N + n[None, :], total, mask=there[:, None] & (n < N)[None, :])
+
+
+@triton.jit
+def _last(labels, rows, factor, model, delta, hidden, divisors, constant, t, beta, alpha, lr, leak,
+          C: tl.constexpr, B: tl.constexpr, N: tl.constexpr, O: tl.constexpr, K: tl.constexpr, D, constant_row,
+          CONSTANT: tl.constexpr, TF32: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BO: tl.constexpr):  # fmt: skip
+    P: tl.constexpr = "tf32" if TF32 else "tf32x3"
+    client = tl.program_id(0).to(tl.int64)
+    m = tl.arange(0, BM)
+    n = tl.arange(0, BN)
+    o = tl.arange(0, BO)
+    there = m < B
+    model += client * D + N * K + N
+    constant += client * constant_row + N * K + N
+    place = o[:, None] * N + n[None, :]
+    tile = (o < O)[:, None] & (n < N)[None, :]
+    weight = tl.load(model + place, mask=tile, other=0.0)
+    bias = tl.load(model + O * N + o, mask=o < O, other=0.0)
+    units = (client * B + m[:, None]) * N + n[None, :]
+    batch = there[:, None] & (n < N)[None, :]
+    h = tl.load(hidden + units, mask=batch, other=0.0)
+    outputs = tl.dot(h, tl.trans(weight), input_precision=P) + bias[None, :]
+    outputs = tl.where((o < O)[None, :], outputs, float("-inf"))
+    row = tl.load(rows + (t * C + client) * B + m, mask=there, other=0)
+    y = tl.load(labels + row, mask=there, other=0)
+    share = tl.load(factor + (t * C + client) * B + m, mask=there, other=0.0)
+    powers = tl.exp(outputs - tl.max(outputs, axis=1)[:, None])
+    d = powers / tl.sum(powers, axis=1)[:, None]
+    d = (d - (o[None, :] == y[:, None]).to(tl.float32)) * share[:, None]
+    back = tl.dot(d, weight, input_precision=P)
+    tl.store(delta + units, tl.where(h > 0, back, back * leak), mask=batch)
+    moving = (tl.load(divisors + t * C + client) > 0).to(tl.float32)
+    keep = 1.0 + moving * (beta - 1.0)
+    weight = keep * weight + alpha * tl.dot(tl.trans(d), h, input_precision=P)
+    bias = keep * bias + alpha * tl.sum(d, axis=0)
+    if CONSTANT:
+        weight -= moving * lr * tl.load(constant + place, mask=tile, other=0.0)
+        bias -= moving * lr * tl.load(constant + O * N + o, mask=o < O, other=0.0)
+    tl.store(model + place, weight, mask=tile)
+    tl.store(model + O * N + o, bias, mask=o < O)
