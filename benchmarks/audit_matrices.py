@@ -5,9 +5,10 @@ Fashion-MNIST; frontiers on digits and MNIST.
     PYTHONPATH=src python benchmarks/audit_matrices.py store OUT                          # then docs/results/audit-*
 
 `run` makes the runs in a pool of processes under runs/matrices, stops in time, and goes on where it stopped; after every
-combination OUT/NAME.json holds what is complete. Small federations in many processes keep 16 cores busier than one GPU, so it
-computes on the CPU unless `--device cuda` is given. Without encryption the lines of protocols that seal their sums say
-"undefended": their server is shown what it would not see in the field; audit-digits.sealed has them sealed.
+combination OUT/NAME.json holds what is complete, and what stands there is not made again: carry it to another machine. Small
+federations in many processes keep 16 cores busier than one GPU, so it computes on the CPU unless `--device cuda` is given.
+Without encryption the lines of protocols that seal their sums say "undefended": their server is shown what it would not see in
+the field; audit-digits.sealed has them sealed.
 
 What a machine must have: torch, numpy, scipy, scikit-learn; rbcl for MingledPie, and with it barriers, which rbcl imports (its
 wheel carries libsodium inside and writes it to the folder for temporary files, which must allow that libraries are loaded from
@@ -22,6 +23,7 @@ import argparse
 import json
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -118,24 +120,39 @@ def run(out: Path, name: str, one: Matrix | Sweep, engine: dict[str, Any]) -> No
         _write(out / f"{name}.json", {**heading, "frontier": result.json()})
         print(f"{name} after {time.monotonic() - began:.0f} s", flush=True)
         return
-    audits: list[Audit] = []
-    for audit in survey(experiment, RUNS / name, one.algorithms, one.protections, processes=True):
-        audits.append(audit)
-        done = replace(
-            one, algorithms=list(dict.fromkeys(each.algorithm for each in audits))
-        )  # the command of what is there
-        content = {**heading, "command": done.command, "audits": [each.json() for each in audits]}
-        _write(out / f"{name}.json", content)
-        problem = f" refused: {audit.problem}" if audit.problem else ""
-        print(
-            f"{name} {audit.algorithm} {audit.protection} after {time.monotonic() - began:.0f} s{problem}", flush=True
-        )
+    path, audits = out / f"{name}.json", dict[Combination, Audit]()
+    if path.is_file():
+        stored = [Audit.of(audit) for audit in json.loads(path.read_text())["audits"]]
+        audits = {(audit.algorithm, audit.protection): audit for audit in stored if not audit.problem}
+    for protections, algorithms in _missing(one, audits).items():
+        for audit in survey(experiment, RUNS / name, algorithms, protections, processes=True):
+            audits[audit.algorithm, audit.protection] = audit
+            order = [a for a in sorted(ALGORITHMS) if a in {algorithm for algorithm, _ in audits}]
+            kept = sorted(audits.values(), key=lambda each: order.index(each.algorithm))
+            command = replace(one, algorithms=order).command  # of what is there
+            _write(path, {**heading, "command": command, "audits": [each.json() for each in kept]})
+            problem = f" refused: {audit.problem}" if audit.problem else ""
+            said = f"{name} {audit.algorithm} {audit.protection} after {time.monotonic() - began:.0f} s{problem}"
+            print(said, flush=True)
+
+
+Combination = tuple[str, str]  # algorithm, protection
+
+
+def _missing(one: Matrix, audits: Mapping[Combination, Audit]) -> dict[tuple[str, ...], list[str]]:
+    """Protections -> the algorithms that lack just these: what OUT has, be it from another machine, is not made again."""
+    left: dict[tuple[str, ...], list[str]] = {}
+    for algorithm in one.algorithms:
+        protections = tuple(word for word in one.protections if (algorithm, word) not in audits)
+        if protections:
+            left.setdefault(protections, []).append(algorithm)
+    return left
 
 
 def _narrowed(one: Matrix | Sweep, algorithms: str, protections: str) -> Matrix | Sweep:
-    if isinstance(one, Matrix):
-        return replace(one, algorithms=algorithms.split(",")) if algorithms else one
-    return replace(one, protections=protections.split(",")) if protections else one
+    if protections:
+        one = replace(one, protections=protections.split(","))
+    return replace(one, algorithms=algorithms.split(",")) if algorithms and isinstance(one, Matrix) else one
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
@@ -168,7 +185,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=9.0)
     parser.add_argument("--only", default="", help="some of them, by commas")
     parser.add_argument("--algorithms", default="", help="of matrices, these, in this order")
-    parser.add_argument("--protections", default="", help="of frontiers, these")
+    parser.add_argument("--protections", default="", help="these only")
     parser.add_argument("--toy", action="store_true")
     chosen = parser.parse_args()
     if chosen.what == "store":
@@ -177,7 +194,8 @@ def main() -> None:
     asked = TOY if chosen.toy else MATRICES
     names = chosen.only.split(",") if chosen.only else list(asked)
     chosen.out.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    for ends in (signal.SIGALRM, signal.SIGTERM):  # so that runs under way write their checkpoints, and end
+        signal.signal(ends, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, 60 * chosen.minutes)
     try:
         for name in names:

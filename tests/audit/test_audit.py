@@ -69,7 +69,8 @@ def test_every_row_has_an_attack_and_every_place_is_looked_from() -> None:
 def test_who_watches_together() -> None:
     first, second, third = batches(small(algorithm="ifca"))
     assert third == [("client_membership", SERVER)]  # what it reads, three parties get
-    assert ("a1", SERVER) in first and ("a1", EAVESDROPPER) in second and ("coalition", COALITION) in first
+    assert second == [("client_membership", COALITION)]
+    assert ("a1", SERVER) in first and ("coalition", COALITION) in first
     assert {("category", CLIENT), ("loss_membership", CLIENT), ("a2", SERVER)} <= set(first)
     join = {"initial": 6, "join": 2, "join_every": 1}
     loss = ("loss_membership", CLIENT)
@@ -82,6 +83,24 @@ def test_who_watches_together() -> None:
     others = [c for name, c in cloud if c != SERVERS and name not in by_models]
     assert others == [SECOND] * 6 and {loss, ("isolation", CLIENT), ("label_shares", SERVERS)} <= set(cloud)
     assert ("client_membership", CLIENT) in cloud and again == [("client_membership", COALITION)]
+
+
+def test_one_run_scores_the_server_and_an_eavesdropper_who_is_shown_the_same() -> None:
+    scores = {("a1", SERVER): finding(0.5, 0.1, 0.6)}  # one of its n attacks, which shows nothing
+    ifca = matrix(small(algorithm="ifca"), scores)
+    server, line = ifca.cell(IDENTITY, SERVER), ifca.cell(IDENTITY, EAVESDROPPER)
+    assert (line.verdict, line.carried) == (server.verdict, "") and line.tried[0].vantage == EAVESDROPPER
+    assert "just what the server is" in line.why and "just what" not in server.why
+    for secretive in (
+        small(algorithm="ifca", encryption="secagg"),  # masked
+        small(algorithm="mingledpie", clusters=4),  # its server holds parameters of the blind
+        small(algorithm="fedcaprivacy"),  # two servers: messages between them
+    ):
+        questions = Questions(secretive)
+        assert not questions.server_overheard
+        assert questions.scored_at("a1", EAVESDROPPER).column == EAVESDROPPER
+    rdpcfl = Questions(small(algorithm="rdpcfl"))  # its server groups the clients; the line must be asked
+    assert rdpcfl.given(leaks.IDENTITY, SERVER) and rdpcfl.scored_at("a1", EAVESDROPPER).column == EAVESDROPPER
 
 
 def test_who_sees_the_models_in_the_clear_learns_what_a_client_learns_of_them() -> None:

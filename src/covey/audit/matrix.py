@@ -246,10 +246,14 @@ def _cell(
     if words := questions.given(row, column):
         return Cell(row.name, column, GIVEN, words)
     attacks = questions.on(row, column)
-    scored = [done[watch] for name in attacks if (watch := Watch(name, column)) in done]
-    problems = [f"{name}: {failed[watch]}" for name in attacks if (watch := Watch(name, column)) in failed]
+    watches = [questions.scored_at(name, column) for name in attacks]
+    scored = [done[watch] for watch in watches if watch in done]
+    problems = [f"{watch.attack}: {failed[watch]}" for watch in watches if watch in failed]
     if scored:
-        return _scored(row.name, column, scored, problems)
+        elsewhere = dict.fromkeys(watch.column for watch in watches if watch in done and watch.column != column)
+        alike = [f"it is shown just what the {other} is, and is scored with it" for other in elsewhere]
+        here = [(_moved(finding, questions.vantage(column)), report) for finding, report in scored]
+        return _scored(row.name, column, here, problems, alike)
     if problems:
         return Cell(row.name, column, NOT_MEASURED, "; ".join(problems))
     if questions.undeclared:
@@ -267,12 +271,19 @@ def _cell(
     return Cell(row.name, column, UNKNOWN, "; ".join(said))
 
 
-def _scored(row: str, column: str, scored: Sequence[tuple[Finding, str]], problems: Sequence[str]) -> Cell:
+def _moved(finding: Finding, vantage: str) -> Finding:
+    """The same score at the place of a party that knows just the same."""
+    return replace(finding, vantage=vantage, variants=[replace(one, vantage=vantage) for one in finding.variants])
+
+
+def _scored(
+    row: str, column: str, scored: Sequence[tuple[Finding, str]], problems: Sequence[str], alike: Sequence[str]
+) -> Cell:
     """A cell with scores: every finding, and the stronger attackers scored beside it."""
     tried = _doubted([one for finding, _ in scored for one in _measured(finding)])
     reports = {one.attack: report for finding, report in scored for one in _measured(finding) if report}
     tried.sort(key=lambda finding: (VERDICTS.index(verdict_of(finding)), -finding.excess))
-    why = "; ".join([_in_words(tried), *problems])
+    why = "; ".join([*alike, _in_words(tried), *problems])
     return Cell(row, column, verdict_of(tried[0]), why, tuple(tried), reports=reports)
 
 

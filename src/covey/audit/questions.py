@@ -20,6 +20,7 @@ from covey.attacks import ATTACKS
 from covey.attacks.contract import parties
 from covey.attacks.declaration import RETURNED, Declaration, declaration, misdeclared
 from covey.errors import CoveyError
+from covey.experiment import encryptions
 from covey.experiment.experiment import Experiment
 from covey.leaks import CLIENT, COALITION, EAVESDROPPER, SECOND, SERVER, SERVERS, WIRE, Leak
 from covey.names import fault_of_own_code
@@ -79,9 +80,14 @@ class Questions:
         return [name for name, said in self.declared.items() if said.row == row and column in self.columns(name)]
 
     def columns(self, name: str) -> tuple[str, ...]:
-        """Where an attack may look from: what the server can do, servers can do together that open each other's messages."""
+        """Where an attack may look from: what the server can do, servers can do together that open each other's messages, and
+        an eavesdropper who is shown the same."""
         declared = self.declared[name].seen_from
-        joined = (SERVERS,) if SERVER in declared and SERVERS not in declared and self.protocol.together else ()
+        alike = (
+            (SERVERS, bool(self.protocol.together)),
+            (EAVESDROPPER, self.server_overheard and not self.declared[name].active),
+        )
+        joined = [column for column, able in alike if able and SERVER in declared and column not in declared]
         return (*declared, *joined)
 
     # ---------------------------------------------------------------- places
@@ -113,6 +119,22 @@ class Questions:
         if clients:
             return CLIENT
         return SECOND if members <= {*self.protocol.further} else SERVERS if len(members) > 1 else SERVER
+
+    @functools.cached_property
+    def server_overheard(self) -> bool:
+        """Whether an eavesdropper is shown every message that the server is, and the server has no key more to read it with.
+
+        Both know the same then, so that one run scores an attack for both.
+        """
+        keyless = self.protocol.sealing == contract.MASKS or not hasattr(self.experiment.algorithm, "keys")
+        return self.experiment.encryption == encryptions.PLAIN and keyless and not self.protocol.further
+
+    def scored_at(self, name: str, column: str) -> Watch:
+        """Where an attack is made whose score stands in this column: here, or at a server that knows just the same."""
+        row = self.declared[name].row
+        assert row is not None
+        alike = column == EAVESDROPPER and self.server_overheard and SERVER in self.columns(name)
+        return Watch(name, SERVER if alike and not self.given(row, SERVER) else column)
 
     # ---------------------------------------------------------------- what is known without an attack
 
@@ -221,7 +243,8 @@ class Questions:
             if said.row.absent(self.experiment) or self.lacks(name):
                 continue
             for column in self.columns(name):
-                if self.vantage(column) and not self.unfit(name, column) and not self.given(said.row, column):
+                apt = self.vantage(column) and not self.unfit(name, column) and not self.given(said.row, column)
+                if apt and self.scored_at(name, column).column == column:
                     yield Watch(name, column)
 
     def unfit(self, name: str, column: str = "") -> str:
