@@ -23,7 +23,7 @@ from covey.audit.questions import Questions, Watch, registered, usual_place
 from covey.data.federation import Federation
 from covey.engines.settle import settled
 from covey.errors import CoveyError, NotFinite
-from covey.experiment.experiment import Experiment
+from covey.experiment.experiment import EngineConfig, Experiment
 from covey.results.folder import RunFolder
 from covey.results.provenance import versions
 from covey.rounds.completion import complete
@@ -84,9 +84,15 @@ def jobs_of(
             watched = questions.watched(batch)
             folder = RunFolder.named_by_hash(Path(out), watched)
             if not folder.config.is_file():
-                folder.write_config(replace(watched, engine=alone(watched.engine)))
+                folder.write_config(replace(watched, engine=_rarely_saved(watched)))
             jobs.append(Job(f"{name or spoken(experiment)}, seed {seed}, run {n}", watched, folder))
     return jobs
+
+
+def _rarely_saved(experiment: Experiment) -> EngineConfig:
+    """An audit's runs are short, and what their attacks remember is large: saved when interrupted, and every few minutes."""
+    engine = alone(experiment.engine)
+    return replace(engine, checkpoint_every=max(engine.checkpoint_every, experiment.training.rounds))
 
 
 def spoken(experiment: Experiment) -> str:
@@ -110,6 +116,7 @@ def ahead(jobs: Sequence[Sequence[Job]], first: Experiment, processes: bool, qui
     places = partial(spread_over, first) if processes else InTurn
     ready = 0
     for job, _ in completing(list(by_folder.values()), places, "audit", quiet):
+        job.folder.drop_checkpoint()
         for left in waiting:
             left.discard(job.folder.path)
         while ready < len(waiting) and not waiting[ready]:
@@ -241,6 +248,7 @@ def _results(
     folder = RunFolder.named_by_hash(out, watched)
     try:
         complete(watched, folder, callbacks=[watch] if watch else [], federation=federation, quiet=quiet)
+        folder.drop_checkpoint()
         yield batch, folder.result_json(), str(folder.report.relative_to(out)), None
     except CoveyError as problem:
         if len(batch) <= 1:

@@ -184,6 +184,11 @@ class RunFolder:
         """A checkpoint."""
         files.save(self.checkpoint, content, keys)
 
+    def drop_checkpoint(self) -> None:
+        """Of a finished run that nobody goes on with: with what attacks remember, it may take more room than all the rest."""
+        if self.finished:
+            files.remove_checkpoint(self.checkpoint)
+
     # ------------------------------------------------------------ reading
 
     def load(self) -> tuple[dict[str, Any], dict[str, Any]]:
