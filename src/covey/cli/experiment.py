@@ -1,4 +1,4 @@
-"""The commands that run experiments: run, resume, audit, reproduce, bench."""
+"""The commands that run experiments: run, resume, audit, bench."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from covey.cli.interrupts import kept
+from covey.cli.interrupts import SAME_COMMAND, kept
 from covey.cli.options import (
-    Device,
     Json,
     Log,
     Out,
@@ -23,7 +22,6 @@ from covey.cli.options import (
     Source,
     Sweeps,
     comma_separated,
-    papers,
     presets,
     typed,
 )
@@ -32,7 +30,6 @@ from covey.errors import CoveyError, nearest
 from covey.files import expect
 
 SEEDS = 3  # of an audit, where nobody says otherwise
-SAME_COMMAND = "what is finished is kept: the same command goes on"
 
 
 def run(
@@ -194,60 +191,6 @@ def audit(
     print(paths[0].read_text(encoding="utf-8") if as_json else "\n".join(shown))
 
 
-def reproduce(
-    paper: Annotated[str, typer.Argument(help="A paper (`covey reproduce` lists them).", autocompletion=papers)] = "",
-    table: Annotated[str, typer.Option(help="e.g. `table3`, `fig3`; none: list the paper's tables.")] = "",
-    dataset: Annotated[str, typer.Option(help="One of the table's datasets; none: its first.")] = "",
-    quick: Annotated[bool, typer.Option("--quick", help="A variant of a few minutes.")] = False,
-    seeds: Annotated[int, typer.Option(min=0, metavar="N", help="Repetitions; 0: the table's own number.")] = 0,
-    device: Device = "auto",
-    workers: Annotated[int, typer.Option(min=0, metavar="N", help="Worker processes; 0: one per core on a CPU.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Default `runs/reproduce-<paper>`; holds the runs, too.")] = None,
-    docs: Annotated[
-        bool,
-        typer.Option("--docs", help="Store the result in `docs/results` and write `docs/results.md`, `docs/papers`."),
-    ] = False,
-    browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the page of a paper, where this is a terminal.")
-    ] = True,
-    mixed: Annotated[
-        bool, typer.Option("--mixed", help="Take runs of different code, devices or arithmetic; the table is marked.")
-    ] = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """A paper's table: its figures beside ours, claim by claim.
-
-    With a verdict per claim, as text, JSON and HTML. Runs that are finished are not run again; interrupted ones go on. Without
-    `--table`: the paper's tables, and one page with all that is known of it. Examples:
-
-        covey reproduce mingledpie
-        covey reproduce mingledpie --table table3 --dataset mnist --quick
-        covey reproduce --docs
-    """
-    from covey.papers import PAPERS, present
-    from covey.papers.harness import Options, reproduce
-    from covey.papers.pages.write import write_pages
-
-    if not table and not docs:
-        _print_tables([paper] if paper else list(PAPERS))
-        if paper:
-            _open_paper(paper, out or Path("runs") / f"reproduce-{paper}", browser and sys.stdout.isatty())
-    elif table:
-        words = [paper, "--table", table, *(["--dataset", dataset] if dataset else []), *["--quick"] * quick]
-        command = typed("covey reproduce", [*words, *(["--seeds", str(seeds)] if seeds else [])])
-        folder = out or Path("runs") / f"reproduce-{paper}"
-        options = Options(folder, dataset, quick, seeds, device, workers, quiet or as_json, mixed)
-        with kept(SAME_COMMAND):
-            reproduction = reproduce(paper, table, options, command)
-        paths = present.write(reproduction, folder)
-        if docs:
-            present.store(reproduction, Path("docs"))
-        _print(reproduction.json(), [*present.lines(reproduction), str(paths[-1])], as_json)
-    if docs:
-        print(write_pages(Path("docs")), file=sys.stderr)
-
-
 def bench(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="One benchmark, or all.")] = "",
@@ -269,22 +212,6 @@ def bench(
         process = subprocess.run([sys.executable, str(scripts[chosen]), *context.args], check=False)
         if process.returncode:
             raise CoveyError(f"benchmark '{chosen}' failed (exit {process.returncode})")
-
-
-def _open_paper(paper: str, folder: Path, browser: bool) -> None:
-    """The page with all that is stored of a paper: here, in the source checkout, and in the folder of its runs."""
-    import webbrowser
-
-    from covey.papers.pages.write import write_paper
-
-    checkout = Path(__file__).resolve().parents[3] / "docs"
-    path = write_paper(paper, folder, Path("docs")) or write_paper(paper, folder, checkout)
-    if path is None:
-        print(f"nothing of {paper} is stored yet: make a table with --table")
-        return
-    print(f"\npage  {path}")
-    if browser:
-        webbrowser.open(path.resolve().as_uri())
 
 
 def _run(table: dict[str, Any], out: Path | None, log: list[str], as_json: bool, quiet: bool, command: str) -> None:
@@ -396,19 +323,6 @@ def _sweep(
 
 def _print(content: dict[str, Any], lines: Sequence[str], as_json: bool) -> None:
     print(json.dumps(content, indent=1) if as_json else "\n".join(lines))
-
-
-def _print_tables(names: Sequence[str]) -> None:
-    from covey.papers.harness import tables
-    from covey.report.text_table import terminal_width, text_table
-
-    for name in names:
-        print(name)
-        rows = [
-            [label, f"{table.about} [{', '.join(d for d in table.datasets if d) or 'no data'}]"]
-            for label, table in tables(name).items()
-        ]
-        print("\n".join(text_table(rows, indent="  ", width=terminal_width())))
 
 
 def _free_folder(experiment: Any) -> Path:

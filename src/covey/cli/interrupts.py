@@ -32,6 +32,9 @@ class Interrupted(CoveyError):
     """A command was stopped; says how to go on."""
 
 
+SAME_COMMAND = "what is finished is kept: the same command goes on"
+
+
 @contextmanager
 def kept(how: str) -> Iterator[None]:
     """Inside, an interruption ends the command with the sentence that says how to go on."""

@@ -15,7 +15,7 @@ from typing import Annotated
 import click
 import typer
 
-from covey.cli import data, deploy, experiment, keys, look, models
+from covey.cli import data, deploy, experiment, keys, look, models, reproduce
 from covey.cli.help import CONTEXT, Command, Group, refuse
 from covey.cli.interrupts import Interrupted, interruptible
 from covey.errors import CoveyError, CoveyWarning, printable
@@ -76,7 +76,7 @@ HEADINGS: dict[str, dict[str, Callable[..., None]]] = {
         "run": experiment.run,
         "resume": experiment.resume,
         "audit": experiment.audit,
-        "reproduce": experiment.reproduce,
+        "reproduce": reproduce.reproduce,
         "bench": experiment.bench,
     },
     "Look": {"list": look.list_, "compare": look.compare, "ui": look.ui},

@@ -147,6 +147,12 @@ class Options:
         """One experiment with seeds `first`, `first` + 1, …; each run is finished, resumed, or read back if it is there."""
         return [self._admitted(self._one({**table, "seed": seed})) for seed in range(first, first + seeds)]
 
+    def settled(self, outcomes: Sequence[Outcome]) -> None:
+        """Said before later runs are chosen by what these reached: a rehearsal can hear no further (`rehearsal.py`)."""
+
+    def alone(self) -> None:
+        """Said once all runs were asked for, before the table computes by itself: a rehearsal need not hear that."""
+
     def _admitted(self, outcome: Outcome) -> Outcome:
         """A run that was computed as the table's others were; else the table would compare code or devices, not methods."""
         self.seen.append(outcome)

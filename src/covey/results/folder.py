@@ -162,6 +162,12 @@ class RunFolder:
         except OSError as e:  # it is a file, or not ours
             raise self._unfit(e) from e
 
+    def keep_only(self, names: Iterable[str]) -> None:
+        """Takes away what a finished run needs no more, where many are kept."""
+        for name in {FEDERATION, REPORT, MODELS, METRICS, CONFIG} - set(names):
+            (self.path / name).unlink(missing_ok=True)
+        files.remove_checkpoint(self.checkpoint)
+
     def write_config(self, experiment: Experiment) -> None:
         files.write_atomically(self.config, experiment.toml().encode())
 

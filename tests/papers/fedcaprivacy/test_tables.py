@@ -10,7 +10,7 @@ import pytest
 from covey.experiment.experiment import Experiment
 from covey.papers.fedcaprivacy import linkage as fedcaprivacy_linkage
 from covey.papers.fedcaprivacy import tables as fedcaprivacy
-from covey.papers.fedcaprivacy.settings import experiment, tuned_rate
+from covey.papers.fedcaprivacy.settings import experiment, tuned_rates
 from covey.papers.harness import Options, Outcome, reproduce, tables
 
 
@@ -106,7 +106,7 @@ def test_rates_are_tuned_by_one_rule_on_seeds_of_their_own(monkeypatch: pytest.M
 
     monkeypatch.setattr(Options, "run", answer)
     options = Options(tmp_path, "mnist", quiet=True)
-    assert tuned_rate(options, "scaffold", 0.3) == 0.03  # of equals the smallest
+    assert tuned_rates(options, ("scaffold",), (0.3,)) == {(0.3, "scaffold"): 0.03}  # of equals the smallest
     assert asked == [(lr, 0.0, 20, 100) for lr in (0.01, 0.03, 0.1, 0.3)]
     result = reproduce("fedcaprivacy", "table1_tuned", options)
     assert {momentum for _, momentum, *_ in asked} == {0.0}

@@ -1,8 +1,7 @@
-"""The property-inference tables: the paper's figures against its own sentences, what is wanted, and how it is packed."""
+"""The property-inference tables: the paper's figures against its own sentences, and what is wanted."""
 
 from __future__ import annotations
 
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from covey.papers.property_inference import figures as printed
 from covey.papers.property_inference import notes as property_notes
 from covey.papers.property_inference import tables as property_inference
 from covey.papers.property_inference.grids import GRIDS
-from covey.papers.property_inference.settings import TASKS, pack
+from covey.papers.property_inference.settings import TASKS
 from covey.papers.verdict import judge
 
 
@@ -91,12 +90,3 @@ def test_defences_do_not_help_only_where_that_is_shown() -> None:
     assert verdict([-0.01, 0.0, 0.01]) == "holds"  # ± .025: it takes less than .05
     assert verdict([-0.1, 0.0, 0.1]) == "undecided"  # that nothing was rejected is no proof
     assert verdict([-0.2, -0.21, -0.19]) == "does not hold"
-
-
-def test_only_finished_runs_are_packed(tmp_path: Path) -> None:
-    for name, files in {"done": ("result.json", "metrics.jsonl", "big.bin"), "cut": ("metrics.jsonl",)}.items():
-        (tmp_path / "runs" / name).mkdir(parents=True)
-        for file in files:
-            (tmp_path / "runs" / name / file).write_text("{}")
-    with tarfile.open(pack(tmp_path)) as archive:
-        assert sorted(archive.getnames()) == ["runs/done/metrics.jsonl", "runs/done/result.json"]

@@ -71,6 +71,7 @@ def matched(options: Options) -> Reproduction:
     for budget in data.matched:
         at = f"ε = {budget:g}: "
         ours = options.run(base(options, defence=afc(budget)), seeds)
+        options.settled(ours)
         exactly = [mean(noted(ours, name)) for name in ("clip", "noise")]
         clip, noise = map(digits, exactly)
         same = digits(matched_budget(options.dataset, clip, noise))

@@ -238,6 +238,7 @@ def tune(options: Options, target: float) -> Tuned:
         "AFC-CFL": {e: options.run(base(options, defence=afc(e)), seeds) for e in data.budgets[step]},
         "common LDP": {e: options.run(base(options, defence=ldp(e, SMALL_CLIP)), seeds) for e in data.small[step]},
     }
+    options.settled([run for by in tried.values() for runs in by.values() for run in runs])
     scores = {m: {e: mean(finding(runs, "value")) for e, runs in by.items()} for m, by in tried.items()}
     chosen = nearest_budget(scores["AFC-CFL"], target)
     return Tuned(tried, target, chosen, nearest_budget(scores["common LDP"], scores["AFC-CFL"][chosen]))

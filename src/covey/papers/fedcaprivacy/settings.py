@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -138,17 +140,19 @@ def settings(table: dict[str, Any], **more: Any) -> dict[str, Any]:
     }
 
 
-def tuned_rate(options: Options, algorithm: str, beta: float) -> float:
-    """The rate of plain steps that this algorithm does best with, by the rule of `TUNED_NOTE`; of equals the smallest."""
-    rates = RATES[1:3] if options.quick else RATES
-    reached = {}
-    for lr in rates:
-        table = experiment(options, algorithm, beta, lr=lr, rounds=TUNING_ROUNDS, plain=True)
-        runs = options.run(table, 1 if options.quick else TUNING_SEEDS, FIRST_TUNING_SEED)
-        values = [o.accuracy(metric="global") for o in runs]
-        reached[lr] = sum(values) / len(values)
-    known = {lr: value for lr, value in reached.items() if math.isfinite(value)}
-    return max(known or reached, key=lambda lr: reached[lr])
+def tuned_rates(options: Options, names: Sequence[str], betas: Sequence[float]) -> dict[tuple[float, str], float]:
+    """The rate of plain steps that each algorithm does best with, by the rule of `TUNED_NOTE`; of equals the smallest."""
+    rates, seeds = (RATES[1:3], 1) if options.quick else (RATES, TUNING_SEEDS)
+    tried = {}
+    for beta, name, lr in itertools.product(betas, names, rates):
+        table = experiment(options, name, beta, lr=lr, rounds=TUNING_ROUNDS, plain=True)
+        tried[beta, name, lr] = options.run(table, seeds, FIRST_TUNING_SEED)
+    options.settled([run for runs in tried.values() for run in runs])
+    reached = {place: float(np.mean([o.accuracy(metric="global") for o in runs])) for place, runs in tried.items()}
+    return {
+        (beta, name): max(rates, key=lambda lr: (math.isfinite(reached[beta, name, lr]), reached[beta, name, lr]))
+        for beta, name in itertools.product(betas, names)
+    }
 
 
 def rounds_to(outcome: Outcome, target: float, metric: str) -> int | None:

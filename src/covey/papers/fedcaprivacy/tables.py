@@ -32,7 +32,7 @@ from covey.papers.fedcaprivacy.settings import (
     noted,
     rounds_to,
     settings,
-    tuned_rate,
+    tuned_rates,
 )
 from covey.papers.harness import Options, Outcome, Reproduction, Table
 
@@ -118,7 +118,7 @@ def _compared(
 ) -> Reproduction:
     """All algorithms at these β, both readings, rounds to the target and final accuracy; `training` is not the usual."""
     names = (OURS, *RIVALS, "local")
-    rates = {(b, name): tuned_rate(options, name, b) for b in betas for name in names} if tuned else {}
+    rates = tuned_rates(options, names, betas) if tuned else {}
     runs = _runs(options, betas, names, rates, **training)
     target = TARGETS[options.dataset]
     cells: list[Cell] = []

@@ -43,6 +43,7 @@ HERE = "Seconds depend on the machine: compare rows with each other, and orders 
 
 def table4(options: Options) -> Reproduction:
     """Seconds for identity generation, aggregation and rebuilding by p, T, k and N, with CKKS."""
+    options.alone()
     model = "fcnn" if options.quick else "mlp_wide"
     shape, classes = ((784,), 10) if options.quick else ((6169,), 100)
     d = parameters(model, shape, classes)
@@ -94,6 +95,7 @@ def _rebuild(seals: Seals, message: MingledSums, k: int) -> None:
 
 def table9(options: Options) -> Reproduction:
     """Seconds to encrypt and decrypt a model with CKKS, by model."""
+    options.alone()
     cells: list[Cell] = []
     for column, (model, shape, classes, printed) in TABLE9.items():
         d = parameters(model, shape, classes)

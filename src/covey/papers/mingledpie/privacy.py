@@ -26,6 +26,7 @@ TABLE2 = {  # dataset -> (MingledPie, IFCA) at epochs 1, 3, 5
 
 def fig3(options: Options) -> Reproduction:
     """Preference profiling by a uniform guess in the shown set, over k, p and T: drawn sets against the closed form."""
+    options.alone()
     draws = 400 if options.quick else 4000
     grid = dict.fromkeys(
         [
@@ -86,6 +87,14 @@ def table2(options: Options) -> Reproduction:
 
 def attackers(options: Options) -> Reproduction:
     """Attackers that the paper leaves out: cluster sizes, redrawn sets, plain models, one client's key. On the digits."""
+    start = with_(
+        _digits(),
+        attacks=["a1", "a1_intersection", {"name": "a2", "rounds": [5]}, {"name": "coalition", "rounds": [5]}],
+    )
+    count = options.count(3)
+    kept = options.run(with_(start, encryption="ckks"), count)
+    plain = options.run(with_(start, algorithm="ifca"), count)
+    options.alone()
     repeats = 20 if options.quick else 200
     sizes = (12, 12, 24, 36, 36)
     truth = [j for j, n in enumerate(sizes) for _ in range(n)]
@@ -109,13 +118,6 @@ def attackers(options: Options) -> Reproduction:
         cell(TRUE_SIZES, "attack", prior),
         *(cell(f"sets redrawn every round, intersection after {t}", "attack", scores) for t, scores in redrawn.items()),
     ]
-    start = with_(
-        _digits(),
-        attacks=["a1", "a1_intersection", {"name": "a2", "rounds": [5]}, {"name": "coalition", "rounds": [5]}],
-    )
-    count = options.count(3)
-    kept = options.run(with_(start, encryption="ckks"), count)
-    plain = options.run(with_(start, algorithm="ifca"), count)
     cells += [
         cell("remembered sets, intersection after 5", "attack", _values(kept, "a1_intersection")),
         cell("remembered sets, intersection after 5", "uniform guess", _values(kept, "a1")),

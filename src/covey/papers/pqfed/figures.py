@@ -61,6 +61,7 @@ class Clients:
 def fig3(options: Options) -> Reproduction:
     """Earth mover's distance to the target by dissimilarity rate, for four noise levels, two sensitivities, two grounds."""
     seeds, repeats = options.count(5), 2 if options.quick else 10
+    options.alone()
     cells: list[Cell] = []
     clients = [Clients(options.dataset, seed) for seed in range(seeds)]
     for ground in collaborators.GROUNDS:
@@ -99,6 +100,7 @@ def fig3(options: Options) -> Reproduction:
 def fig5(options: Options) -> Reproduction:
     """Which dissimilarity rates the strict (30 %) and lenient (60 %) thresholds admit, with and without noise."""
     seeds, repeats = options.count(5), 4 if options.quick else 20
+    options.alone()
     clients = [Clients(options.dataset, seed) for seed in range(seeds)]
     cells: list[Cell] = []
     for epsilon in (math.inf, 10.0):

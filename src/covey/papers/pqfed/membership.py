@@ -18,6 +18,7 @@ FIG4 = {0.1: 0.075, 1.0: 0.075, 10.0: 0.2, 100.0: 1.0, 1000.0: 1.0}  # "around 0
 def fig4(options: Options) -> Reproduction:
     """Power of membership inference on noised features at 5 % false positives, by ε: Euclidean and two stronger scores."""
     repeats = 4 if options.quick else 50
+    options.alone()
     features, public = _population(options.dataset)
     cells: list[Cell] = []
     for score, rows in (*((score, 1200) for score in SCORES), ("euclidean", 2400), ("euclidean", 12_000)):
@@ -49,6 +50,7 @@ def fig4(options: Options) -> Reproduction:
 def fig6(options: Options) -> Reproduction:
     """The same per client: twelve clients of different dissimilarity, each attacked among samples of its own kind."""
     repeats = 2 if options.quick else 20
+    options.alone()
     clients = Clients(options.dataset, 0)
     cells: list[Cell] = []
     for number, own in enumerate(clients.features):

@@ -44,6 +44,7 @@ def table2(options: Options) -> Reproduction:
         cells.append(
             cell(name, "accuracy", targets(options.run(experiment(options, rates, algorithm), seeds)), printed)
         )
+    options.alone()
     notes = [_subset(options.dataset)]
     if not options.quick:
         federation = FeatureClusters(rates=SETUPS["5: 4 similar, 15 dissimilar"]).make(load(options.dataset), 20, 1, 0)
@@ -67,6 +68,7 @@ def table4(options: Options) -> Reproduction:
             accuracy = targets(options.run(experiment(options, RATES[:n], under), seeds)) if asked else []
             printed = TABLE45[options.dataset][name][n - 1] / 100
             cells.append(cell(f"{5 + n}: r = 0 … {RATES[n - 1]:.1f}", name, accuracy, printed))
+    options.alone()
     title = "The target's accuracy as more dissimilar clients join"
     return _table(options, "table4", title, seeds, cells, [_subset(options.dataset)])
 

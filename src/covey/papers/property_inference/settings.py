@@ -1,9 +1,4 @@
-"""The experiments of the property-inference paper, and many of them at a time on one GPU.
-
-    python -m covey.papers.property_inference.settings --tables table9,table4 --out DIR [--dataset D] [--processes 14] [--minutes 8]
-
-runs what `covey reproduce property_inference --table … --out DIR` will ask for and packs it as DIR/runs.tar.gz: unpack that in
-the `--out` folder elsewhere and reproduce there, from the finished runs. It needs torch, numpy and scikit-learn alone.
+"""The experiments of the property-inference paper.
 
 Ours: 500 rounds at lr 0.1 where the paper has 5,000 at 0.01 (the same lr × rounds; `paper = True` gives the paper's); a quick
 run takes 200. The attacker subtracts its own upload, of which it knows everything but the share; the paper does not say that
@@ -12,23 +7,12 @@ it does, and the score without is beside. Unstated there and chosen here: Dirich
 
 from __future__ import annotations
 
-import argparse
 import math
-import multiprocessing
-import tarfile
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from covey import files
-from covey.errors import CoveyError
-from covey.experiment.experiment import Experiment
-from covey.papers.harness import Options, Outcome
-from covey.results.folder import CONFIG, FEDERATION, METRICS, RESULT, RunFolder, hash_of
+from covey.papers.harness import Outcome
 
-FILES = (RESULT, METRICS, CONFIG, FEDERATION)
 BETA, CLUSTERS, CLIP, DELTA = 1.0, 2, 1.0, 1e-5
 MILD = 10.0  # β of mild skew
 
@@ -135,94 +119,3 @@ def finding(outcome: Outcome) -> dict[str, Any]:
     undefined = {"value": math.nan} if entry["value"] is None else {}
     controls = {name: math.nan if value is None else value for name, value in entry["controls"].items()}
     return {**entry, **undefined, "controls": controls}
-
-
-def prefetch(grid: Sequence[Wanted], seeds: int, options: Options, processes: int, minutes: float) -> int:
-    """Runs experiments that are not there yet, several at a time; returns how many are missing when time is up."""
-    wanted: dict[str, Experiment] = {}
-    for one_of in grid:
-        for seed in range(seeds):
-            one = Experiment.of({**one_of.table, "seed": seed, "engine": {"device": options.device, "workers": 1}})
-            wanted[hash_of(one)] = replace(
-                one, engine=replace(one.engine, checkpoint_every=10**6, checkpoint_minutes=1e6)
-            )
-    missing = [
-        (RunFolder.named_by_hash(options.out, one), one)
-        for one in wanted.values()
-        if not RunFolder.named_by_hash(options.out, one).finished
-    ]
-    # Partition by partition, so that what time allows is every cell with fewer partitions rather than fewer cells.
-    missing.sort(key=lambda pair: pair[1].seed)
-    deadline = time.time() + 60 * minutes
-    jobs = [(folder.path, one.table(), deadline) for folder, one in missing]
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        done = 0
-        for said in pool.imap_unordered(_one, jobs, chunksize=1):
-            done += bool(said)
-            if said:
-                options.say(f"[{done}/{len(jobs)}] {said}")
-    return len(jobs) - done
-
-
-def _one(job: tuple[Path, dict[str, Any], float]) -> str:
-    """One run in a process of the pool; nothing is begun after the deadline."""
-    folder, table, deadline = job
-    if time.time() > deadline:
-        return ""
-    from covey.rounds.loop import run
-
-    begin = time.perf_counter()
-    one = Experiment.of(table)
-    result = run(one, out=folder, quiet=True)
-    files.remove_checkpoint(RunFolder(folder).checkpoint)
-    (finding,) = result.findings
-    return (
-        f"{one.algorithm.name} K={one.clients} seed {one.seed} {one.defence.name if one.defence else ''}: "
-        f"AUC {finding.value:.3f}, main {result.accuracy['global']:.3f}, {time.perf_counter() - begin:.0f} s"
-    )
-
-
-def pack(out: Path) -> Path:
-    """The finished runs' small files in one archive."""
-    path = out / "runs.tar.gz"
-    with tarfile.open(path, "w:gz") as archive:
-        for folder in sorted((out / "runs").glob("*")):
-            if RunFolder(folder).finished:
-                for name in FILES:
-                    if (folder / name).is_file():
-                        archive.add(folder / name, f"runs/{folder.name}/{name}")
-    return path
-
-
-def main() -> None:
-    from covey.papers.property_inference.grids import GRIDS
-
-    parse = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parse.add_argument("--tables", required=True, help=", ".join(GRIDS))
-    parse.add_argument("--out", type=Path, required=True)
-    parse.add_argument("--dataset", default="utkface")
-    parse.add_argument("--seeds", type=int, default=10)
-    parse.add_argument("--processes", type=int, default=14)
-    parse.add_argument("--minutes", type=float, default=8.0)
-    parse.add_argument("--device", default="cuda")
-    parse.add_argument("--quick", action="store_true")
-    asked = parse.parse_args()
-    try:
-        import sklearn  # noqa: F401
-    except ModuleNotFoundError as absent:
-        raise SystemExit("scikit-learn is not installed here, and the attack's forest is its own") from absent
-    options = Options(out=asked.out, dataset=asked.dataset, quick=asked.quick, device=asked.device)
-    names = asked.tables.split(",")
-    unknown = [name for name in names if name not in GRIDS]
-    if unknown:
-        raise SystemExit(f"there is no table '{unknown[0]}': choose of {', '.join(GRIDS)}")
-    grid = [wanted for name in names for wanted in GRIDS[name](options)]
-    try:
-        missing = prefetch(grid, asked.seeds, options, asked.processes, asked.minutes)
-    except CoveyError as error:
-        raise SystemExit(str(error)) from error
-    print(f"{missing} runs missing; packed as {pack(asked.out)}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,5 +1,5 @@
 """Property inference on clustered FL (RAID 2023): Tables 3 to 9, Figs. 2 to 4 and Appendix A, by
-`covey reproduce property_inference --table NAME`. Many partitions at a time on a GPU: see `settings.py`.
+`covey reproduce property_inference --table NAME`. Many partitions at a time on a GPU: see `covey/papers/pool.py`.
 
 A run is one partition, one start and one attack. The paper averages five seeds and gives no spread; an independent check saw
 the order of CFL and FL vary with the partition by ± .3. So every verdict here is on the mean of paired differences over
@@ -141,7 +141,9 @@ def _mild(options: Options, table: str, title: str) -> Reproduction:
 
 def measure(options: Options, table: str) -> tuple[list[Wanted], list[list[Outcome]]]:
     grid = GRIDS[table](options)
-    return grid, [options.run(w.table, partitions(options, table)) for w in grid]
+    runs = [options.run(w.table, partitions(options, table)) for w in grid]
+    options.alone()
+    return grid, runs
 
 
 def _runs(grid: Sequence[Wanted], runs: Sequence[list[Outcome]], row: str, column: str) -> list[Outcome]:

@@ -1,0 +1,148 @@
+"""`covey reproduce`: tables of the papers, one or many, and what each needs."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from covey.cli.interrupts import SAME_COMMAND, kept
+from covey.cli.options import Device, Json, Quiet, papers, typed
+from covey.errors import CoveyError
+
+if TYPE_CHECKING:
+    from covey.papers.harness import Options
+
+
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="A paper (`covey reproduce` lists them).", autocompletion=papers)] = "",
+    table: Annotated[str, typer.Option(help="e.g. `table3`, `fig3`; none: list the paper's tables.")] = "",
+    dataset: Annotated[str, typer.Option(help="One of the table's datasets; none: its first.")] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="A variant of a few minutes.")] = False,
+    seeds: Annotated[int, typer.Option(min=0, metavar="N", help="Repetitions; 0: the table's own number.")] = 0,
+    device: Device = "auto",
+    workers: Annotated[int, typer.Option(min=0, metavar="N", help="Worker processes; 0: one per core on a CPU.")] = 0,
+    many: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Tables like `pqfed/table?/mnist` in one pool of processes; repeatable."),
+    ] = None,
+    minutes: Annotated[
+        float, typer.Option(min=0.0, help="With --many: when to break off; 0: make tables of what is there.")
+    ] = math.inf,
+    plan: Annotated[bool, typer.Option("--plan", help="What every table needs, has and took; runs nothing.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Default `runs/reproduce-<paper>`; holds the runs, too.")] = None,
+    docs: Annotated[
+        bool,
+        typer.Option("--docs", help="Store the result in `docs/results` and write `docs/results.md`, `docs/papers`."),
+    ] = False,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page of a paper, where this is a terminal.")
+    ] = True,
+    mixed: Annotated[
+        bool, typer.Option("--mixed", help="Take runs of different code, devices or arithmetic; the table is marked.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """A paper's table: its figures beside ours, claim by claim.
+
+    With a verdict per claim, as text, JSON and HTML. Runs that are finished are not run again; interrupted ones go on. Without
+    `--table`: the paper's tables, and one page with all that is known of it. Examples:
+
+        covey reproduce mingledpie
+        covey reproduce mingledpie --table table3 --dataset mnist --quick
+        covey reproduce --many 'afc_cfl/*/mnist' --many 'pqfed/table?/*' --minutes 60
+        covey reproduce --docs
+    """
+    from covey.papers import PAPERS, present
+    from covey.papers.harness import Options, reproduce
+    from covey.papers.pages.write import write_pages
+
+    folder = out or Path("runs") / (f"reproduce-{paper}" if paper else "reproduce")
+    options = Options(folder, dataset, quick, seeds, device, workers, quiet or as_json, mixed)
+    if plan:
+        _plan([paper] if paper else list(PAPERS), options, docs)
+    elif many:
+        _many(many, options, minutes, docs)
+    elif not table and not docs:
+        _print_tables([paper] if paper else list(PAPERS))
+        if paper:
+            _open_paper(paper, folder, browser and sys.stdout.isatty())
+    elif table:
+        words = [paper, "--table", table, *(["--dataset", dataset] if dataset else []), *["--quick"] * quick]
+        command = typed("covey reproduce", [*words, *(["--seeds", str(seeds)] if seeds else [])])
+        with kept(SAME_COMMAND):
+            reproduction = reproduce(paper, table, options, command)
+        paths = present.write(reproduction, folder)
+        if docs:
+            present.store(reproduction, Path("docs"))
+        shown = [*present.lines(reproduction), str(paths[-1])]
+        print(json.dumps(reproduction.json(), indent=1) if as_json else "\n".join(shown))
+    if docs:
+        print(write_pages(Path("docs")), file=sys.stderr)
+
+
+def _plan(papers: Sequence[str], options: Options, docs: bool) -> None:
+    from covey.files import write_atomically
+    from covey.papers import plan
+    from covey.report.text_table import text_table
+
+    lines = plan.lines(papers, options, Path("docs"))
+    print("\n".join([*text_table([list(plan.HEAD), *(line.words() for line in lines)]), "", plan.counted(lines)]))
+    if docs:
+        write_atomically(Path("docs/coverage.md"), plan.markdown(lines).encode())
+
+
+def _many(patterns: Sequence[str], options: Options, minutes: float, docs: bool) -> None:
+    """Runs what is missing, then makes the tables that have all their runs."""
+    from covey.engines.simulate import cores
+    from covey.papers import pool, present
+
+    wanted, problems = pool.chosen(patterns), list[str]()
+    if minutes:
+        with kept(SAME_COMMAND):
+            problems = pool.run_many(wanted, options, options.workers or cores(), minutes)
+        print(f"runs      {pool.pack(options.out)}")
+    made, lacking = pool.complete_tables(wanted, options)
+    for reproduction in made:
+        print(f"table     {present.write(reproduction, options.out)[-1]}")
+        if docs:
+            present.store(reproduction, Path("docs"))
+    for item, why in lacking.items():
+        print(f"not made  {item.name}: {why}")
+    if problems:
+        raise CoveyError(f"{len(problems)} runs failed, the first of them: {problems[0]}")
+
+
+def _open_paper(paper: str, folder: Path, browser: bool) -> None:
+    """The page with all that is stored of a paper: here, in the source checkout, and in the folder of its runs."""
+    import webbrowser
+
+    from covey.papers.pages.write import write_paper
+
+    checkout = Path(__file__).resolve().parents[3] / "docs"
+    path = write_paper(paper, folder, Path("docs")) or write_paper(paper, folder, checkout)
+    if path is None:
+        print(f"nothing of {paper} is stored yet: make a table with --table")
+        return
+    print(f"\npage  {path}")
+    if browser:
+        webbrowser.open(path.resolve().as_uri())
+
+
+def _print_tables(names: Sequence[str]) -> None:
+    from covey.papers.harness import tables
+    from covey.report.text_table import terminal_width, text_table
+
+    for name in names:
+        print(name)
+        rows = [
+            [label, f"{table.about} [{', '.join(d for d in table.datasets if d) or 'no data'}]"]
+            for label, table in tables(name).items()
+        ]
+        print("\n".join(text_table(rows, indent="  ", width=terminal_width())))

@@ -1,0 +1,248 @@
+"""Runs of many tables in one pool of processes, until they are done or time is up.
+
+    covey reproduce --many 'fedcaprivacy/*_tuned/*' --many 'afc_cfl/*' --minutes 7 --workers 14 --device cuda --out DIR
+
+Processes last: a GPU takes seconds to start in each, and fifteen of them share one well where models are small. Tables come in the
+order in which they were named, and of a table the first seeds first. Whatever is finished stays finished: the same command goes on,
+and makes the tables that have all their runs (`--docs` stores them). Of a run its figures are kept, without models, reports and
+checkpoints; `DIR/runs.tar.xz` holds them for another machine, where `--minutes 0` makes the tables.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import tarfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+from covey.engines.orphans import die_with_parent
+from covey.errors import CoveyError
+from covey.experiment.experiment import Experiment
+from covey.papers import present
+from covey.papers.harness import Options, Reproduction, describe, reproduce
+from covey.papers.rehearsal import Asked, Item, asked, items
+from covey.results.folder import CONFIG, METRICS, RESULT, RunFolder
+
+KEPT = (RESULT, METRICS, CONFIG)
+PACKED = "runs.tar.xz"
+
+
+def chosen(patterns: Sequence[str]) -> list[Item]:
+    """The tables that these patterns of PAPER/TABLE/DATASET name, in the order of the patterns."""
+    every, found = items(), dict[Item, None]()
+    for pattern in patterns:
+        matched = [item for item in every if fnmatch(item.name, pattern)]
+        if not matched:
+            raise CoveyError(
+                f"no table is named like '{pattern}': `covey reproduce --plan` lists PAPER/TABLE/DATASET of all"
+            )
+        found |= dict.fromkeys(matched)
+    return list(found)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run, or a table that computes without any."""
+
+    name: str
+    item: Item
+    experiment: Experiment | None
+
+
+@dataclass
+class Wishes:
+    """What is still to be run for tables in the order of their worth."""
+
+    items: Sequence[Item]
+    options: Options
+
+    def __post_init__(self) -> None:
+        self._asked = {item: asked(item, self.options) for item in self.items}
+        self._begun: set[str] = set()
+        self._ended: set[str] = set()
+
+    def ended(self, job: Job) -> None:
+        """A table hears of its further runs once those that decide them are there."""
+        self._ended.add(job.name)
+        for item, known in self._asked.items():
+            if known.more and job.name in known.missing and known.missing.keys() <= self._ended:
+                self._asked[item] = asked(item, self.options)
+
+    def next(self) -> Job | None:
+        job = next(self._open(), None)
+        if job:
+            self._begun.add(job.name)
+        return job
+
+    def count(self) -> int:
+        """Jobs that are known and not begun."""
+        return len({job.name for job in self._open()})
+
+    def _open(self) -> Iterator[Job]:
+        for item, known in self._asked.items():
+            runs = sorted(known.missing.items(), key=lambda pair: pair[1].seed)
+            jobs = [Job(name, item, one) for name, one in runs]
+            if _alone(item, known, self.options):
+                jobs.append(Job(item.name, item, None))
+            yield from (job for job in jobs if job.name not in self._begun)
+
+
+def _alone(item: Item, known: Asked, options: Options) -> bool:
+    return known.alone and not known.runs and not _made(item, options).is_file()
+
+
+def _made(item: Item, options: Options) -> Path:
+    name = "-".join(part for part in (item.paper, item.table, item.dataset) if part)
+    return options.out / f"{name}{'-quick' * options.quick}.json"
+
+
+def run_many(wanted: Sequence[Item], options: Options, workers: int, minutes: float) -> list[str]:
+    """Runs what these tables need, so many runs at a time; what went wrong, run by run. When time is up what runs is broken off."""
+    wishes, deadline, problems = Wishes(wanted, options), time.monotonic() + 60 * minutes, list[str]()
+    begin, done = time.monotonic(), 0
+    pool = [Worker(options) for _ in range(min(workers, wishes.count()))]
+    try:
+        while True:
+            for worker in [w for w in pool if not w.job]:
+                job = wishes.next()
+                if job:
+                    worker.give(job)
+            busy = [w for w in pool if w.job]
+            left = deadline - time.monotonic()
+            if not busy or left <= 0:
+                break
+            for ready in wait([w.answers for w in busy], timeout=left):
+                worker = next(w for w in busy if w.answers is ready)
+                job, said, problem = worker.taken()
+                wishes.ended(job)
+                done += 1
+                spent = time.monotonic() - begin
+                options.say(
+                    f"[{spent:5.0f} s] {done} done, {wishes.count()} known to come: {job.item.name} {problem or said}"
+                )
+                if problem:
+                    problems.append(f"{job.item.name}: {problem}")
+                    if not worker.alive:
+                        pool[pool.index(worker)] = Worker(options)
+    finally:
+        for worker in pool:
+            worker.stop()
+    return problems
+
+
+class Worker:
+    """A process that takes jobs until it is stopped."""
+
+    def __init__(self, options: Options) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.answers, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, replace(options, seen=[])), daemon=True)
+        self._process.start()
+        theirs.close()
+        self.job: Job | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    def give(self, job: Job) -> None:
+        self.job = job
+        self.answers.send((job.item, job.experiment.table() if job.experiment else None))
+
+    def taken(self) -> tuple[Job, str, str]:
+        """(the job, what is to be said of it, what went wrong)."""
+        job, self.job = self.job, None
+        assert job is not None
+        try:
+            said, problem = self.answers.recv()
+        except (EOFError, ConnectionError):
+            self._process.join()
+            said, problem = "", f"its process ended with exit code {self._process.exitcode}"
+        return job, said, problem
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.join()
+        self.answers.close()
+
+
+def _serve(jobs: Connection, options: Options) -> None:
+    import torch
+
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started the pool, and stops it from there
+    torch.set_num_threads(1)
+    while True:
+        item, table = jobs.recv()
+        begin = time.perf_counter()
+        try:
+            said = _completed(Experiment.of(table), options) if table else _computed(item, options)
+            jobs.send((f"{said}, {time.perf_counter() - begin:.1f} s", ""))
+        except Exception as e:  # one run that fails must not cost the others
+            jobs.send(("", str(e) if isinstance(e, CoveyError) else f"{type(e).__name__}: {e}"))
+
+
+def _completed(experiment: Experiment, options: Options) -> str:
+    from covey.rounds.completion import complete
+
+    # The device is where it runs, no part of what it is; checkpoints would cost more than a short run that begins again.
+    engine = replace(
+        experiment.engine, device=options.device, workers=1, checkpoint_every=10**6, checkpoint_minutes=1e6
+    )
+    own = replace(experiment, engine=engine)
+    folder = complete(own, RunFolder.named_by_hash(options.out, own), quiet=True)
+    folder.keep_only(KEPT)
+    return describe(experiment)
+
+
+def _computed(item: Item, options: Options) -> str:
+    asked_for = replace(options, dataset=item.dataset, quiet=True, seen=[])
+    present.write(reproduce(item.paper, item.table, asked_for, command_of(item, options)), options.out)
+    return "made"
+
+
+def command_of(item: Item, options: Options) -> str:
+    """What makes the same table alone."""
+    words = ["covey reproduce", item.paper, "--table", item.table]
+    words += ["--dataset", item.dataset] if item.dataset else []
+    words += ["--quick"] * options.quick
+    return " ".join([*words, *(["--seeds", str(options.seeds)] if options.seeds else [])])
+
+
+def pack(out: Path) -> Path:
+    """The figures of all finished runs, and the tables that computed without runs, in one archive to unpack in another `--out`."""
+    path = out / PACKED
+    with tarfile.open(path, "w:xz", preset=1) as archive:
+        for folder in sorted((out / "runs").glob("*")):
+            if RunFolder(folder).finished:
+                for name in KEPT:
+                    if (folder / name).is_file():
+                        archive.add(folder / name, f"runs/{folder.name}/{name}")
+        for table in sorted(out.glob("*.json")):
+            archive.add(table, table.name)
+    return path
+
+
+def complete_tables(wanted: Sequence[Item], options: Options) -> tuple[list[Reproduction], dict[Item, str]]:
+    """Tables that have all they need, made from finished runs; and why the others are not made."""
+    made, lacking = [], dict[Item, str]()
+    for item in wanted:
+        known = asked(item, options)
+        stored = _made(item, options)
+        if known.missing or known.more:
+            lacking[item] = f"{len(known.missing)} of {len(known.runs)} runs missing" + (
+                " and those that follow" * known.more
+            )
+        elif known.alone and not known.runs and not stored.is_file():
+            lacking[item] = "not computed"
+        elif known.alone and not known.runs:
+            made.append(Reproduction.read(stored))
+        else:
+            asked_for = replace(options, dataset=item.dataset, seen=[])
+            made.append(reproduce(item.paper, item.table, asked_for, command_of(item, options)))
+    return made, lacking

@@ -1,0 +1,139 @@
+"""Runs of many tables: heard from the tables, run in one pool, gone on with, packed, and made into tables."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey.errors import CoveyError
+from covey.papers import PAPERS, harness, pool, rehearsal
+from covey.papers.cells import cell
+from covey.papers.harness import Options, Reproduction, Table
+from covey.papers.rehearsal import Item, asked, items
+
+TINY: dict[str, Any] = {
+    "dataset": "digits",
+    "algorithm": "fedavg",
+    "clients": 3,
+    "clusters": 1,
+    "partition": {"name": "iid"},
+    "training": {"rounds": 2, "epochs": 1, "batch_size": 50, "lr": 0.1},
+}
+
+
+def tuned(options: Options) -> Reproduction:
+    """Two rates, and two seeds more of the better one."""
+    tried = {lr: options.run({**TINY, "training": TINY["training"] | {"lr": lr}}, 1, 100) for lr in (0.01, 0.2)}
+    options.settled([run for runs in tried.values() for run in runs])
+    best = max(tried, key=lambda lr: tried[lr][0].accuracy())
+    runs = options.run({**TINY, "training": TINY["training"] | {"lr": best}}, options.count(2))
+    cells = [cell("best", "accuracy", [o.accuracy() for o in runs]), cell("best", "rate", [best], unit="")]
+    return Reproduction("", "", "Tuned", options.dataset, {}, cells)
+
+
+def drawn(options: Options) -> Reproduction:
+    """No run at all."""
+    options.alone()
+    return Reproduction("", "", "Drawn", options.dataset, {}, [cell("a", "b", [1.0])])
+
+
+@pytest.mark.parametrize("paper", list(PAPERS))
+def test_every_table_says_what_it_needs(paper: str, tmp_path: Path) -> None:
+    for item in items([paper]):
+        if item.dataset == item.of.datasets[0]:  # others differ in numbers only
+            known = asked(item, Options(tmp_path, quick=True))
+            assert known.runs.keys() == known.missing.keys() and (known.runs or known.alone), item.name
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_pool_runs_what_tables_ask_for_then_what_follows_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {"tuned": Table(tuned, ("digits",), lambda sheet: []), "drawn": Table(drawn, ("",), lambda sheet: [])}
+    for module in (rehearsal, harness):
+        monkeypatch.setattr(module, "tables", lambda paper: known)
+    monkeypatch.setattr(pool, "Worker", InThisProcess)
+    options, wanted = (
+        Options(tmp_path, quiet=True, device="cpu"),
+        [Item("own", "tuned", "digits"), Item("own", "drawn", "")],
+    )
+
+    first = asked(wanted[0], options)
+    assert len(first.runs) == 2 and first.more
+    assert pool.complete_tables(wanted, options) == (
+        [],
+        {wanted[0]: "2 of 2 runs missing and those that follow", wanted[1]: "not computed"},
+    )
+
+    assert pool.run_many(wanted, options, workers=2, minutes=5) == []
+    then = asked(wanted[0], options)
+    assert len(then.runs) == 4 and not then.missing and not then.more
+    folders = sorted((tmp_path / "runs").iterdir())
+    assert len(folders) == 4 and all({p.name for p in f.iterdir() if p.is_file()} == set(pool.KEPT) for f in folders)
+
+    made, lacking = pool.complete_tables(wanted, options)
+    assert [one.table for one in made] == ["tuned", "drawn"] and not lacking
+    assert len(made[0].cells[0].values) == 2 and made[0].command == "covey reproduce own --table tuned --dataset digits"
+    assert made[0].runs["runs"] == 4
+
+    monkeypatch.setattr(InThisProcess, "give", lambda self, job: pytest.fail("it was finished"))
+    assert pool.run_many(wanted, options, workers=2, minutes=5) == []
+
+
+def test_only_finished_runs_are_packed(tmp_path: Path) -> None:
+    for name, files in {"done": ("result.json", "metrics.jsonl", "big.bin"), "cut": ("metrics.jsonl",)}.items():
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        for file in files:
+            (tmp_path / "runs" / name / file).write_text("{}")
+    with tarfile.open(pool.pack(tmp_path)) as archive:
+        assert sorted(archive.getnames()) == ["runs/done/metrics.jsonl", "runs/done/result.json"]
+
+
+def test_a_real_process_runs_and_says_what_went_wrong(tmp_path: Path) -> None:
+    worker = pool.Worker(Options(tmp_path, quiet=True, device="cpu"))
+    item = Item("pqfed", "fig5", "no such data")
+    try:
+        worker.give(pool.Job("a", item, None))
+        job, said, problem = worker.taken()
+        assert job.item == item and not said and "pqfed's fig5 runs on" in problem and worker.alive
+        worker.job = pool.Job("b", item, None)
+        worker._process.kill()
+        assert worker.taken()[2] == "its process ended with exit code -9"
+    finally:
+        worker.stop()
+
+
+def test_patterns_name_tables_in_their_order() -> None:
+    names = [item.name for item in pool.chosen(["pqfed/table2/*", "mingledpie/fig3", "pqfed/table?/mnist"])]
+    assert names[:3] == ["pqfed/table2/cifar10", "pqfed/table2/mnist", "mingledpie/fig3"] and len(names) == len(
+        set(names)
+    )
+    with pytest.raises(CoveyError, match="no table is named like 'mingledpi/"):
+        pool.chosen(["mingledpi/fig3"])
+
+
+class InThisProcess(pool.Worker):
+    """The worker's own code without a process of its own, which could not see the tables of this test."""
+
+    def __init__(self, options: Options) -> None:
+        import multiprocessing
+
+        self.options, self.job = options, None
+        self.answers, self._theirs = multiprocessing.Pipe()
+
+    def give(self, job: pool.Job) -> None:
+        self.job = job
+        made = (
+            pool._completed(job.experiment, self.options) if job.experiment else pool._computed(job.item, self.options)
+        )
+        self._theirs.send((made, ""))
+
+    @property
+    def alive(self) -> bool:
+        return True
+
+    def stop(self) -> None:
+        self.answers.close()
