@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from bench_rounds import federation
 from covey import Experiment, run
@@ -131,14 +130,14 @@ def two_layers(clients: int, until: float) -> None:
     def first(update: bool, forward: bool, tf32: bool, tile: tuple[int, int, int, int]) -> Any:
         bn, bk, warps, stages = tile
         return kernels._first[(clients * -(-HIDDEN // bn),)](
-            samples, rows, model, delta, hidden, divisors, model, 0 if update else -1, 1 / 255, 1.0, -1e-6, 1e-6, 0.0,
-            clients, BATCH, HIDDEN, INPUTS, d, 0, update, forward, False, tf32, True, 64, bn, bk,
+            samples, rows, model, model, delta, hidden, divisors, model, 0 if update else -1, clients, 1 / 255, 1.0, -1e-6, 0.0,
+            d, d, d, BATCH, HIDDEN, INPUTS, update, forward, False, tf32, True, 64, bn, bk,
             num_warps=warps, num_stages=stages)  # fmt: skip
 
     def last(tf32: bool, warps: int) -> Any:
         return kernels._last[(clients,)](
-            labels, rows, factor, model, delta, hidden, divisors, model, 0, 1.0, -1e-6, 1e-6, 0.0,
-            clients, BATCH, HIDDEN, CLASSES, INPUTS, d, 0, False, tf32, 64, 256, 16,
+            labels, rows, factor, model, model, delta, hidden, divisors, model, 0, clients, 1.0, -1e-6, 0.0,
+            d, d, d, BATCH, HIDDEN, CLASSES, INPUTS, False, tf32, 64, 256, 16,
             num_warps=warps, num_stages=1)  # fmt: skip
 
     print(f"\n== two kernels, {clients} clients, µs")
@@ -175,44 +174,28 @@ def attempt(name: str, work: Callable[[], float], until: float) -> None:
 
 
 def right(tf32: bool) -> None:
-    """The two kernels against autograd, three steps."""
-    from covey.learn.kernels import two_layers as kernels
-
-    c, count = 5, 1000
-    generator = torch.Generator(device="cuda").manual_seed(1)
-    samples = torch.randint(0, 256, (count, INPUTS), dtype=torch.uint8, device="cuda", generator=generator)
-    labels = torch.randint(0, CLASSES, (count,), device="cuda", generator=generator)
-    rows = torch.randint(0, count, (3, c, BATCH), device="cuda", generator=generator)
-    factor = torch.full((3, c, BATCH), 1 / BATCH, device="cuda")
-    divisors = torch.full((3, c), BATCH, device="cuda")
-    d = -(-SIZE // 32) * 32
-    model = 0.05 * torch.randn(c, d, device="cuda", generator=generator)
-    start, expected = model.clone(), model.double()
-    hidden, delta = torch.zeros(c, BATCH, HIDDEN, device="cuda"), torch.zeros(c, BATCH, HIDDEN, device="cuda")
-
-    def first(t: int, forward: bool) -> None:
-        kernels._first[(c * -(-HIDDEN // 64),)](
-            samples, rows, model, delta, hidden, divisors, model, t, 1 / 255, 1.0, -0.1, 0.1, 0.0,
-            c, BATCH, HIDDEN, INPUTS, d, 0, t >= 0, forward, False, tf32, True, 64, 64, 64,
-            num_warps=4, num_stages=2)  # fmt: skip
-
-    first(-1, True)
-    for t in range(3):
-        kernels._last[(c,)](
-            labels, rows, factor, model, delta, hidden, divisors, model, t, 1.0, -0.1, 0.1, 0.0,
-            c, BATCH, HIDDEN, CLASSES, INPUTS, d, 0, False, tf32, 64, 256, 16, num_warps=4, num_stages=1)  # fmt: skip
-        first(t, t < 2)
-    for t, i in itertools.product(range(3), range(c)):
-        vector = expected[i, :SIZE].clone().requires_grad_()
-        cut: list[Tensor] = list(torch.split(vector, [HIDDEN * INPUTS, HIDDEN, CLASSES * HIDDEN, CLASSES]))
-        x = samples[rows[t, i]].double() / 255
-        h = torch.relu(x @ cut[0].view(HIDDEN, INPUTS).T + cut[1])
-        loss = torch.nn.functional.cross_entropy(h @ cut[2].view(CLASSES, HIDDEN).T + cut[3], labels[rows[t, i]])
-        (gradient,) = torch.autograd.grad(loss, vector)
-        expected[i, :SIZE] -= 0.1 * gradient
-    change = (expected - start)[:, :SIZE].abs().max()
-    wrong = (model.double() - expected)[:, :SIZE].abs().max()
-    print(f"two kernels, tf32={tf32}: largest difference / largest change {float(wrong / change):.1e}", flush=True)
+    """Whole trainings by the two kernels against the loop kernel on the CPU."""
+    net = Network("fcnn", (28, 28), 10)
+    x = torch.randint(0, 256, (1000, 28, 28), dtype=torch.uint8)
+    y = torch.randint(0, 10, (1000,))
+    start = initial(net, 1)
+    for name, plan in {
+        "plain": Plan(lr=0.1, epochs=2),
+        "pulled": Plan(lr=0.1, weight_decay=0.01, proximal=0.1),
+    }.items():
+        jobs = [
+            Job(
+                torch.arange(i * 100, i * 100 + 60 + 10 * i),
+                i,
+                Train(start, plan, correction=torch.full_like(start, 0.01 * i)),
+            )
+            for i in range(4)
+        ]
+        expected = torch.stack(Machine(net, x, y, kernel="loop").compute(jobs))
+        here = Machine(net, x, y, device="cuda", tf32=tf32)
+        got = torch.stack(here.compute(jobs)).cpu()
+        apart = float((got - expected).abs().max() / (expected - start).abs().max())
+        print(f"two kernels, {name}, tf32={tf32}: largest difference / largest change {apart:.1e}", flush=True)
 
 
 def rounds(algorithm: str, clients: int, samples: int) -> None:

@@ -9,9 +9,9 @@ deployment come from the operating system (`crypto/noise`), and the ledger says 
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
+from hashlib import blake2b
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
 
 def key(*parts: int | str) -> int:
     """The 63-bit key of a stream, e.g. `key(seed, round, client, "train")`."""
-    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "big") >> 1
+    return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "big") >> 1
 
 
 def generator(*parts: int | str) -> np.random.Generator:

@@ -88,7 +88,7 @@ class Federation:
 
     def phase(self, round: int) -> int:
         """How many changes there have been by this round."""
-        return sum(phase.first <= round for phase in self.phases)
+        return sum(phase.first <= round for phase in self.phases) if self.phases else 0
 
     def at(self, round: int) -> Federation:
         """As it is in this round."""

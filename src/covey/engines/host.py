@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ from covey.learn.work import (
 from covey.messages import copied, message, to_device
 from covey.randomness import key
 
+PHASES: dict[type, str] = {Train: "train", Losses: "identity", SampleLosses: "identity"}  # of work for the machine
 OWN_BUFFERS = "model buffers"  # where a client's memory has them
 
 
@@ -117,11 +119,14 @@ class Host:
         if round != self._staged_round:
             self.snapshot(self._staged_round)
             self._staged_round = round
-        clients = [self._client(i, round, plan) for i, _, plan in calls]
-        messages = [copied(m) if i in self.replaced else m for i, m, _ in calls]
+        clients = self._clients(round, calls)
+        messages = [message for _, message, _ in calls]
+        if self.replaced:
+            messages = [copied(m) if i in self.replaced else m for i, m, _ in calls]
         turns = [begin(me, received) for me, received in zip(clients, messages)]
         replies = self.advance(clients, turns, messages)
-        replies = [copied(r) if me.id in self.replaced else r for me, r in zip(clients, replies)]
+        if self.replaced:
+            replies = [copied(r) if me.id in self.replaced else r for me, r in zip(clients, replies)]
         if compression is not None:
             with self._timed("compress"):
                 replies = [pack(compression, me, m, r) for me, m, r in zip(clients, messages, replies)]
@@ -149,7 +154,7 @@ class Host:
 
     def uses(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Predictor]:
         """The model that each of these clients would predict with."""
-        clients = [self._client(i, round, plan) for i, _, plan in calls]
+        clients = self._clients(round, calls)
         turns = [self.algorithm.use(me, m) for me, (_, m, _) in zip(clients, calls)]
         uses = self.advance(clients, turns, [m for _, m, _ in calls])
         if not self.machine.network.local:
@@ -189,23 +194,25 @@ class Host:
         messages: Sequence[Any],
     ) -> dict[int, Any]:
         """Computes all requests of a step; those for the machine go to it by phase, so that time is accounted to it."""
-        answers: dict[int, Any] = {}
+        answers: dict[int, list[Any]] = {}
         machine_jobs: dict[str, list[tuple[int, int, Job]]] = defaultdict(list)
         arithmetic: list[tuple[int, int, Compute]] = []
+        local, secret, reticent = self.machine.network.local, self.secret, self.reticent
         for i, request in requests:
-            many = request if isinstance(request, list) else [request]
+            many = request if isinstance(request, list) else (request,)
             answers[i] = [None] * len(many)
             for position, work in enumerate(many):
-                if isinstance(work, Compute) and work.rowwise:
-                    arithmetic.append((i, position, work))
-                elif isinstance(work, Compute):
-                    answers[i][position] = self._compute(work, messages[i])
-                else:
-                    me = clients[i]
-                    own = self._whole(me, work) if self.machine.network.local else work
-                    stream = key(me.seed, me.round, me.id, position)
-                    job = Job(self._own_rows(me.id, me.round), stream, own, self.secret, self.reticent)
-                    machine_jobs[_phase(work)].append((i, position, job))
+                if isinstance(work, Compute):
+                    if work.rowwise:
+                        arithmetic.append((i, position, work))
+                    else:
+                        answers[i][position] = self._compute(work, messages[i])
+                    continue
+                me = clients[i]
+                own = self._whole(me, work) if local else work
+                stream = key(me.seed, me.round, me.id, position)
+                job = Job(self._own_rows(me.id, me.round), stream, own, secret, reticent)
+                machine_jobs[_phase(work)].append((i, position, job))
         if arithmetic:
             with self._timed("vectors"):
                 for (i, position, _), rows in zip(arithmetic, by_rows([work for _, _, work in arithmetic])):
@@ -214,9 +221,7 @@ class Host:
             with self._timed(phase):
                 results = self.machine.compute([job for _, _, job in jobs])
             for (i, position, job), result in zip(jobs, results):
-                answers[i][position] = (
-                    self._kept(clients[i], job.work, result) if self.machine.network.local else result
-                )
+                answers[i][position] = self._kept(clients[i], job.work, result) if local else result
         return {i: answers[i] if isinstance(request, list) else answers[i][0] for i, request in requests}
 
     # Where each client keeps its model's running statistics (`layers.buffers = "local"`), work is asked of the machine with the
@@ -256,28 +261,35 @@ class Host:
                 self._shared[at] = (broadcast, work.function(*work.arguments))
         return self._shared[at][1]
 
-    def _client(self, i: int, round: int, plan: Plan) -> Client:
-        rows = self._own_rows(i, round)
-        me = Client(
-            id=i,
-            round=round,
-            seed=self.setting.seed if self.private_seed is None else self.private_seed,
-            samples=rows.shape[0],
-            plan=plan,
-            setting=self.setting,
-            memory=self._memory(i),
-            keys=own_keys(self.keys, i),
-            data=lambda: self._data(rows),
-            secret=self.secret,
-            run=self.run_id,
-            chooser=getattr(self.defence, "choose", None),
-        )
-        return self._apart(me, rows) if i in self.replaced else me
+    def _clients(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Client]:
+        """These clients as their own code sees them. A round may have thousands: what they share is looked up once."""
+        seed = self.setting.seed if self.private_seed is None else self.private_seed
+        setting, keys, secret, run_id = self.setting, self.keys, self.secret, self.run_id
+        chooser = getattr(self.defence, "choose", None)
+        clients = []
+        for i, _, plan in calls:
+            rows = self._own_rows(i, round)
+            me = Client(
+                id=i,
+                round=round,
+                seed=seed,
+                samples=rows.shape[0],
+                plan=plan,
+                setting=setting,
+                memory=self._memory(i),
+                keys=own_keys(keys, i),
+                data=partial(self._data, rows),
+                secret=secret,
+                run=run_id,
+                chooser=chooser,
+            )
+            clients.append(self._apart(me, rows) if i in self.replaced else me)
+        return clients
 
     def _memory(self, i: int) -> dict[str, Any]:
         """What a client remembers, where its machine computes: the shelf is not there."""
-        memory = dict(self._staged.get(i) or self.memories.get(i, {}))
-        if self.shelf.mapped and self.machine.device.type != "cpu":
+        memory = dict(self._staged.get(i) or self.memories.get(i) or ())
+        if memory and self.shelf.mapped and self.machine.device.type != "cpu":
             return dict(to_device(memory, self.machine.device.type))
         return memory
 
@@ -293,11 +305,13 @@ class Host:
 
     def _own_rows(self, i: int, round: int) -> Tensor:
         at = (i, self.federation.phase(round))
-        if at not in self._rows:
+        rows = self._rows.get(at)
+        if rows is None:
             if len(self._rows) > 4096:
                 self._rows.clear()
-            self._rows[at] = torch.from_numpy(np.ascontiguousarray(self.federation.at(round).clients[i]))
-        return self._rows[at]
+            rows = torch.from_numpy(np.ascontiguousarray(self.federation.at(round).clients[i]))
+            self._rows[at] = rows
+        return rows
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
@@ -316,9 +330,7 @@ class Host:
 
 
 def _phase(work: Work) -> str:
-    if isinstance(work, Train):
-        return "train"
-    return "identity" if isinstance(work, Losses | SampleLosses) else "measure"
+    return PHASES.get(type(work), "measure")
 
 
 def heterogeneous(plan: Plan, share: float) -> Plan:

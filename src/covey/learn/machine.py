@@ -22,7 +22,7 @@ from covey.learn.kernels.kernels import choose
 from covey.learn.precision import precision
 from covey.learn.samples import Samples
 from covey.learn.schedule import joined, lay_out
-from covey.learn.work import Compute, Fisher, Gradient, GradientNorms, Job, Logits, Losses, SampleLosses, Train
+from covey.learn.work import Compute, Fisher, Gradient, GradientNorms, Job, Logits, Losses, Plan, SampleLosses, Train
 
 Array = Tensor | NDArray[np.generic]
 
@@ -60,9 +60,16 @@ class Machine:
         """The result of each job, in the order of the jobs, on this machine's device."""
         results: list[Tensor | None] = [None] * len(jobs)
         groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        plans = {id(job.work.plan): job.work.plan for job in jobs if isinstance(job.work, Train)}
+        equal: dict[
+            Plan, int
+        ] = {}  # a number for all plans that are equal: hashing one for every job would cost more than the rest
+        numbers = {at: equal.setdefault(plan, len(equal)) for at, plan in plans.items()}
+        for plan in equal:
+            self._check_plan(plan)
         for index, job in enumerate(jobs):
             self._check(job)
-            groups[_kind(job)].append(index)
+            groups[_kind(job, numbers)].append(index)
         with precision(self._precision, self.device):
             for (work, *_), members in groups.items():
                 answers = self._group(work, [jobs[i] for i in members])
@@ -96,8 +103,7 @@ class Machine:
             f"training.lr = {wave.plan.lr:g} is probably too high: lower it, or look for huge values in the samples"
         )
         _check_finite(jobs, [trained], "local training", reason)
-        place = sorted(range(len(jobs)), key=lambda i: wave.order[i])
-        return [trained[i] for i in place]
+        return _in_order(trained.unbind(0), wave.order)
 
     def _evaluate(self, work: object, jobs: list[Job]) -> list[Tensor]:
         models = self.network.whole(_models(jobs[0]).to(self.device))
@@ -110,19 +116,19 @@ class Machine:
         return evaluate.means(losses, sizes) if work is Losses else list(torch.split(losses, sizes, dim=1))
 
     def _check(self, job: Job) -> None:
-        if isinstance(job.work, Compute):
+        work = job.work
+        if isinstance(work, Compute):
             raise CoveyError("a machine computes on models and samples: run the function of a Compute request directly")
-        on = getattr(job.work, "on", None)
-        if job.rows.shape[0] == 0 or (on is not None and on.shape[0] == 0):
+        if job.rows.shape[0] == 0 or (work.on is not None and work.on.shape[0] == 0):
             raise CoveyError("a client has no samples to compute on: give every client at least one, or leave it out")
-        if isinstance(job.work, Train):
-            self._check_training(job.work, job.rows.shape[0])
+        if isinstance(work, Train):
+            self._check_training(work, job.rows.shape[0])
             return
-        vector = _at(job) if hasattr(job.work, "at") else _models(job)
+        vector = _at(job) if hasattr(work, "at") else _models(job)
         self._check_vector("a model", vector.shape[-1])
 
-    def _check_training(self, work: Train, samples: int) -> None:
-        plan, network = work.plan, self.network
+    def _check_plan(self, plan: Plan) -> None:
+        network = self.network
         if plan.clip and (network.facts.mixes or network.facts.running):
             layer = network.facts.mixes or network.facts.running[0]
             raise CoveyError(
@@ -132,17 +138,22 @@ class Machine:
             )
         if plan.dropout:
             network.check_last_layer("training.dropout")
+
+    def _check_training(self, work: Train, samples: int) -> None:
+        network = self.network
         head = network.head_size(work.head.classes) if work.head else 0
-        labels = work.head.labels if work.head else None
-        given = {"start": work.start, "correction": work.correction, "anchor": work.anchor}
-        for name, vector in given.items():
-            if vector is not None:
-                self._check_vector(f"the {name}", vector.shape[0], head)
+        self._check_vector("the start", work.start.shape[0], head)
+        if work.correction is not None:
+            self._check_vector("the correction", work.correction.shape[0], head)
+        if work.anchor is not None:
+            self._check_vector("the anchor", work.anchor.shape[0], head)
         if work.moves is not None:
             _check_size("the mask of trained parameters", len(work.moves), network.d)
-        for name, per_sample in {"weights": work.weights, "head's labels": labels}.items():
-            if per_sample is not None:
-                _check_size(f"the {name}", len(per_sample), samples, "entries, one for each of the client's samples")
+        each = "entries, one for each of the client's samples"
+        if work.weights is not None:
+            _check_size("the weights", len(work.weights), samples, each)
+        if work.head is not None:
+            _check_size("the head's labels", len(work.head.labels), samples, each)
 
     def _check_vector(self, what: str, found: int, head: int = 0) -> None:
         if found != self.network.size + head:  # with a client's own buffers
@@ -179,14 +190,14 @@ def _check_size(what: str, found: int, expected: int, unit: str = "parameters") 
         raise CoveyError(f"{what} of {found} was given: it must have {expected} {unit}")
 
 
-def _kind(job: Job) -> tuple[object, ...]:
-    """Jobs of the same kind can be computed together."""
+def _kind(job: Job, plans: dict[int, int]) -> tuple[object, ...]:
+    """Jobs of the same kind can be computed together. `plans`: the number of each plan by its identity."""
     work = job.work
     if isinstance(work, Train):
         head = None if work.head is None else (work.head.classes, work.head.share)
         return (
             Train,
-            work.plan,
+            plans[id(work.plan)],
             work.anchor is None,
             work.correction is None,
             work.weights is None,
@@ -197,6 +208,14 @@ def _kind(job: Job) -> tuple[object, ...]:
     if isinstance(work, Losses | SampleLosses | Logits):
         return (type(work), work.models.data_ptr(), work.models.shape, work.models.stride())
     return (type(work),)
+
+
+def _in_order(trained: Sequence[Tensor], order: Sequence[int]) -> list[Tensor]:
+    """What client i of a wave arrived at is the answer to job order[i]."""
+    answers: list[Tensor] = list(trained)
+    for i, job in enumerate(order):
+        answers[job] = trained[i]
+    return answers
 
 
 def _rows(job: Job) -> Tensor:

@@ -52,6 +52,11 @@ class Samples:
         fit = ROOM.get(kind, 64e6) / (4 * activations(self.network))
         return int(min(max(fit, 32), 16_384 if kind == "cuda" else 1024))
 
+    @property
+    def scale(self) -> float:
+        """What a stored number is multiplied by where the network reads it."""
+        return 1 / 255 if self._pixels else 1.0
+
     def inputs(self, rows: Tensor) -> Tensor:
         """Samples `[..., *read_shape]` of rows `[...]`, as the network reads them."""
         network = self.network

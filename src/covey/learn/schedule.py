@@ -115,9 +115,12 @@ def lay_out(jobs: Sequence[Job], device: torch.device, drawing: bool = False) ->
     works = [job.work for job in jobs if isinstance(job.work, Train)]
     plan = works[0].plan
     sizes = [(job.rows if work.on is None else work.on).shape[0] for job, work in zip(jobs, works)]
-    order = sorted(range(len(jobs)), key=lambda i: (-plan.steps_for(sizes[i]), -sizes[i]))
-    jobs, works, sizes = ([values[i] for i in order] for values in (jobs, works, sizes))  # type: ignore[assignment]
-    steps = [plan.steps_for(size) for size in sizes]
+    needs = {size: plan.steps_for(size) for size in set(sizes)}
+    order: Sequence[int] = range(len(jobs))
+    if len(needs) > 1:
+        order = sorted(order, key=lambda i: (-needs[sizes[i]], -sizes[i]))
+        jobs, works, sizes = ([values[i] for i in order] for values in (jobs, works, sizes))  # type: ignore[assignment]
+    steps = [needs[size] for size in sizes]
     secret = jobs[0].secret
     batches = _sampled_batches if plan.poisson else _shuffled_batches
     keys = [_key(j, w, "order") for j, w in zip(jobs, works)]
@@ -163,8 +166,9 @@ def _shuffled_batches(
     """What each step takes: positions in the clients' concatenated samples [T, n, B], and batch sizes [T, n]."""
     widest, longest = max(sizes), max(steps)
     batch = plan.batch_size or widest
-    per_epoch = [plan.batches(size) for size in sizes]
-    spans = {plan.span(of - 1, size) for of, size in zip(per_epoch, sizes)}  # of last batches, which may be the longest
+    batches_of = {size: plan.batches(size) for size in set(sizes)}
+    per_epoch = [batches_of[size] for size in sizes]
+    spans = {plan.span(of - 1, size) for size, of in batches_of.items()}  # of last batches, which may be the longest
     slots = max(min(batch, widest), *(end - first for first, end in spans))
     epochs = max(-(-count // of) for count, of in zip(steps, per_epoch)) if longest else 0
     table = torch.tensor([sizes, steps, per_epoch], device=device)  # one copy to the device
@@ -258,6 +262,8 @@ def _moves(works: Sequence[Train], start: Tensor) -> Tensor | None:
 
 def stacked(vectors: list[Tensor], device: torch.device) -> Tensor:
     """[n, D]. Clients often hold one and the same broadcast model: it goes to the device once, and alone is [1, D]."""
+    if all(v is vectors[0] for v in vectors):
+        return vectors[0].to(device)[None]
     # By their memory: each client has a view of its own of its cluster's model.
     places: dict[tuple[object, ...], int] = {}
     rows = [places.setdefault((v.data_ptr(), v.stride(), v.device), len(places)) for v in vectors]

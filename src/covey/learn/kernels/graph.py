@@ -26,10 +26,10 @@ class Replay:
     """One captured step of c clients, for every wave of the same shape and plan. (On a CPU the same step, not captured.)"""
 
     def __init__(self, wave: Wave, samples: Samples, features: int, accumulate: Accumulate, hold: bool) -> None:
-        self._model = _aligned(wave.start)
+        self._model = aligned(wave.start).copy_(wave.start)
         self._wave = replace(wave.copy(), start=self._model)  # so that it does not keep the first wave's memory
         self._counter = torch.zeros(1, dtype=torch.int64, device=wave.start.device)
-        self._velocity = _aligned(torch.zeros_like(self._model)) if wave.plan.momentum else None
+        self._velocity = aligned(self._model).zero_() if wave.plan.momentum else None
         self._parts = (samples, features, accumulate, hold)
         self._graph = self._capture() if wave.start.device.type == "cuda" else None
 
@@ -86,11 +86,10 @@ def _any_rate(wave: Wave) -> Wave:
     return replace(wave, plan=replace(plan, lr=1.0), factor=wave.factor * plan.lr, constant=constant)
 
 
-def _aligned(vectors: Tensor) -> Tensor:
-    """A copy of [c, D] whose rows begin at multiples of ALIGNED floats: products read several at a time."""
-    c, d = vectors.shape
-    room = vectors.new_empty(c, -(-d // ALIGNED) * ALIGNED)[:, :d]
-    return room.copy_(vectors)
+def aligned(like: Tensor) -> Tensor:
+    """Room for [c, D] whose rows begin at multiples of ALIGNED floats: products read several at a time."""
+    c, d = like.shape
+    return like.new_empty(c, -(-d // ALIGNED) * ALIGNED)[:, :d]
 
 
 class Replays:

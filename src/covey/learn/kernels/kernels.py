@@ -10,11 +10,12 @@ from torch import Tensor, nn
 from covey.errors import CoveyError, nearest
 from covey.learn.flat import Network
 from covey.learn.kernels.batched import Accumulate, run
-from covey.learn.kernels.graph import Replays
+from covey.learn.kernels.graph import Replays, aligned
 from covey.learn.kernels.linear import Linear, is_stack
 from covey.learn.kernels.loop import Loop
 from covey.learn.kernels.stacked import Stacked, obstacle
 from covey.learn.kernels.streams import Streams
+from covey.learn.kernels.whole import Whole
 from covey.learn.objective import activations
 from covey.learn.samples import Samples
 from covey.learn.schedule import Wave
@@ -56,7 +57,7 @@ def choose(name: str, network: Network, samples: Samples, device: torch.device, 
         return loop
     if name == "linear":
         linear = Linear(network, samples)
-        return SideBySide(name, network, samples, linear, linear.accumulate, sum(linear.sizes), 2, chunk)
+        return SideBySide(name, network, samples, linear, linear.accumulate, sum(linear.sizes), 2, chunk, Whole(linear))
     stacked = Stacked(network, device)
     accumulate = stacked.accumulate if name == "stacked" else Streams(stacked, device).accumulate
     return SideBySide(name, network, samples, loop, accumulate, activations(network), 5, chunk)
@@ -89,7 +90,7 @@ def automatic(network: Network, device: torch.device) -> str:
 
 
 class SideBySide:
-    """Trains chunks of clients at once: eagerly on a CPU, as a replayed CUDA graph on a GPU."""
+    """Trains chunks of clients at once: eagerly on a CPU, as a replayed CUDA graph on a GPU, or by kernels for whole steps."""
 
     def __init__(
         self,
@@ -101,8 +102,9 @@ class SideBySide:
         activations: int,  # floats per sample
         copies: int,  # of the parameters that a step holds at its peak
         chunk: int,
+        whole: Whole | None = None,
     ) -> None:
-        self.name, self.points = name, points
+        self.name, self.points, self._whole = name, points, whole
         self._network, self._samples, self._accumulate = network, samples, accumulate
         self._activations, self._copies, self._chunk = activations, copies, chunk
         self._device = samples.x.device
@@ -118,9 +120,11 @@ class SideBySide:
         n, each = len(wave.steps), self._bytes(wave)
         fit = self._chunk or max(1, int(self._room / each))
         size = -(-n // -(-n // fit))  # chunks of even size
-        result = wave.start.new_empty(wave.start.shape)
+        result = aligned(wave.start) if self._device.type == "cuda" else wave.start.new_empty(wave.start.shape)
         for low in range(0, n, size):
             part = wave.clients(low, min(low + size, n))
+            if self._whole is not None and self._whole.does(part) and self._whole.train(part, result[low : low + size]):
+                continue
             # A graph cannot ask the operating system for noise.
             if self._device.type == "cuda" and not (wave.secret is not None and wave.plan.noise):
                 result[low : low + size] = self._replays.run(part.padded(size), size * each)[: n - low]

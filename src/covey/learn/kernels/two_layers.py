@@ -11,8 +11,12 @@ multiplied. Exact float32 is a sum of TF32 products of parts: two where one side
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+
+UNITS, INPUTS, WARPS, STAGES = 64, 64, 4, 2  # a tile of the first layer's weights, and how it is computed
 
 
 @triton.jit
@@ -49,9 +53,9 @@ def _pixels_times(pixels, value, total, TF32: tl.constexpr, PIXELS: tl.constexpr
     return total
 
 
-@triton.jit
-def _first(samples, rows, model, delta, hidden, divisors, constant, t, scale, beta, alpha, lr, leak,
-           C: tl.constexpr, B: tl.constexpr, N: tl.constexpr, K: tl.constexpr, D, constant_row,
+@triton.jit(do_not_specialize=["t", "clients"])
+def _first(samples, rows, source, model, delta, hidden, divisors, constant, t, clients, scale, beta, alpha, leak,
+           source_row, model_row, constant_row, B: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
            UPDATE: tl.constexpr, FORWARD: tl.constexpr, CONSTANT: tl.constexpr, TF32: tl.constexpr, PIXELS: tl.constexpr,
            BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # fmt: skip
     tiles = tl.cdiv(N, BN)
@@ -61,42 +65,41 @@ def _first(samples, rows, model, delta, hidden, divisors, constant, t, scale, be
     m = tl.arange(0, BM)
     k = tl.arange(0, BK)
     there = m < B
-    model += client * D
+    source += client * source_row
+    model += client * model_row
     constant += client * constant_row
-    bias = tl.load(model + N * K + n, mask=n < N, other=0.0)
+    bias = tl.load(source + N * K + n, mask=n < N, other=0.0)
     if UPDATE:
-        moving = (tl.load(divisors + t * C + client) > 0).to(tl.float32)
+        moving = (tl.load(divisors + t * clients + client) > 0).to(tl.float32)
         keep = 1.0 + moving * (beta - 1.0)  # a client that is done stays where it is
-        before = tl.load(rows + (t * C + client) * B + m, mask=there, other=0)
+        push = moving * alpha
+        before = tl.load(rows + (t * clients + client) * B + m, mask=there, other=0)
         at_hidden = tl.load(
             delta + (client * B + m[None, :]) * N + n[:, None], mask=there[None, :] & (n < N)[:, None], other=0.0
         )
         bias = keep * bias + alpha * tl.sum(at_hidden, axis=1)
         if CONSTANT:
-            bias -= moving * lr * tl.load(constant + N * K + n, mask=n < N, other=0.0)
+            bias += push * tl.load(constant + N * K + n, mask=n < N, other=0.0)
         tl.store(model + N * K + n, bias, mask=n < N)
     if FORWARD:
-        after = tl.load(rows + ((t + 1) * C + client) * B + m, mask=there, other=0)
+        after = tl.load(rows + ((t + 1) * clients + client) * B + m, mask=there, other=0)
         total = tl.zeros((BM, BN), dtype=tl.float32)
     for start in range(0, K, BK):
         at = start + k
         inside = at < K
-        place = model + n[:, None] * K + at[None, :]
+        place = n[:, None] * K + at[None, :]
         tile = (n < N)[:, None] & inside[None, :]
-        weight = tl.load(place, mask=tile, other=0.0)
+        batch = there[:, None] & inside[None, :]
+        weight = tl.load(source + place, mask=tile, other=0.0)
         if UPDATE:
-            pixels = tl.load(
-                samples + before[:, None] * K + at[None, :], mask=there[:, None] & inside[None, :], other=0
-            ).to(tl.float32)
+            pixels = tl.load(samples + before[:, None] * K + at[None, :], mask=batch, other=0).to(tl.float32)
             change = _times_pixels(at_hidden, pixels, tl.zeros((BN, BK), dtype=tl.float32), TF32, PIXELS)
             weight = keep * weight + (alpha * scale) * change
             if CONSTANT:
-                weight -= moving * lr * tl.load(constant + n[:, None] * K + at[None, :], mask=tile, other=0.0)
-            tl.store(place, weight, mask=tile)
+                weight += push * tl.load(constant + place, mask=tile, other=0.0)
+            tl.store(model + place, weight, mask=tile)
         if FORWARD:
-            pixels = tl.load(
-                samples + after[:, None] * K + at[None, :], mask=there[:, None] & inside[None, :], other=0
-            ).to(tl.float32)
+            pixels = tl.load(samples + after[:, None] * K + at[None, :], mask=batch, other=0).to(tl.float32)
             total = _pixels_times(pixels, tl.trans(weight), total, TF32, PIXELS)
     if FORWARD:
         total = total * scale + bias[None, :]
@@ -104,9 +107,9 @@ def _first(samples, rows, model, delta, hidden, divisors, constant, t, scale, be
         tl.store(hidden + (client * B + m[:, None]) * N + n[None, :], total, mask=there[:, None] & (n < N)[None, :])
 
 
-@triton.jit
-def _last(labels, rows, factor, model, delta, hidden, divisors, constant, t, beta, alpha, lr, leak,
-          C: tl.constexpr, B: tl.constexpr, N: tl.constexpr, O: tl.constexpr, K: tl.constexpr, D, constant_row,
+@triton.jit(do_not_specialize=["t", "clients"])
+def _last(labels, rows, factor, source, model, delta, hidden, divisors, constant, t, clients, beta, alpha, leak,
+          source_row, model_row, constant_row, B: tl.constexpr, N: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
           CONSTANT: tl.constexpr, TF32: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BO: tl.constexpr):  # fmt: skip
     P: tl.constexpr = "tf32" if TF32 else "tf32x3"
     client = tl.program_id(0).to(tl.int64)
@@ -114,31 +117,69 @@ def _last(labels, rows, factor, model, delta, hidden, divisors, constant, t, bet
     n = tl.arange(0, BN)
     o = tl.arange(0, BO)
     there = m < B
-    model += client * D + N * K + N
+    source += client * source_row + N * K + N
+    model += client * model_row + N * K + N
     constant += client * constant_row + N * K + N
     place = o[:, None] * N + n[None, :]
     tile = (o < O)[:, None] & (n < N)[None, :]
-    weight = tl.load(model + place, mask=tile, other=0.0)
-    bias = tl.load(model + O * N + o, mask=o < O, other=0.0)
+    weight = tl.load(source + place, mask=tile, other=0.0)
+    bias = tl.load(source + O * N + o, mask=o < O, other=0.0)
     units = (client * B + m[:, None]) * N + n[None, :]
     batch = there[:, None] & (n < N)[None, :]
     h = tl.load(hidden + units, mask=batch, other=0.0)
     outputs = tl.dot(h, tl.trans(weight), input_precision=P) + bias[None, :]
     outputs = tl.where((o < O)[None, :], outputs, float("-inf"))
-    row = tl.load(rows + (t * C + client) * B + m, mask=there, other=0)
+    row = tl.load(rows + (t * clients + client) * B + m, mask=there, other=0)
     y = tl.load(labels + row, mask=there, other=0)
-    share = tl.load(factor + (t * C + client) * B + m, mask=there, other=0.0)
+    share = tl.load(factor + (t * clients + client) * B + m, mask=there, other=0.0)
     powers = tl.exp(outputs - tl.max(outputs, axis=1)[:, None])
     d = powers / tl.sum(powers, axis=1)[:, None]
     d = (d - (o[None, :] == y[:, None]).to(tl.float32)) * share[:, None]
     back = tl.dot(d, weight, input_precision=P)
     tl.store(delta + units, tl.where(h > 0, back, back * leak), mask=batch)
-    moving = (tl.load(divisors + t * C + client) > 0).to(tl.float32)
+    moving = (tl.load(divisors + t * clients + client) > 0).to(tl.float32)
     keep = 1.0 + moving * (beta - 1.0)
+    push = moving * alpha
     weight = keep * weight + alpha * tl.dot(tl.trans(d), h, input_precision=P)
     bias = keep * bias + alpha * tl.sum(d, axis=0)
     if CONSTANT:
-        weight -= moving * lr * tl.load(constant + place, mask=tile, other=0.0)
-        bias -= moving * lr * tl.load(constant + O * N + o, mask=o < O, other=0.0)
+        weight += push * tl.load(constant + place, mask=tile, other=0.0)
+        bias += push * tl.load(constant + O * N + o, mask=o < O, other=0.0)
     tl.store(model + place, weight, mask=tile)
     tl.store(model + O * N + o, bias, mask=o < O)
+
+
+# Tiles as measured on an H200 with a batch of 50, inputs of 784 pixels, 200 hidden units and 10 classes.
+
+
+def train(
+    samples: Tensor, labels: Tensor, rows: Tensor, factor: Tensor, divisors: Tensor, start: Tensor, constant: Tensor | None,
+    model: Tensor, sizes: tuple[int, int, int], leak: float, scale: float, beta: float, alpha: float, tf32: bool,
+) -> None:  # fmt: skip
+    """Takes all steps from `start` [n, D], and leaves the trained models in `model` [n, D].
+
+    A step is θ ← beta θ + alpha (g + constant), for clients whose divisor of the step is not 0. Rows of start and constant may all
+    be one and the same. `samples` [all, inputs] are floats, or bytes; `scale` is what a sample's numbers are multiplied by.
+    """
+    (steps, clients, slots), (inputs, units, classes) = rows.shape, sizes
+    hidden, delta = (model.new_empty(clients, slots, units) for _ in range(2))
+    given = model if constant is None else constant
+    pixels, has_constant = samples.dtype == torch.uint8, constant is not None
+    lines, tile, width = _tile(slots), min(UNITS, _tile(units)), min(INPUTS, _tile(inputs))
+    grid = (clients * triton.cdiv(units, tile),)
+    for t in range(-1, steps):
+        source = start if t <= 0 else model
+        if t >= 0:
+            _last[(clients,)](
+                labels, rows, factor, source, model, delta, hidden, divisors, given, t, clients, beta, alpha, leak,
+                source.stride(0), model.stride(0), given.stride(0), slots, units, classes, inputs,
+                has_constant, tf32, lines, _tile(units), _tile(classes), num_warps=4, num_stages=1)  # fmt: skip
+        _first[grid](
+            samples, rows, source, model, delta, hidden, divisors, given, t, clients, scale, beta, alpha, leak,
+            source.stride(0), model.stride(0), given.stride(0), slots, units, inputs,
+            t >= 0, t + 1 < steps, has_constant, tf32, pixels, lines, tile, width, num_warps=WARPS, num_stages=STAGES)  # fmt: skip
+
+
+def _tile(size: int) -> int:
+    """A power of two from 16, the least that tensor cores take."""
+    return max(16, triton.next_power_of_2(size))

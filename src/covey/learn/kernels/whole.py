@@ -1,0 +1,65 @@
+"""Whole trainings of networks with one hidden layer on a GPU, where nothing but plain steps is asked for: see `two_layers.py`.
+
+What is not plain (clipping, noise, momentum, dropout, a head, parameters that stay) takes the captured steps of `graph.py`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from covey.learn.kernels.linear import Linear
+from covey.learn.losses import softmax_delta
+from covey.learn.precision import rounds_to_tf32
+from covey.learn.rule import Rule
+from covey.learn.schedule import Wave
+
+MOST_SLOTS, MOST_UNITS, MOST_CLASSES = 64, 256, 64  # of what one program holds at a time
+
+
+class Whole:
+    """Trains waves for which `does` is true."""
+
+    def __init__(self, linear: Linear) -> None:
+        self._linear = linear
+        self._kernels: Any = None
+        if linear.samples.x.device.type == "cuda" and not torch.version.hip:
+            try:
+                from covey.learn.kernels import two_layers
+            except ImportError:  # torch was installed without Triton
+                return
+            self._kernels = two_layers
+
+    def does(self, wave: Wave) -> bool:
+        plan, linear = wave.plan, self._linear
+        plain = not (plan.clip or plan.noise or plan.dropout or plan.momentum)
+        given = (wave.secret, wave.moves, wave.noise_keys, wave.dropout_keys, wave.head_labels)
+        sizes = (wave.rows.shape[2], *linear.sizes[1:])
+        return (
+            self._kernels is not None
+            and plain
+            and all(one is None for one in given)
+            and linear.hidden == 1
+            and all(size <= most for size, most in zip(sizes, (MOST_SLOTS, MOST_UNITS, MOST_CLASSES)))
+            and linear.delta is softmax_delta
+            and linear.samples.x.dtype in (torch.uint8, torch.float32)
+        )
+
+    def train(self, wave: Wave, model: Tensor) -> bool:
+        """What the clients of the wave arrive at is written to `model` [n, D]; False: this GPU or its Triton cannot."""
+        try:
+            self._train(wave, model)
+        except Exception as error:  # Triton has many of its own
+            warnings.warn(f"no kernels for whole steps here, training runs slower without: {error}", stacklevel=2)
+            self._kernels = None
+        return self._kernels is not None
+
+    def _train(self, wave: Wave, model: Tensor) -> None:
+        linear, rule, data = self._linear, Rule.of(wave.plan), self._linear.samples
+        self._kernels.train(
+            data.x, data.y, wave.rows.contiguous(), wave.factor.contiguous(), wave.divisors.contiguous(), wave.start, wave.constant,
+            model, linear.sizes, linear.leak, data.scale, rule.beta, rule.alpha, rounds_to_tf32(),
+        )  # fmt: skip
