@@ -86,9 +86,8 @@ def test_who_watches_together() -> None:
 
 
 def test_one_run_scores_the_server_and_an_eavesdropper_who_is_shown_the_same() -> None:
-    scores = {("a1", SERVER): finding(0.5, 0.1, 0.6)}  # one of its n attacks, which shows nothing
-    ifca = matrix(small(algorithm="ifca"), scores)
-    server, line = ifca.cell(IDENTITY, SERVER), ifca.cell(IDENTITY, EAVESDROPPER)
+    ifca = matrix(small(algorithm="ifca"), {("lira", SERVER): finding(0.5, 0.4, 0.6)})
+    server, line = ifca.cell(MEMBERSHIP, SERVER), ifca.cell(MEMBERSHIP, EAVESDROPPER)
     assert (line.verdict, line.carried) == (server.verdict, "") and line.tried[0].vantage == EAVESDROPPER
     assert "just what the server is" in line.why and "just what" not in server.why
     for secretive in (
@@ -101,6 +100,20 @@ def test_one_run_scores_the_server_and_an_eavesdropper_who_is_shown_the_same() -
         assert questions.scored_at("a1", EAVESDROPPER).column == EAVESDROPPER
     rdpcfl = Questions(small(algorithm="rdpcfl"))  # its server groups the clients; the line must be asked
     assert rdpcfl.given(leaks.IDENTITY, SERVER) and rdpcfl.scored_at("a1", EAVESDROPPER).column == EAVESDROPPER
+
+
+def test_a_cluster_that_every_reply_names_is_given_however_few_clients_there_are() -> None:
+    unclear = {("a1", SERVER): finding(0.36, 0.1, 0.6)}
+    for experiment, verdict in (
+        (small(algorithm="ifca"), "given by design"),
+        (small(algorithm="ifca", encryption="secagg"), "given by design"),  # models are masked, clusters are not
+        (small(algorithm="ifca", defence="randomised_response"), "no leak seen"),  # what it names may be another
+        (small(algorithm="mingledpie", clusters=4), "no leak seen"),  # names a set
+    ):
+        cell = matrix(experiment, unclear).cell(IDENTITY, SERVER)
+        assert cell.verdict == verdict and ("names its client's cluster" in cell.why) == (verdict == "given by design")
+    clear = matrix(small(algorithm="ifca"), {("a1", SERVER): finding(1.0, 0.96, 1.0)}).cell(IDENTITY, SERVER)
+    assert clear.verdict == "broken" and clear.tried  # a score that proves it stands
 
 
 def test_who_sees_the_models_in_the_clear_learns_what_a_client_learns_of_them() -> None:
@@ -166,7 +179,7 @@ def test_an_attack_that_saw_nothing_is_not_no_leak() -> None:
 
 def test_what_an_interval_leaves_open_is_said() -> None:
     wide = finding(0.36, 0.19, 0.57, chance=0.2)
-    cell = matrix(small(), {("a1", SERVER): wide}).cell(IDENTITY, SERVER)
+    cell = matrix(small(algorithm="mingledpie"), {("a1", SERVER): wide}).cell(IDENTITY, SERVER)
     assert cell.verdict == NOTHING_SEEN and "up to 0.57 is not excluded" in cell.why
 
 
@@ -339,9 +352,10 @@ def test_a_matrix_of_errors_reads_them_downwards() -> None:
     cell = matrix(small(), found).cell(IDENTITY, SERVER)
     assert cell.verdict == "leaks" and [t.attack for t in cell.tried] == ["a1_bayes", "a1"]
     assert cell.tried[0].best_control == ("mean", 1.6) == ("mean", cell.tried[0].bar)
-    calm = matrix(small(), {("a1", SERVER): error(1.5, 1.2, 1.8)}).cell(IDENTITY, SERVER)
+    hidden = small(algorithm="mingledpie")  # whose replies name no cluster
+    calm = matrix(hidden, {("a1", SERVER): error(1.5, 1.2, 1.8)}).cell(IDENTITY, SERVER)
     assert calm.verdict == NOTHING_SEEN and "down to 1.20 is not excluded" in calm.why
-    high = matrix(small(), {("a1", SERVER): error(9.0, 8.0, 10.0)}).cell(IDENTITY, SERVER)
+    high = matrix(hidden, {("a1", SERVER): error(9.0, 8.0, 10.0)}).cell(IDENTITY, SERVER)
     assert high.verdict == NOTHING_SEEN and "not excluded" not in high.why
 
 

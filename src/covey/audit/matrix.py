@@ -192,6 +192,8 @@ def fill(
         for row in questions.rows
         for column in PARTIES
     }
+    for column in PARTIES:
+        cells[leaks.IDENTITY.name, column] = _named(cells[leaks.IDENTITY.name, column], questions)
     for row in questions.rows:
         for column in PARTIES:
             cells[row.name, column] = _carried_over(row, cells[row.name, column], cells, questions)
@@ -307,6 +309,13 @@ def not_excluded(tried: Sequence[Finding]) -> float | None:
     if tried[0].open_end is None or not known:
         return None
     return max(known) if tried[0].scale.upwards else min(known)
+
+
+def _named(cell: Cell, questions: Questions) -> Cell:
+    """A cluster that every reply names needs no proof, which few clients could not give."""
+    if cell.verdict not in (SUSPECTED, NOTHING_SEEN, NOT_MEASURED) or not questions.named_truly(cell.column):
+        return cell
+    return Cell(cell.row, cell.column, GIVEN, f"every reply names its client's cluster in the clear; {cell.why}")
 
 
 def _carried_over(row: Leak, cell: Cell, cells: Mapping[tuple[str, str], Cell], questions: Questions) -> Cell:

@@ -182,6 +182,10 @@ class Questions:
         """Whether this party sees replies that name a cluster, be it the client's own or what a defence says in its place."""
         return column in WIRE and any(roles.carries(kind, roles.Identity) for kind in self.protocol.replies)
 
+    def named_truly(self, column: str) -> bool:
+        """Whether no defence says another cluster in the client's place."""
+        return self.named(column) and not hasattr(self.experiment.defence, "choose")
+
     @property
     def _shows_groups(self) -> bool:
         """Whether clients are asked about groups of clients."""
