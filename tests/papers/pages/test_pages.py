@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from covey.cli.experiment import reproduce
+from covey.cli.reproduce import reproduce
 from covey.errors import CoveyError
 from covey.papers import PAPERS, present
 from covey.papers.cells import cell

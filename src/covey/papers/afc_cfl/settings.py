@@ -81,6 +81,7 @@ DATA = {
         (28, 28),
         47,
         "Not the published EMNIST: 31,404 training images of EMNIST ByMerge's test part, with the 47 classes of Balanced.",
+        settings=SETTINGS,
         matched=(1.0,),
     ),
     "cifar10": Data(
@@ -92,6 +93,7 @@ DATA = {
         (32, 32, 3),
         10,
         "Our copy has 20,000 of the 50,000 training images; the network has ReLU where the paper's has LeakyReLU.",
+        settings=SETTINGS,
         budgets=BUDGETS[3:],  # a sixth of the batch and twice the rounds: more noise at the same ε
         small=BUDGETS[2:6],
         matched=(3.0,),

@@ -8,6 +8,7 @@ import numpy as np
 
 from covey.papers.cells import Cell, cell
 from covey.papers.fedcaprivacy.settings import (
+    DATA_NOTES,
     DIRICHLET_NOTE,
     OPEN_NOTE,
     READING_NOTE,
@@ -88,5 +89,5 @@ def made(
         dataset=options.dataset,
         settings=settings(experiment(options, OURS, 0.3), **shown),
         cells=cells,
-        notes=[*(notes or []), READING_NOTE, OPEN_NOTE, DIRICHLET_NOTE],
+        notes=[*(notes or []), *DATA_NOTES.get(options.dataset, []), READING_NOTE, OPEN_NOTE, DIRICHLET_NOTE],
     )

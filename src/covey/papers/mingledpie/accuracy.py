@@ -1,4 +1,4 @@
-"""MingledPie's accuracy: Tables III, V, VI, VII, VIII and Figs. 4 to 8."""
+"""MingledPie's accuracy: Tables III, V, VI, VII, VIII and Figs. 4 to 9."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ TABLE6 = {
     "CNN": ("cnn", (36.45, 45.05, 41.45, 44.80, 45.10, 42.57)),
 }
 TABLE7 = {0.0: (98.14, 98.49), 0.2: (83.98, 88.52), 0.4: (76.77, 82.46), 0.6: (72.29, 77.71)}  # MingledPie, IFCA
+SHOWN = (1, 2, 5, 10, 20, 30, 50, 100, 150, 200, 240, 300)  # rounds of curves
 TABLE8 = {0.0: 97.47, 0.2: 97.40, 0.4: 97.37, 0.6: 97.22}
 FIG_DIFFERENCES = {  # figure -> dataset -> |difference| (homogeneous, heterogeneous), where the text prints it
     "fig6": {"mnist": (0.07, 0.04), "cifar10": (0.13, 0.53)},
@@ -98,11 +99,34 @@ def fig4(options: Options) -> Reproduction:
     methods = {m: n for m, n in METHODS.items() if m != "FedAvg"}
     runs = {m: options.run(with_(base(dataset, options), algorithm=n), seeds) for m, n in methods.items()}
     rounds = sorted(runs["IFCA"][0].curve())
-    shown = [r for r in rounds if r in (1, 2, 5, 10, 20, 30, 50, 100, 150, 200, 240, 300) or r == rounds[-1]]
+    shown = [r for r in rounds if r in SHOWN or r == rounds[-1]]
     cells = [cell(f"round {r}", m, [o.curve()[r] for o in outcomes]) for r in shown for m, outcomes in runs.items()]
     settings = described(base(dataset, options), seeds)
     title = f"Convergence on {NAMES[dataset]}"
     return Reproduction("mingledpie", "fig4", title, dataset, settings, cells, notes=remarks(dataset))
+
+
+def fig9(options: Options) -> Reproduction:
+    """Accuracy of each cluster's model over rounds, MingledPie and IFCA, homogeneous; shares its runs with table3."""
+    seeds, dataset = options.count(3), options.dataset
+    runs = {m: options.run(with_(base(dataset, options), algorithm=METHODS[m]), seeds) for m in ("MingledPie", "IFCA")}
+    options.alone()
+    curves = {m: [_cluster_curves(o) for o in outcomes] for m, outcomes in runs.items()}
+    rounds = sorted(curves["IFCA"][0])
+    shown = [r for r in rounds if r in SHOWN or r == rounds[-1]]
+    cells = [
+        cell(f"round {r}", f"{m}, cluster {j}", [curve[r][j] for curve in several])
+        for r in shown
+        for m, several in curves.items()
+        for j in range(len(curves["IFCA"][0][rounds[0]]))
+    ]
+    title = f"Accuracy of each cluster on {NAMES[dataset]}"
+    settings = described(base(dataset, options), seeds)
+    return Reproduction("mingledpie", "fig9", title, dataset, settings, cells, notes=remarks(dataset))
+
+
+def _cluster_curves(outcome: Outcome) -> dict[int, list[float]]:
+    return {r["round"]: r["accuracy"]["per_cluster"] for r in outcome.records if r["accuracy"]}
 
 
 def table5(options: Options) -> Reproduction:

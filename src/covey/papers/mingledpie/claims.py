@@ -61,6 +61,16 @@ def fig4(sheet: Sheet) -> list[Statement]:
     return [Statement(text, parts)]
 
 
+def fig9(sheet: Sheet) -> list[Statement]:
+    """Of the last shown round; the averages over clusters are Fig. 4's."""
+    last = max((row for row in sheet.rows if row.startswith("round ")), key=lambda row: int(row.split()[1]))
+    clusters = sorted({c.column.split(", ")[1] for c in sheet.cells})
+    parts = [Part(j, at(last, f"MingledPie, {j}") - at(last, f"IFCA, {j}"), within(SAME)) for j in clusters]
+    return [
+        Statement(f"In every cluster MingledPie ends with IFCA (within {100 * SAME:.0f} point).", parts, whose="ours")
+    ]
+
+
 def table5(sheet: Sheet) -> list[Statement]:
     clustering, mingled, ideal, counts = (
         at(row, "at the end") for row in ("① clustering", "① + ② mingled", "① + ② + ③ ideal matrix", "① + ② + ④ counts")

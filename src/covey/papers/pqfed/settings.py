@@ -17,7 +17,7 @@ UNDER: dict[str, dict[str, Any]] = {
     "FedProx": {"name": "fedprox", "mu": 0.1},
     "FedDyn": {"name": "feddyn", "alpha": 0.1},
 }
-GRID = {"cifar10": tuple(UNDER), "mnist": ("FedAvg",)}  # what experiments 6 to 16 are run under; add names to run more
+GRID = {"cifar10": tuple(UNDER), "mnist": tuple(UNDER)}  # what experiments 6 to 16 are run under
 TRAINING: dict[str, dict[str, Any]] = {
     "cifar10": {"rounds": 20, "epochs": 1, "batch_size": 32, "lr": 0.01, "momentum": 0.9},
     "mnist": {"rounds": 20, "epochs": 1, "batch_size": 16, "lr": 0.01, "momentum": 0.9},

@@ -39,6 +39,7 @@ ABOUT = About(
             ),
         ),
         "table2": (Curves("epoch", {"": r"(?P<series>.+) \| epoch (?P<x>\d+)"}),),
+        "fig9": (Curves("round", {"": r"round (?P<x>\d+) \| (?P<series>MingledPie|IFCA), (?P<panel>cluster \d+)"}),),
         "table4": (Dots({"": r"(?P<x>.+) \| (?P<panel>identity|aggregation|rebuilding)"}, log_figures=True),),
         "table9": (Dots({"": r"(?P<x>.+) \| (?P<panel>encryption|decryption)"}, log_figures=True),),
         "attackers": (
