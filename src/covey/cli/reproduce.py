@@ -32,7 +32,10 @@ def reproduce(
         typer.Option(metavar="PATTERN", help="Tables like `pqfed/table?/mnist` in one pool of processes; repeatable."),
     ] = None,
     minutes: Annotated[
-        float, typer.Option(min=0.0, help="With --many: when to break off; 0: make tables of what is there.")
+        float,
+        typer.Option(
+            min=0.0, help="With --many, or a paper without --table: when to break off; 0: make tables of what is there."
+        ),
     ] = math.inf,
     plan: Annotated[bool, typer.Option("--plan", help="What every table needs, has and took; runs nothing.")] = False,
     out: Annotated[Path | None, typer.Option(help="Default `runs/reproduce-<paper>`; holds the runs, too.")] = None,
@@ -56,6 +59,7 @@ def reproduce(
 
         covey reproduce mingledpie
         covey reproduce mingledpie --table table3 --dataset mnist --quick
+        covey reproduce field --minutes 30
         covey reproduce --many 'afc_cfl/*/mnist' --many 'pqfed/table?/*' --minutes 60
         covey reproduce --docs
     """
@@ -69,6 +73,8 @@ def reproduce(
         _plan([paper] if paper else list(PAPERS), options, docs)
     elif many:
         _many(many, options, minutes, docs)
+    elif paper and not table and minutes < math.inf:
+        _many([f"{paper}/*/{dataset or '*'}"], options, minutes, docs)
     elif not table and not docs:
         _print_tables([paper] if paper else list(PAPERS))
         if paper:
@@ -108,6 +114,8 @@ def _many(patterns: Sequence[str], options: Options, minutes: float, docs: bool)
         with kept(SAME_COMMAND):
             problems = pool.run_many(wanted, options, options.workers or cores(), minutes)
         print(f"runs      {pool.pack(options.out)}")
+    else:
+        options.failed.update(pool.refused(options.out))
     made, lacking = pool.complete_tables(wanted, options)
     for reproduction in made:
         print(f"table     {present.write(reproduction, options.out)[-1]}")

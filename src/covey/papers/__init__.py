@@ -7,6 +7,7 @@ PAPERS = {
     "afc_cfl": "covey.papers.afc_cfl.tables",
     "baselines": "covey.papers.baselines",
     "fedcaprivacy": "covey.papers.fedcaprivacy.tables",
+    "field": "covey.papers.field.tables",
     "mingledpie": "covey.papers.mingledpie.tables",
     "pqfed": "covey.papers.pqfed.tables",
     "property_inference": "covey.papers.property_inference.tables",

@@ -4,6 +4,7 @@ A paper is a module with a `TITLE` and `TABLES`, a dict from a stable name ("tab
 `Options` to a `Reproduction`, and the datasets it can run on, its default first. Inside such a function
 
     options.run({...}, seeds)        one experiment over seeds: finished runs are read back, interrupted ones resumed
+    options.attempt({...}, seed)     a run that the table can do without, or why there is none
     options.quick                    a variant of a few minutes; it says in `settings` what it left out
     cell(row, column, values, paper) our values, seed by seed, beside the paper's
 
@@ -22,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from covey.experiment.experiment import Experiment
 from covey.papers import PAPERS
 from covey.papers.cells import Cell, Sheet
 from covey.papers.verdict import Claim, Effect, Statement, judge
-from covey.results.folder import RunFolder
+from covey.results.folder import RunFolder, hash_of
 from covey.results.provenance import Sitting, ended, kinds, mixed, sitting, summary, versions
 from covey.rounds.completion import complete
 
@@ -88,9 +89,14 @@ def _claim(content: dict[str, Any]) -> Claim:
     return Claim(**content | {"verdict": older.get(content["verdict"], content["verdict"])}, effects=effects)
 
 
+UNFINISHED = "it is not finished"
+
+
 @dataclass(frozen=True)
 class Outcome:
     """A finished run as its folder tells it: result.json, and one record per round."""
+
+    stands_in: ClassVar[bool] = False  # for a run that is not there: `rehearsal.py`
 
     result: dict[str, Any]
     records: list[dict[str, Any]]
@@ -137,6 +143,8 @@ class Options:
     workers: int = 0
     quiet: bool = False
     mixed: bool = False  # let a table have runs of different code, devices or arithmetic; it is marked
+    read_only: bool = False  # attempts are read back where they are finished, and nothing runs
+    failed: dict[str, str] = field(default_factory=dict, compare=False)  # name of an attempt -> why there is none
     seen: list[Outcome] = field(default_factory=list, compare=False)  # by the table that is being made
 
     def count(self, usual: int, quick: int = 1) -> int:
@@ -146,6 +154,20 @@ class Options:
     def run(self, table: Mapping[str, Any], seeds: int = 1, first: int = 0) -> list[Outcome]:
         """One experiment with seeds `first`, `first` + 1, …; each run is finished, resumed, or read back if it is there."""
         return [self._admitted(self._one({**table, "seed": seed})) for seed in range(first, first + seeds)]
+
+    def attempt(self, table: Mapping[str, Any], seed: int) -> Outcome | str:
+        """A run that the table can do without; in words why there is none, where it is refused or may not run now."""
+        try:
+            experiment = Experiment.of({**table, "seed": seed})
+            name, folder = hash_of(experiment), RunFolder.named_by_hash(self.out, experiment)
+            if name in self.failed:
+                return self.failed[name]
+            if self.read_only and not folder.finished:
+                return UNFINISHED
+            outcome = self._one({**table, "seed": seed})
+        except CoveyError as e:
+            return str(e)
+        return self._admitted(outcome)
 
     def settled(self, outcomes: Sequence[Outcome]) -> None:
         """Said before later runs are chosen by what these reached: a rehearsal can hear no further (`rehearsal.py`)."""
@@ -185,6 +207,7 @@ class Table:
     make: Callable[[Options], Reproduction]
     datasets: tuple[str, ...]  # the default first; ("",): needs none
     claims: Callable[[Sheet], list[Statement]]
+    grows: bool = False  # made of what is finished, whatever is missing: it says itself what it lacks
 
     @property
     def about(self) -> str:

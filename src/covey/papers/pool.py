@@ -10,6 +10,7 @@ checkpoints; `DIR/runs.tar.xz` holds them for another machine, where `--minutes 
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import signal
 import tarfile
@@ -20,6 +21,7 @@ from fnmatch import fnmatch
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+from covey import files
 from covey.engines.orphans import die_with_parent
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
@@ -30,6 +32,7 @@ from covey.results.folder import CONFIG, METRICS, RESULT, RunFolder
 
 KEPT = (RESULT, METRICS, CONFIG)
 PACKED = "runs.tar.xz"
+REFUSED = "refused.json"  # name of a run -> why there is none: what tables that grow say of it, on any machine
 
 
 def chosen(patterns: Sequence[str]) -> list[Item]:
@@ -102,7 +105,10 @@ def _made(item: Item, options: Options) -> Path:
 
 
 def run_many(wanted: Sequence[Item], options: Options, workers: int, minutes: float) -> list[str]:
-    """Runs what these tables need, so many runs at a time; what went wrong, run by run. When time is up what runs is broken off."""
+    """Runs what these tables need, so many runs at a time; what went wrong, run by run. When time is up what runs is broken off.
+
+    What a table can do without, it says itself: `Table.grows`.
+    """
     wishes, deadline, problems = Wishes(wanted, options), time.monotonic() + 60 * minutes, list[str]()
     begin, done = time.monotonic(), 0
     pool = [Worker(options) for _ in range(min(workers, wishes.count()))]
@@ -119,20 +125,30 @@ def run_many(wanted: Sequence[Item], options: Options, workers: int, minutes: fl
             for ready in wait([w.answers for w in busy], timeout=left):
                 worker = next(w for w in busy if w.answers is ready)
                 job, said, problem = worker.taken()
+                if problem:
+                    options.failed[job.name] = problem
                 wishes.ended(job)
                 done += 1
                 spent = time.monotonic() - begin
                 options.say(
                     f"[{spent:5.0f} s] {done} done, {wishes.count()} known to come: {job.item.name} {problem or said}"
                 )
-                if problem:
+                if problem and not job.item.of.grows:
                     problems.append(f"{job.item.name}: {problem}")
-                    if not worker.alive:
-                        pool[pool.index(worker)] = Worker(options)
+                if problem and not worker.alive:
+                    pool[pool.index(worker)] = Worker(options)
     finally:
         for worker in pool:
             worker.stop()
+        if options.failed:
+            files.write_json(options.out / REFUSED, options.failed)
     return problems
+
+
+def refused(out: Path) -> dict[str, str]:
+    """Of the last pool that ran there; another one tries again."""
+    known: dict[str, str] = json.loads((out / REFUSED).read_text()) if (out / REFUSED).is_file() else {}
+    return known
 
 
 class Worker:
@@ -229,12 +245,15 @@ def pack(out: Path) -> Path:
 
 
 def complete_tables(wanted: Sequence[Item], options: Options) -> tuple[list[Reproduction], dict[Item, str]]:
-    """Tables that have all they need, made from finished runs; and why the others are not made."""
+    """Tables that have all they need, or grow with what is there, made from finished runs; and why the others are not made."""
     made, lacking = [], dict[Item, str]()
     for item in wanted:
         known = asked(item, options)
         stored = _made(item, options)
-        if known.missing or known.more:
+        if item.of.grows:
+            asked_for = replace(options, dataset=item.dataset, seen=[], read_only=True)
+            made.append(reproduce(item.paper, item.table, asked_for, command_of(item, options)))
+        elif known.missing or known.more:
             lacking[item] = f"{len(known.missing)} of {len(known.runs)} runs missing" + (
                 " and those that follow" * known.more
             )

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.papers import PAPERS
 from covey.papers.harness import Options, Outcome, Table, tables
@@ -88,8 +89,15 @@ class _Listener(Options):
     def run(self, table: Mapping[str, Any], seeds: int = 1, first: int = 0) -> list[Outcome]:
         return [self._heard(Experiment.of({**table, "seed": seed})) for seed in range(first, first + seeds)]
 
+    def attempt(self, table: Mapping[str, Any], seed: int) -> Outcome | str:
+        try:
+            experiment = Experiment.of({**table, "seed": seed})
+        except CoveyError as e:
+            return str(e)
+        return self.failed.get(hash_of(experiment)) or self._heard(experiment)
+
     def settled(self, outcomes: Sequence[Outcome]) -> None:
-        if any(isinstance(outcome, StandIn) for outcome in outcomes):
+        if any(outcome.stands_in for outcome in outcomes):
             raise _Unsettled
 
     def alone(self) -> None:
@@ -135,6 +143,8 @@ class Half(float):
 @dataclass(frozen=True)
 class StandIn(Outcome):
     """A run that is not there."""
+
+    stands_in: ClassVar[bool] = True
 
     @classmethod
     def of_run(cls, experiment: Experiment) -> StandIn:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from covey.config import later
 from covey.data.federation import Dataset, Federation, Phase
 from covey.data.partitions.dealing import Rows, generator
 from covey.data.partitions.label_sets import LabelSets
@@ -34,6 +35,7 @@ class Drift:
     after: int = 10  # rounds
     share: float = 0.5  # of the clients that move
     public: int = 20  # rows per set that no client holds
+    samples: int = later(0)  # per client; 0: all there is
 
     def __post_init__(self) -> None:
         if self.change not in CHANGES:
@@ -47,7 +49,7 @@ class Drift:
     def make(self, dataset: Dataset, clients: int, clusters: int, seed: int) -> Federation:
         if clusters < 2:
             raise CoveyError("clusters is 1: what moves or splits needs at least 2.")
-        sets = LabelSets(public=self.public, in_turn=True).make(dataset, clients, clusters, seed)
+        sets = LabelSets(public=self.public, in_turn=True, samples=self.samples).make(dataset, clients, clusters, seed)
         if self.change == "split":
             return united(sets, self.after)
         movers = self._movers(sets, generator(seed, self.stream))

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from covey.config import later
 from covey.data.federation import Dataset, Federation
 from covey.data.partitions.dealing import generator
 from covey.data.partitions.dirichlet import log_dirichlet
@@ -32,6 +33,7 @@ class QuantitySkew:
     minimum: int = 10  # no client holds fewer rows
     label_sets: bool = True  # false: every client a uniform sample, and no true clusters
     public: int = 0  # rows (of each set) that no client holds
+    samples: int = later(0)  # of the largest client; 0: all there is
 
     def __post_init__(self) -> None:
         if not (self.beta > 0 and np.isfinite(self.beta)):
@@ -40,7 +42,8 @@ class QuantitySkew:
             raise CoveyError(f"partition.minimum is {self.minimum}; a client holds at least 1 row.")
 
     def make(self, dataset: Dataset, clients: int, clusters: int, seed: int) -> Federation:
-        whole = LabelSets(public=self.public) if self.label_sets else Iid(public=self.public)
+        kind = LabelSets if self.label_sets else Iid
+        whole = kind(public=self.public, samples=self.samples)
         federation = whole.make(dataset, clients, clusters, seed)
         smallest = min(len(rows) for rows in federation.clients)
         if smallest < self.minimum:

@@ -1,0 +1,26 @@
+"""What the pages of the field say and draw."""
+
+from __future__ import annotations
+
+from covey.papers.field.settings import SETTINGS
+from covey.papers.pages.shapes import About, Dots
+
+_PANELS = {
+    "own test data": r"(?P<x>.+) \| own test data",
+    "worst client": r"(?P<x>.+) \| worst client",
+    "seconds a round, one core": r"(?P<x>.+) \| seconds a round, one core",
+}
+
+ABOUT = About(
+    label="The field",
+    cites="No paper prints this: every algorithm in every setting, each tuned by the same rule. "
+    "The leaderboard over all of it: [the field](../../field.md).",
+    says="Whether clusters pay, which reviewers ask first: against training alone and against FedAvg with fine-tuning.",
+    differs=(
+        "Six trials for each method in each setting, on a seed that no figure uses: "
+        "[the rule](../../../src/covey/papers/field/settings.py).",
+    ),
+    breaks=("Clients are few and small (20 of some 70 to 100 samples): what holds here need not hold of others.",),
+    drawings={name: (Dots(_PANELS),) for name in SETTINGS},
+    labels={name: setting.title for name, setting in SETTINGS.items()},
+)
