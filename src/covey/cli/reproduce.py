@@ -111,9 +111,11 @@ def _many(patterns: Sequence[str], options: Options, minutes: float, docs: bool)
 
     wanted, problems = pool.chosen(patterns), list[str]()
     if minutes:
-        with kept(SAME_COMMAND):
-            problems = pool.run_many(wanted, options, options.workers or cores(), minutes)
-        print(f"runs      {pool.pack(options.out)}")
+        try:
+            with kept(SAME_COMMAND):
+                problems = pool.run_many(wanted, options, options.workers or cores(), minutes)
+        finally:
+            print(f"runs      {pool.pack(options.out)}")
     else:
         options.failed.update(pool.refused(options.out))
     made, lacking = pool.complete_tables(wanted, options)

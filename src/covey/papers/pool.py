@@ -11,6 +11,7 @@ checkpoints; `DIR/runs.tar.xz` holds them for another machine, where `--minutes 
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import signal
 import tarfile
@@ -57,42 +58,43 @@ class Job:
     experiment: Experiment | None
 
 
-@dataclass
 class Wishes:
-    """What is still to be run for tables in the order of their worth."""
+    """What is still to be run for tables in the order of their worth. A table is asked when its turn comes."""
 
-    items: Sequence[Item]
-    options: Options
-
-    def __post_init__(self) -> None:
-        self._asked = {item: asked(item, self.options) for item in self.items}
+    def __init__(self, items: Sequence[Item], options: Options) -> None:
+        self._items, self._options = items, options
+        self._asked: dict[Item, Asked] = {}
         self._begun: set[str] = set()
         self._ended: set[str] = set()
 
     def ended(self, job: Job) -> None:
-        """A table hears of its further runs once those that decide them are there."""
+        """A table is asked again once the runs are there that decide its further ones."""
         self._ended.add(job.name)
-        for item, known in self._asked.items():
+        for item, known in list(self._asked.items()):
             if known.more and job.name in known.missing and known.missing.keys() <= self._ended:
-                self._asked[item] = asked(item, self.options)
+                self._asked[item] = asked(item, self._options)
 
     def next(self) -> Job | None:
-        job = next(self._open(), None)
-        if job:
-            self._begun.add(job.name)
-        return job
+        for item in self._items:
+            if item not in self._asked:
+                self._asked[item] = asked(item, self._options)
+            job = next(self._open(item), None)
+            if job:
+                self._begun.add(job.name)
+                return job
+        return None
 
     def count(self) -> int:
-        """Jobs that are known and not begun."""
-        return len({job.name for job in self._open()})
+        """Jobs of the tables asked so far that are not begun."""
+        return len({job.name for item in self._asked for job in self._open(item)})
 
-    def _open(self) -> Iterator[Job]:
-        for item, known in self._asked.items():
-            runs = sorted(known.missing.items(), key=lambda pair: pair[1].seed)
-            jobs = [Job(name, item, one) for name, one in runs]
-            if _alone(item, known, self.options):
-                jobs.append(Job(item.name, item, None))
-            yield from (job for job in jobs if job.name not in self._begun)
+    def _open(self, item: Item) -> Iterator[Job]:
+        known = self._asked[item]
+        for name, one in sorted(known.missing.items(), key=lambda pair: pair[1].seed):
+            if name not in self._begun:
+                yield Job(name, item, one)
+        if _alone(item, known, self._options) and item.name not in self._begun:
+            yield Job(item.name, item, None)
 
 
 def _alone(item: Item, known: Asked, options: Options) -> bool:
@@ -109,40 +111,36 @@ def run_many(wanted: Sequence[Item], options: Options, workers: int, minutes: fl
 
     What a table can do without, it says itself: `Table.grows`.
     """
-    wishes, deadline, problems = Wishes(wanted, options), time.monotonic() + 60 * minutes, list[str]()
-    begin, done = time.monotonic(), 0
-    pool = [Worker(options) for _ in range(min(workers, wishes.count()))]
+    begin, done, problems = time.monotonic(), 0, list[str]()
+    wishes, pool = Wishes(wanted, options), list[Worker]()
     try:
         while True:
-            for worker in [w for w in pool if not w.job]:
-                job = wishes.next()
-                if job:
-                    worker.give(job)
-            busy = [w for w in pool if w.job]
-            left = deadline - time.monotonic()
+            while sum(bool(w.job) for w in pool) < workers and (job := wishes.next()):
+                idle = next((w for w in pool if not w.job), None)
+                if idle is None:
+                    pool.append(idle := Worker(options))
+                idle.give(job)
+            busy, left = {w.answers: w for w in pool if w.job}, begin + 60 * minutes - time.monotonic()
             if not busy or left <= 0:
-                break
-            for ready in wait([w.answers for w in busy], timeout=left):
-                worker = next(w for w in busy if w.answers is ready)
+                return problems
+            ready = wait(list(busy), timeout=None if math.isinf(left) else left)
+            for worker in [w for answers, w in busy.items() if answers in ready]:
                 job, said, problem = worker.taken()
                 if problem:
                     options.failed[job.name] = problem
                 wishes.ended(job)
-                done += 1
-                spent = time.monotonic() - begin
-                options.say(
-                    f"[{spent:5.0f} s] {done} done, {wishes.count()} known to come: {job.item.name} {problem or said}"
-                )
+                done, spent = done + 1, time.monotonic() - begin
+                words = f"{done} done, {wishes.count()} known to come: {job.item.name} {problem or said}"
+                options.say(f"[{spent:5.0f} s] {words}")
                 if problem and not job.item.of.grows:
                     problems.append(f"{job.item.name}: {problem}")
-                if problem and not worker.alive:
-                    pool[pool.index(worker)] = Worker(options)
+                if not worker.alive:
+                    pool.remove(worker)
     finally:
         for worker in pool:
             worker.stop()
         if options.failed:
             files.write_json(options.out / REFUSED, options.failed)
-    return problems
 
 
 def refused(out: Path) -> dict[str, str]:
@@ -232,6 +230,7 @@ def command_of(item: Item, options: Options) -> str:
 
 def pack(out: Path) -> Path:
     """The figures of all finished runs, and the tables that computed without runs, in one archive to unpack in another `--out`."""
+    out.mkdir(parents=True, exist_ok=True)
     path = out / PACKED
     with tarfile.open(path, "w:xz", preset=1) as archive:
         for folder in sorted((out / "runs").glob("*")):
