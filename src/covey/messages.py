@@ -136,6 +136,9 @@ def size(value: Any) -> int:
     return known
 
 
+_PLAIN = frozenset((int, str, bool))
+
+
 def _shape(value: Any) -> tuple[Any, ...] | None:
     """All that the size of a flat message depends on; None: it is measured each time."""
     kind = type(value)
@@ -145,16 +148,17 @@ def _shape(value: Any) -> tuple[Any, ...] | None:
     tensors: list[int] = []
     for name in _field_names(cast(Any, kind)):
         part = getattr(value, name)
-        if isinstance(part, Tensor):
+        type_of_part = type(part)
+        if type_of_part is Tensor or isinstance(part, Tensor):
             shape += (part.dtype, part.shape)
             tensors.append(id(part))
-        elif part is None or type(part) in (int, str, bool):
-            shape += (type(part), part)
-        elif type(part) is float:
+        elif part is None or type_of_part in _PLAIN:
+            shape += (type_of_part, part)
+        elif type_of_part is float:
             shape.append(repr(part))  # -0.0 equals 0.0, and is longer
         else:
             return None
-    return tuple(shape) if len(set(tensors)) == len(tensors) else None
+    return tuple(shape) if len(tensors) < 2 or len(set(tensors)) == len(tensors) else None
 
 
 @functools.cache

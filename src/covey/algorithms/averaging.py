@@ -5,9 +5,10 @@ Averages take the memory of k accumulators, whatever the number of clients; thos
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,8 +42,7 @@ def weight_of(reply: Any, weighting: str) -> float:
     return float(reply.samples) if weighting == "samples" else 1.0
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     """What goes into the average of a group."""
 
     group: int
@@ -58,7 +58,13 @@ def terms(replies: Iterator[tuple[int, Any]], weighting: str) -> Iterator[Term]:
 
 
 def group_of(reply: Any) -> int:
-    return int(roles.first(reply, roles.Identity) or 0)
+    kind: Any = type(reply)
+    return int(roles.first(reply, roles.Identity) or 0) if _may_name_one(kind) else 0
+
+
+@functools.cache
+def _may_name_one(kind: type) -> bool:
+    return roles.carries(kind, roles.Identity)
 
 
 def moved_on(model: Tensor, sent: Tensor, current: Tensor, scale: float) -> Tensor:
@@ -66,7 +72,7 @@ def moved_on(model: Tensor, sent: Tensor, current: Tensor, scale: float) -> Tens
     return current + scale * (model - sent)
 
 
-AT_ONCE = 128  # models that a GPU adds in one product: a launch per client costs more than the sum itself
+AT_ONCE = 5e8  # bytes of the models, in float64, that a GPU adds in one product: a launch for each would cost more than the sums
 
 
 class Averages:
@@ -78,6 +84,7 @@ class Averages:
         self.weights = [0.0] * k
         self._sums = torch.zeros(k, like.shape[-1], dtype=torch.float64, device=like.device)
         self._waiting: list[tuple[int, Tensor, float]] = []  # on a GPU: sum, model, weight
+        self._at_once = max(1, int(AT_ONCE / (8 * like.shape[-1])))
 
     def add(self, j: int, model: Tensor, weight: float = 1.0, clients: int = 1) -> None:
         """One model, or the mean of several clients'."""
@@ -85,7 +92,7 @@ class Averages:
         self.counts[j] += clients
         if self._sums.is_cuda:
             self._waiting.append((j, model, weight))
-            if len(self._waiting) == AT_ONCE:
+            if len(self._waiting) == self._at_once:
                 self._add_waiting()
         else:
             self._sums[j].add_(model, alpha=weight)

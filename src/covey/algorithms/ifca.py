@@ -91,7 +91,7 @@ class IFCA:
     def client(self, me: Client, message: ClusterModels) -> Coroutine:
         losses = yield Losses(message.models)  # [k]
         choice = me.choose(losses)
-        me.note("cluster", int(losses.argmin()))
+        me.note("cluster", choice if me.chooser is None else int(losses.argmin()))
         model = yield Train(message.models[choice], me.plan)
         return (yield from masking.hidden(me, message, ClusterUpdate(model, choice, me.samples), self.weighting))
 

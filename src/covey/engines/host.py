@@ -31,6 +31,7 @@ from covey.experiment.exposure import Exposure, expose
 from covey.learn.machine import Machine
 from covey.learn.rowwise import by_rows, owned
 from covey.learn.work import (
+    VECTORS,
     Compute,
     Fisher,
     Gradient,
@@ -195,8 +196,11 @@ class Host:
     ) -> dict[int, Any]:
         """Computes all requests of a step; those for the machine go to it by phase, so that time is accounted to it."""
         answers: dict[int, list[Any]] = {}
-        machine_jobs: dict[str, list[tuple[int, int, Job]]] = defaultdict(list)
-        arithmetic: list[tuple[int, int, Compute]] = []
+        places: dict[str, list[tuple[int, int]]] = defaultdict(
+            list
+        )  # by phase: whose request, and where its answer goes
+        jobs: dict[str, list[Job]] = defaultdict(list)
+        arithmetic: list[Compute] = []
         local, secret, reticent = self.machine.network.local, self.secret, self.reticent
         for i, request in requests:
             many = request if isinstance(request, list) else (request,)
@@ -204,23 +208,25 @@ class Host:
             for position, work in enumerate(many):
                 if isinstance(work, Compute):
                     if work.rowwise:
-                        arithmetic.append((i, position, work))
+                        places[work.phase].append((i, position))
+                        arithmetic.append(work)
                     else:
                         answers[i][position] = self._compute(work, messages[i])
                     continue
                 me = clients[i]
                 own = self._whole(me, work) if local else work
                 stream = key(me.seed, me.round, me.id, position)
-                job = Job(self._own_rows(me.id, me.round), stream, own, secret, reticent)
-                machine_jobs[_phase(work)].append((i, position, job))
+                phase = PHASES.get(type(work), "measure")
+                places[phase].append((i, position))
+                jobs[phase].append(Job(self._own_rows(me.id, me.round), stream, own, secret, reticent))
         if arithmetic:
-            with self._timed("vectors"):
-                for (i, position, _), rows in zip(arithmetic, by_rows([work for _, _, work in arithmetic])):
+            with self._timed(VECTORS):
+                for (i, position), rows in zip(places[VECTORS], by_rows(arithmetic)):
                     answers[i][position] = rows
-        for phase, jobs in machine_jobs.items():
+        for phase, of_phase in jobs.items():
             with self._timed(phase):
-                results = self.machine.compute([job for _, _, job in jobs])
-            for (i, position, job), result in zip(jobs, results):
+                results = self.machine.compute(of_phase)
+            for (i, position), job, result in zip(places[phase], of_phase, results):
                 answers[i][position] = self._kept(clients[i], job.work, result) if local else result
         return {i: answers[i] if isinstance(request, list) else answers[i][0] for i, request in requests}
 
@@ -327,10 +333,6 @@ class Host:
         """Seconds by phase since the last call."""
         spent, self.seconds = dict(self.seconds), defaultdict(float)
         return spent
-
-
-def _phase(work: Work) -> str:
-    return PHASES.get(type(work), "measure")
 
 
 def heterogeneous(plan: Plan, share: float) -> Plan:

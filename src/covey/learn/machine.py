@@ -21,7 +21,7 @@ from covey.learn.flat import Network
 from covey.learn.kernels.kernels import choose
 from covey.learn.precision import precision
 from covey.learn.samples import Samples
-from covey.learn.schedule import joined, lay_out
+from covey.learn.schedule import Together, lay_out
 from covey.learn.work import Compute, Fisher, Gradient, GradientNorms, Job, Logits, Losses, Plan, SampleLosses, Train
 
 Array = Tensor | NDArray[np.generic]
@@ -54,6 +54,7 @@ class Machine:
             raise CoveyError("device 'cuda' was asked for, torch finds no GPU: use 'cpu', or install torch for CUDA")
         self._precision = "torch" if tf32 == "convolutions" else "tf32" if tf32 else "ieee"
         self.samples = Samples(network, x, y, self.device)
+        self._together = Together(self.device)
         self.kernel = choose(kernel, network, self.samples, self.device, chunk)
 
     def compute(self, jobs: Sequence[Job]) -> list[Tensor]:
@@ -97,7 +98,7 @@ class Machine:
     def _train(self, jobs: list[Job]) -> list[Tensor]:
         jobs, size = self._whole_jobs(jobs)
         facts = self.network.facts
-        wave = lay_out(jobs, self.device, drawing=facts.dropping or facts.drawing)
+        wave = lay_out(jobs, self.device, facts.dropping or facts.drawing, self._together)
         trained = self.kernel.train(wave)[:, :size]
         reason = (
             f"training.lr = {wave.plan.lr:g} is probably too high: lower it, or look for huge values in the samples"
@@ -108,7 +109,7 @@ class Machine:
     def _evaluate(self, work: object, jobs: list[Job]) -> list[Tensor]:
         models = self.network.whole(_models(jobs[0]).to(self.device))
         rows = [_rows(job) for job in jobs]
-        every, sizes = joined(rows, self.device), [r.shape[0] for r in rows]
+        every, sizes = self._together.of(rows), [r.shape[0] for r in rows]
         if work is Logits:
             return list(torch.split(evaluate.logits_of(self.kernel.points, self.samples, models, every), sizes, dim=1))
         losses = evaluate.sample_losses(self.kernel.points, self.samples, models, every)

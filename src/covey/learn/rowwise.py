@@ -24,7 +24,7 @@ def by_rows(works: Sequence[Compute]) -> list[Any]:
     results: list[Any] = [None] * len(works)
     groups: dict[Signature, list[int]] = defaultdict(list)
     for i, work in enumerate(works):
-        if any(isinstance(a, Tensor) and a.is_cuda for a in work.arguments):
+        if _on_gpu(work):
             groups[_signature(work)].append(i)
         else:
             results[i] = work.function(*work.arguments)
@@ -64,6 +64,10 @@ def _column(values: Sequence[Tensor | float], device: torch.device) -> Tensor:
     if isinstance(values[0], Tensor):
         return stacked([v for v in values if isinstance(v, Tensor)], device)
     return torch.tensor(values, dtype=torch.float32, device=device)[:, None]
+
+
+def _on_gpu(work: Compute) -> bool:
+    return any([isinstance(argument, Tensor) and argument.is_cuda for argument in work.arguments])  # noqa: C419 - faster
 
 
 def _signature(work: Compute) -> Signature:

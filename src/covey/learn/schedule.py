@@ -107,10 +107,10 @@ class Wave:
         )
 
 
-def lay_out(jobs: Sequence[Job], device: torch.device, drawing: bool = False) -> Wave:
+def lay_out(jobs: Sequence[Job], device: torch.device, drawing: bool = False, together: Together | None = None) -> Wave:
     """The wave of jobs that share their plan and the presence of anchor, correction, weights and head.
 
-    `drawing`: the network itself draws while it trains, beyond the plan's dropout.
+    `drawing`: the network itself draws while it trains, beyond the plan's dropout. `together`: joins the clients' rows.
     """
     works = [job.work for job in jobs if isinstance(job.work, Train)]
     plan = works[0].plan
@@ -128,8 +128,10 @@ def lay_out(jobs: Sequence[Job], device: torch.device, drawing: bool = False) ->
     divisors = _expected(plan, sizes, steps, device) if plan.poisson else counts
 
     def samples(parts: list[Tensor]) -> Tensor:
-        chosen = [part if work.on is None else part[work.on.to(part.device)] for part, work in zip(parts, works)]
-        return joined(chosen, device)[position]
+        return joined(chosen(parts), device)[position]
+
+    def chosen(parts: list[Tensor]) -> list[Tensor]:
+        return [part if work.on is None else part[work.on.to(part.device)] for part, work in zip(parts, works)]
 
     within = torch.arange(position.shape[2], device=device) < counts[..., None]
     factor = within / divisors.clamp(min=1)[..., None]
@@ -146,7 +148,7 @@ def lay_out(jobs: Sequence[Job], device: torch.device, drawing: bool = False) ->
         start=start.expand(len(jobs), -1),
         constant=None if constant is None else constant.expand(len(jobs), -1),
         moves=None if moves is None else moves.expand(len(jobs), -1),
-        rows=samples([job.rows for job in jobs]),
+        rows=(together or Together(device)).of(chosen([job.rows for job in jobs]))[position],
         factor=factor,
         counts=counts,
         divisors=divisors,
@@ -286,6 +288,23 @@ def joined(parts: list[Tensor], device: torch.device) -> Tensor:
     """All parts in one tensor on the device: joined where they are, so that one copy takes them there."""
     mixed = len({part.device for part in parts}) > 1
     return torch.cat([part.to(device) for part in parts] if mixed else parts).to(device)
+
+
+class Together:
+    """The rows of the clients that compute together, joined on the device. The same ones often come again, and lie there."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._parts = device, list[Tensor]()
+        self._joined: Tensor | None = None
+
+    def of(self, parts: list[Tensor]) -> Tensor:
+        known = self._joined
+        again = len(parts) == len(self._parts) and all(a is b for a, b in zip(parts, self._parts))
+        if known is None or not again:
+            known = joined(parts, self._device)
+            if self._device.type != "cpu":
+                self._parts, self._joined = parts, known
+        return known
 
 
 def _given(value: T | None) -> T:

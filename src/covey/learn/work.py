@@ -16,6 +16,7 @@ from torch import Tensor
 from covey.crypto.noise.source import SecretNoise
 from covey.errors import CoveyError, meant
 
+VECTORS = "vectors"  # the phase of arithmetic on clients' vectors
 LAST_BATCHES = ("keep", "drop", "merge")
 
 
@@ -174,7 +175,7 @@ class Compute:
 
 def rowwise(function: Callable[..., Any], *arguments: Tensor | float) -> Compute:
     """Arithmetic on a client's vectors, for all clients that ask for it at the same step."""
-    return Compute("vectors", function, arguments, rowwise=True)
+    return Compute(VECTORS, function, arguments, rowwise=True)
 
 
 Work = Train | Losses | SampleLosses | Logits | Gradient | GradientNorms | Fisher | Compute

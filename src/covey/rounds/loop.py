@@ -33,7 +33,6 @@ from covey.engines.simulate import Call
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.learn.kernels.kernels import taken
-from covey.learn.work import Plan
 from covey.messages import size, to_device
 from covey.metrics.metric import chosen
 from covey.metrics.totals import CLASSES, NUMBERS
@@ -59,6 +58,7 @@ from covey.rounds.result import Result, priced, summarise, summarise_seeds
 from covey.rounds.unharmed import unharmed_ends
 
 MOST_PAIRED = 500  # clients whose labels are compared with each other's
+YOUNG = 10_000  # new objects after which the collector looks for cycles: those of a round with a thousand clients
 HEAVY = 20e6  # bytes to a client and round that nobody expects
 Callback = Callable[[dict[str, Any], Any], None]  # (this round's record, the server's state)
 
@@ -306,7 +306,8 @@ class _Loop:
         )
         for client, broadcast, _ in calls:
             traffic.down += traffic.size(broadcast)
-            self.observers.see(round, self._server, f"client:{client}", broadcast)
+            if self.observers:
+                self.observers.see(round, self._server, f"client:{client}", broadcast)
         facts: dict[int, dict[str, Any]] = {}
         replies = self._replies(round, calls, traffic, facts, seconds)
         if arrivals is not None:
@@ -395,7 +396,7 @@ class _Loop:
         self, round: int, calls: list[Call], traffic: Traffic, facts: dict[int, Any], seconds: dict[str, float]
     ) -> Iterator[tuple[int, Any]]:
         """The clients' replies as they come in, seen by whoever sees them on their way."""
-        outcomes = self.hosts.run(round, calls)
+        outcomes, server = self.hosts.run(round, calls), self._server
         sent = {client: broadcast for client, broadcast, _ in calls} if self.experiment.compression else {}
         while True:
             begin = time.perf_counter()
@@ -403,15 +404,16 @@ class _Loop:
             seconds["waited"] += time.perf_counter() - begin
             if outcome is None:
                 return
-            traffic.up += size(outcome.reply)
-            facts[outcome.client] = outcome.notes
-            self.spends.extend((round, outcome.client, event) for event in outcome.events)
+            client, reply = outcome.client, outcome.reply
+            traffic.up += size(reply)
+            facts[client] = outcome.notes
+            if outcome.events:
+                self.spends.extend((round, client, event) for event in outcome.events)
             # Bytes are those that crossed the wire; whoever saw them can unpack them.
-            reply = outcome.reply
             if sent:
-                reply = unpack(self.experiment.compression, self.setting, sent[outcome.client], reply)
-            self.observers.see(round, f"client:{outcome.client}", self._server, reply)
-            yield outcome.client, reply
+                reply = unpack(self.experiment.compression, self.setting, sent[client], reply)
+            self.observers.see(round, f"client:{client}", server, reply)
+            yield client, reply
 
     def _consult(
         self, round: int, traffic: Traffic, seconds: dict[str, float], questions: Mapping[int, Any], enough: int
@@ -433,12 +435,11 @@ class _Loop:
         return answers
 
     def _calls(self, state: Any, round: int, clients: Sequence[int] | np.ndarray[Any, Any]) -> list[Call]:
-        plan = self.experiment.training.plan(round)
-        return [(int(i), self.experiment.algorithm.broadcast(state, int(i)), self._plan(plan, int(i))) for i in clients]
-
-    def _plan(self, plan: Plan, client: int) -> Plan:
-        slowest = self.experiment.participation.slowest
-        return heterogeneous(plan, float(self.speeds[client])) if slowest < 1 else plan
+        plan, broadcast = self.experiment.training.plan(round), self.experiment.algorithm.broadcast
+        numbers = clients.tolist() if isinstance(clients, np.ndarray) else [int(i) for i in clients]
+        if self.experiment.participation.slowest < 1:
+            return [(i, broadcast(state, i), heterogeneous(plan, float(self.speeds[i]))) for i in numbers]
+        return [(i, broadcast(state, i), plan) for i in numbers]
 
     def _evaluates(self, round: int) -> bool:
         return round % self.experiment.evaluation.every == 0 or round == self.experiment.training.rounds
@@ -562,11 +563,13 @@ def _single_threaded() -> Iterator[None]:
 @contextmanager
 def _old_objects_left_alone() -> Iterator[None]:
     """Every round makes thousands of small objects, and the collector would look through all of torch's each time."""
-    frozen = gc.get_freeze_count()
+    frozen, often = gc.get_freeze_count(), gc.get_threshold()
     gc.freeze()
+    gc.set_threshold(max(often[0], YOUNG), *often[1:])
     try:
         yield
     finally:
+        gc.set_threshold(*often)
         if not frozen:  # else whoever froze them decides
             gc.unfreeze()
 

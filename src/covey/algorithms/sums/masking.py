@@ -158,9 +158,8 @@ def least_unmasked(min_group: int) -> int:
 def terms(server: Server, replies: Iterator[tuple[int, Any]], weighting: str, min_group: int) -> Iterator[Term]:
     """What replies bring to the averages: each its model, or each group of masked ones its mean."""
     if is_masked(server.setting):
-        yield from _means(server, replies, least_unmasked(min_group))
-        return
-    yield from averaging.terms(replies, weighting)
+        return _means(server, replies, least_unmasked(min_group))
+    return averaging.terms(replies, weighting)
 
 
 def mean_model(

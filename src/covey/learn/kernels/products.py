@@ -11,6 +11,7 @@ launch each: at a batch of fifty the weights are read once forwards, and read an
 
 from __future__ import annotations
 
+import os
 from typing import Protocol
 
 import torch
@@ -71,9 +72,14 @@ class Fused:
             self._kernels.update(weight, bias, delta, x, beta, alpha, rounds_to_tf32())
 
 
+def takes_triton(device: torch.device) -> bool:
+    """Whether covey's own GPU kernels are to be tried. COVEY_TRITON=0: not, where a driver or a GPU does not get on with them."""
+    return device.type == "cuda" and not torch.version.hip and os.environ.get("COVEY_TRITON") != "0"
+
+
 def products(device: torch.device) -> Products:
     """The fastest that this device and its torch have."""
-    if device.type != "cuda" or torch.version.hip:
+    if not takes_triton(device):
         return Plain()
     try:
         return Fused()

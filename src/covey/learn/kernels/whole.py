@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from covey.learn.kernels.linear import Linear
+from covey.learn.kernels.products import takes_triton
 from covey.learn.losses import softmax_delta
 from covey.learn.precision import rounds_to_tf32
 from covey.learn.rule import Rule
@@ -26,7 +27,7 @@ class Whole:
     def __init__(self, linear: Linear) -> None:
         self._linear = linear
         self._kernels: Any = None
-        if linear.samples.x.device.type == "cuda" and not torch.version.hip:
+        if takes_triton(linear.samples.x.device):
             try:
                 from covey.learn.kernels import two_layers
             except ImportError:  # torch was installed without Triton
