@@ -28,7 +28,7 @@ pool cpu cpu "$cpu" 'mingledpie/fig3' 'pqfed/fig3/*' 'pqfed/fig5/*' 'pqfed/fig4/
 pool gpu cuda "$gpu" 'mingledpie/table2/mnist' 'mingledpie/table2/location30' 'mingledpie/table2/fashion_mnist' \
     'afc_cfl/local_work/mnist' 'afc_cfl/local_work/emnist*' 'afc_cfl/local_work/cifar10' \
     'fedcaprivacy/table2_tuned/mnist' 'mingledpie/table3/mnist' 'mingledpie/table5/mnist' 'mingledpie/fig[5678]/mnist' \
-    'fedcaprivacy/table2_tuned/fashion_mnist' 'fedcaprivacy/linkage/fashion_mnist' \
+    'fedcaprivacy/table2_tuned/fashion_mnist' 'fedcaprivacy/linkage/fashion_mnist' 'fedcaprivacy/linkage/mnist' \
     'pqfed/table4/mnist' 'pqfed/table7/mnist' 'mingledpie/table3/location30' 'mingledpie/table5/location30' \
     'property_inference/table9/utkface' 'property_inference/table3/utkface' 'property_inference/mild/utkface' \
     'fedcaprivacy/table2/mnist' 'fedcaprivacy/fig[235]/mnist' 'fedcaprivacy/alignment/mnist' \

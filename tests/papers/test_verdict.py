@@ -125,6 +125,31 @@ def test_words_say_where_the_seeds_are_missed() -> None:
     assert judge(said, told).verdict == HOLDS and told.rows == ["a", "b"]
 
 
+def test_equal_seeds_are_not_certainty() -> None:
+    sure = Sheet(
+        [cell("a", "x", [1.0] * 3), cell("b", "x", [1.0] * 3, trials=120), cell("c", "x", [0.0] * 3, trials=120)]
+    )
+    # Wilson over three runs: from 1/(1 + z²/3) on; over 360 clients: from 1/(1 + z²/360) on.
+    low = {row: estimate(at(row, "x"), sure).widest for row in "abc"}  # type: ignore[union-attr]
+    assert low["a"] == pytest.approx(1 - 1 / (1 + 1.96**2 / 3), abs=1e-4)
+    assert [low["b"], low["c"]] == pytest.approx([0.010558] * 2, abs=1e-6)
+    assert verdict(sure, at("a", "x"), above(0.99)) == UNDECIDED == verdict(sure, at("b", "x"), above(0.99))
+    assert verdict(sure, at("b", "x"), above(0.98)) == HOLDS == verdict(sure, at("b", "x") - at("c", "x"), above(0.9))
+    assert verdict(sure, at("b", "x"), below(0.5)) == FAILS
+    without = Sheet([Cell("b", "x", 1.0, 0.0, 3, None, "%", [], 120)])
+    assert estimate(at("b", "x"), without).widest == pytest.approx(low["b"])  # type: ignore[union-attr]
+    bytes_ = Sheet([cell("a", "x", [5.0, 5.0], unit="MB")])
+    assert "5 MB, the same in every run (n = 2" in judge(Statement("s", [Part("", at("a", "x"), above())]), bytes_).why
+
+
+def test_shares_end_at_a_hundred_percent() -> None:
+    full = sheet(a=[0.99, 0.95, 0.999], leak=[-0.01, 0.02, 0.01])
+    (effect,) = judge(Statement("s", [Part("", at("a", "x"), above(0.9))]), full).effects
+    assert effect.high == 100.0 and effect.verdict == HOLDS and effect.low == pytest.approx(91.487, abs=1e-3)
+    (effect,) = judge(Statement("s", [Part("", at("leak", "x"), above())]), full).effects
+    assert effect.low is not None and effect.low < 0  # a column of differences
+
+
 def test_cells_that_share_no_seeds() -> None:
     # Welch: variances 1e-4/3 and 4e-4/5 add up, about five degrees of freedom.
     full = Sheet([cell("a", "x", [0.69, 0.70, 0.71]), cell("b", "x", [0.58, 0.60, 0.60, 0.62, 0.60])])

@@ -28,14 +28,17 @@ class Cell:
     paper: float | None
     unit: str = "%"  # "%": values are shares; else shown as they are
     values: list[float] = field(default_factory=list)  # seed by seed; none in files stored before this was kept
+    trials: int = 0  # that each value is a share of, as clients or rows; 0: not a share of counted things, or not known
 
 
-def cell(row: str, column: str, values: Sequence[float], paper: float | None = None, unit: str = "%") -> Cell:
+def cell(
+    row: str, column: str, values: Sequence[float], paper: float | None = None, unit: str = "%", trials: int = 0
+) -> Cell:
     """Our values, one per seed in the order of the seeds, beside the paper's; without values: not run."""
     known = [float(v) for v in values]
     mean = float(np.mean(known)) if known else None
     std = deviation(known) if len(known) > 1 else None
-    return Cell(row, column, mean, std, len(known), paper, unit, known)
+    return Cell(row, column, mean, std, len(known), paper, unit, known, trials)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,13 @@ deviations: where the narrowest and the widest interval give the same verdict, e
 in the row "A − B" holds it.
 
 Limits: three seeds make wide intervals. Nothing is corrected for the number of sentences: of a hundred that sit exactly on the end
-of their range, two or three are called one way and two or three the other. Student's interval of equal values has no width.
+of their range, two or three are called one way and two or three the other.
+
+Where all seeds gave the same, Student's interval would have no width, as if nothing else could have come out. A share (100 % of the
+clients in each of three runs) then gets Wilson's interval over all that was counted: n times the cell's `trials`, as if those of
+one run were independent, and over the n runs alone where trials are not known, which decides little. A number that is no share
+(bytes, rounds) keeps its width of 0, and the words say "the same in every run". Intervals of shares are shown cut at 0 and 100 %:
+Student's does not know these ends. Verdicts are of the uncut ones.
 """
 
 from __future__ import annotations
@@ -29,10 +35,11 @@ import numpy as np
 
 from covey.errors import CoveyError
 from covey.papers.cells import Cell, Contrast, Sheet, difference
-from covey.statistics import Mean, deviation, student, student_half
+from covey.statistics import Mean, deviation, student, student_half, wilson
 
 HOLDS, FAILS, UNDECIDED, UNMEASURED = VERDICTS = ("holds", "does not hold", "undecided", "not measured")
 SHOWN = 4  # contrasts that a sentence's words list
+SAME = 1e-12  # a spread below this is rounding
 
 
 @dataclass(frozen=True)
@@ -128,6 +135,11 @@ class Effect:
     verdict: str
     exact: bool = True  # False: seeds' values are not stored, and the interval is the widest that is possible
 
+    @property
+    def same(self) -> bool:
+        """Whether no run differed, of a number that is no share: an interval without width says nothing else."""
+        return self.n > 0 and self.low is not None and self.high is not None and self.high - self.low <= SAME
+
     def words(self) -> str:
         name = f"{self.name}: " if self.name else ""
         if self.value is None:
@@ -138,6 +150,8 @@ class Effect:
             return f"{number}, one run: no interval (asked: {self.asked})"
         if self.n == 0:
             return f"{number}, computed (asked: {self.asked})"
+        if self.same:
+            return f"{number}, the same in every run (n = {self.n}; asked: {self.asked})"
         kind = "" if self.exact else " at the widest"
         return f"{number} [{self.low:.4g}, {self.high:.4g}{kind}, n = {self.n}] (asked: {self.asked})"
 
@@ -199,13 +213,15 @@ def estimate(contrast: Contrast, sheet: Sheet, units: int = 0) -> Estimate | Non
         return _welch(value, weights, known)
     if all(len(c.values) == n for c in known):
         mean = student([sum(w * v for w, v in zip(weights, seed)) for seed in zip(*(c.values for c in known))])
-        return _exact(Mean(value, mean.half, n))
+        return _spread(Mean(value, mean.half, n), weights, known)
     pair = _stored_difference(contrast, sheet)
     if pair is not None:
         half = student_half(pair.n) * (pair.std or 0.0) / math.sqrt(pair.n)
-        return Estimate(value, half, half, pair.n)
+        return _spread(Mean(value, half, pair.n), weights, known)
     errors = [abs(w) * (c.std or 0.0) / math.sqrt(units or c.n) for w, c in zip(weights, known)]
     least = max(0.0, 2 * max(errors) - sum(errors))  # the others all pull against the largest
+    if not any(errors):
+        return _spread(Mean(value, 0.0, n), weights, known)
     t = student_half(n)
     return Estimate(value, t * sum(errors), t * least, n)
 
@@ -220,17 +236,34 @@ def _stored_difference(contrast: Contrast, sheet: Sheet) -> Cell | None:
     return pair if pair is not None and pair.n > 1 else None
 
 
-def _exact(mean: Mean) -> Estimate:
-    return Estimate(mean.value, mean.half, mean.half, mean.n)
+def _spread(mean: Mean, weights: Sequence[float], cells: Sequence[Cell]) -> Estimate:
+    """With the interval that the seeds gave, or, where they gave none, what was counted."""
+    varied = any((deviation(c.values) if c.values else c.std or 0.0) > SAME for c in cells)
+    half = mean.half if varied else _counted(weights, cells)
+    return Estimate(mean.value, half, half, mean.n)
+
+
+def _counted(weights: Sequence[float], cells: Sequence[Cell]) -> float:
+    """Half the width of the interval of shares that did not vary; of several, as if they were independent."""
+    if any(c.unit != "%" for c in cells):
+        return 0.0
+    squares = 0.0
+    for weight, c in zip(weights, cells):
+        share = min(max(c.ours or 0.0, 0.0), 1.0)
+        low, high = wilson(share, c.n * max(1, c.trials))
+        squares += (weight * max(share - low, high - share)) ** 2
+    return math.sqrt(squares)
 
 
 def _welch(value: float, weights: Sequence[float], cells: Sequence[Cell]) -> Estimate:
     """Of cells that share no seeds: deviations are all that it takes."""
     squares = [(w * (deviation(c.values) if c.values else c.std or 0.0)) ** 2 / c.n for w, c in zip(weights, cells)]
-    total = sum(squares)
-    freedom = total**2 / sum(s**2 / (c.n - 1) for s, c in zip(squares, cells)) if total else 1.0
+    total, n = sum(squares), min(c.n for c in cells)
+    if not total:
+        return _spread(Mean(value, 0.0, n), weights, cells)
+    freedom = total**2 / sum(s**2 / (c.n - 1) for s, c in zip(squares, cells))
     half = student_half(1 + freedom) * math.sqrt(total)
-    return Estimate(value, half, half, min(c.n for c in cells))
+    return Estimate(value, half, half, n)
 
 
 def _estimate(part: Part, sheet: Sheet) -> Estimate | None:
@@ -252,6 +285,9 @@ def _effect(part: Part, estimate: Estimate | None, sheet: Sheet) -> Effect:
         return Effect(part.name, None, None, None, 0, shown, asked, UNMEASURED)
     wide = math.isfinite(estimate.widest)
     low, high = (scale * (estimate.value + side * estimate.widest) if wide else None for side in (-1, 1))
+    if low is not None and high is not None and level and unit == "%":
+        # A column of differences is asked about 0, a share never is.
+        low, high = low if part.asked.low == 0.0 or estimate.value < 0 else max(low, 0.0), min(high, 100.0)
     exact = estimate.widest == estimate.narrowest
     verdict = estimate.verdict(part.asked)
     name = f"{part.name}, {estimate.one_sided}".strip(", ") if estimate.one_sided else part.name

@@ -28,7 +28,7 @@ def linkage(options: Options) -> Reproduction:
             outcomes = options.run(table, seeds)
             row = f"{name}, {share:.0%} present"
             values = {a: [o.attack(a)["value"] for o in outcomes] for a in LINKING}
-            cells += [cell(row, a, v) for a, v in values.items()]
+            cells += [cell(row, a, v, trials=round(share * clients)) for a, v in values.items()]
             cells.append(cell(row, "chance", [o.attack("linkage")["chance"] for o in outcomes]))
             cells += accuracies(row, outcomes)
             cells.append(cell(row, "servers", [sum(o.seconds(p) for p in PHASES) for o in outcomes], unit="s a round"))

@@ -76,7 +76,7 @@ def table2(options: Options) -> Reproduction:
     }
     printed = TABLE2.get(dataset, ((None,) * 3, (None,) * 3))
     cells = [
-        cell(method, f"epoch {r}", _at(outcomes, r), None if p is None else p / 100)
+        cell(method, f"epoch {r}", _at(outcomes, r), None if p is None else p / 100, trials=start["clients"])
         for (method, outcomes), row in zip(runs.items(), printed)
         for r, p in zip((1, 3, 5), row)
     ]
@@ -114,16 +114,19 @@ def attackers(options: Options) -> Reproduction:
                 seen = [intersection([many[s][i] for s in range(t)], 5) for i in range(len(even))]
                 redrawn[t].append(float(np.mean([hit(w, j) for w, j in zip(seen, even)])))
     cells = [
-        cell(TRUE_SIZES, "uniform guess", uniform),
-        cell(TRUE_SIZES, "attack", prior),
-        *(cell(f"sets redrawn every round, intersection after {t}", "attack", scores) for t, scores in redrawn.items()),
+        cell(TRUE_SIZES, "uniform guess", uniform, trials=len(truth)),
+        cell(TRUE_SIZES, "attack", prior, trials=len(truth)),
+        *(
+            cell(f"sets redrawn every round, intersection after {t}", "attack", scores, trials=len(even))
+            for t, scores in redrawn.items()
+        ),
     ]
     cells += [
-        cell("remembered sets, intersection after 5", "attack", _values(kept, "a1_intersection")),
-        cell("remembered sets, intersection after 5", "uniform guess", _values(kept, "a1")),
-        cell("A2 on IFCA's plain models", "attack", _values(plain, "a2")),
-        cell("A2 under CKKS", "attack", _values(kept, "a2")),
-        cell("server and one client with the common key", "attack", _values(kept, "coalition")),
+        cell("remembered sets, intersection after 5", "attack", _values(kept, "a1_intersection"), trials=60),
+        cell("remembered sets, intersection after 5", "uniform guess", _values(kept, "a1"), trials=60),
+        cell("A2 on IFCA's plain models", "attack", _values(plain, "a2"), trials=60),
+        cell("A2 under CKKS", "attack", _values(kept, "a2"), trials=60),
+        cell("server and one client with the common key", "attack", _values(kept, "coalition"), trials=60),
     ]
     settings = {"sets drawn": f"{repeats} × 120 clients", "runs": f"{count} on digits, 60 clients, 5 rounds"}
     title = "Attackers that the paper leaves out"

@@ -121,7 +121,8 @@ def effect_words(effect: Effect) -> str:
     unit = f" {effect.unit}" if effect.unit else ""
     value = f"{effect.value:+.3g}" if effect.unit == "points" else f"{effect.value:.3g}"
     interval = effect.low is not None and effect.high is not None and effect.n > 0
-    between = f" [{effect.low:.3g}, {effect.high:.3g}]" if interval else ""
+    between = f" [{effect.low:.3g}, {effect.high:.3g}]" if interval and not effect.same else ""
+    between = ", the same in every run" if effect.same else between
     asked = effect.asked.replace("above", ">").replace("below", "<").replace("within ±", "±")
     computed = "" if effect.n else ", computed"
     return f"{value}{unit}{between}{computed}" + (f" ({asked})" if asked not in ("", "> 0") else "")

@@ -151,7 +151,8 @@ def mark(cell: Cell, x: float) -> standing.Mark:
     interval = None
     if cell.ours is not None and cell.std is not None and cell.n > 1:
         half = student_half(cell.n) * cell.std / math.sqrt(cell.n)
-        interval = cell.ours - half, cell.ours + half
+        most = 1.0 if cell.unit == "%" else math.inf  # Student's interval does not know where shares end
+        interval = cell.ours - half, max(cell.ours, min(cell.ours + half, most))
     return standing.Mark(x, cell.ours, interval, cell.paper)
 
 

@@ -115,7 +115,8 @@ def fig5(options: Options) -> Reproduction:
                     admitted.append([i in kept for i in range(1, len(distances))])
                 shares.append(np.mean(admitted, axis=0))
             column = f"{strategy}, {noise_of(epsilon)}"
-            cells += [cell(f"r = {r:.1f}", column, v.tolist()) for r, v in zip(RATES, np.array(shares).T)]
+            drawn = 1 if math.isinf(epsilon) else repeats
+            cells += [cell(f"r = {r:.1f}", column, v.tolist(), trials=drawn) for r, v in zip(RATES, np.array(shares).T)]
     return Reproduction(
         paper="pqfed",
         table="fig5",

@@ -29,7 +29,8 @@ def fig4(options: Options) -> Reproduction:
                 rng = generator("fig4", score, rows, str(epsilon), r)
                 powers.append(simulated_power(features, epsilon, rng, rows, score, public=public))
             printed = FIG4[epsilon] if (score, rows) == ("euclidean", 1200) else None
-            cells.append(cell(f"ε = {epsilon:g}", f"{score.replace('_', ' ')}, {rows:,} rows", powers, printed))
+            column = f"{score.replace('_', ' ')}, {rows:,} rows"
+            cells.append(cell(f"ε = {epsilon:g}", column, powers, printed, trials=rows // 2))
     return Reproduction(
         paper="pqfed",
         table="fig4",
@@ -61,7 +62,7 @@ def fig6(options: Options) -> Reproduction:
                 rng = generator("fig6", number, str(epsilon), r)
                 powers.append(simulated_power(own, epsilon, rng, len(own)))
             name = "target" if number == 0 else f"r = {RATES[number - 1]:.1f}"
-            cells.append(cell(name, f"ε = {epsilon:g}", powers))
+            cells.append(cell(name, f"ε = {epsilon:g}", powers, trials=len(own) // 2))
     return Reproduction(
         paper="pqfed",
         table="fig6",
