@@ -1,6 +1,6 @@
 """Where the time of a training step and of a round goes on a GPU: what to look at before changing either.
 
-    PYTHONPATH=src python benchmarks/probe_gpu.py [--minutes 3]
+    PYTHONPATH=src python benchmarks/probe_gpu.py [--minutes 3] [--best FILE]
 
 Prints, for 120 clients of 500 samples and 1,000 of 50: the kernels of the captured step (torch.profiler), tiles of the two kernels
 of `learn/kernels/two_layers.py` beside torch's products, and host profiles (cProfile) of whole rounds. Stops in time.
@@ -11,12 +11,13 @@ from __future__ import annotations
 import argparse
 import cProfile
 import io
-import itertools
+import math
 import pstats
 import time
 import traceback
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,16 @@ from covey.learn.machine import Machine
 from covey.learn.work import Job, Plan, Train
 
 BATCH, INPUTS, HIDDEN, CLASSES = 50, 784, 200, 10
+TILES = (
+    (64, 64, 4, 2),
+    (32, 64, 4, 2),
+    (64, 32, 4, 2),
+    (64, 32, 4, 3),
+    (32, 128, 4, 2),
+    (32, 64, 4, 3),
+    (64, 64, 8, 2),
+    (128, 32, 8, 2),
+)
 SIZE = HIDDEN * INPUTS + HIDDEN + CLASSES * HIDDEN + CLASSES
 
 
@@ -113,7 +124,7 @@ def products(clients: int) -> None:
     print(flush=True)
 
 
-def two_layers(clients: int, until: float) -> None:
+def two_layers(clients: int, until: float) -> tuple[int, int, int, int]:
     """Tiles of the two kernels of a step."""
     from covey.learn.kernels import two_layers as kernels
 
@@ -141,36 +152,36 @@ def two_layers(clients: int, until: float) -> None:
             num_warps=warps, num_stages=1)  # fmt: skip
 
     print(f"\n== two kernels, {clients} clients, µs")
-    for tf32, warps in itertools.product((False, True), (4, 8)):
-        attempt(f"last tf32={tf32} warps={warps}", partial(microseconds, partial(last, tf32, warps)), until)
-    tiles = [
-        *(
-            (32, 64, 4, 2),
-            (64, 32, 4, 2),
-            (64, 64, 4, 2),
-            (64, 64, 8, 2),
-            (32, 32, 4, 3),
-            (64, 32, 4, 3),
-            (32, 128, 4, 2),
-        ),
-        *((64, 64, 4, 1), (128, 32, 8, 2), (16, 128, 4, 2), (32, 64, 8, 2)),
-    ]
-    for tf32, tile in itertools.product((False, True), tiles):
-        name = f"first both tf32={tf32} BN,BK,warps,stages={tile}"
-        attempt(name, partial(microseconds, partial(first, True, True, tf32, tile)), until)
-    for tf32, tile in itertools.product((False, True), tiles[:4]):
-        for update in (True, False):
-            name = f"first {'update' if update else 'forward'} tf32={tf32} {tile}"
-            attempt(name, partial(microseconds, partial(first, update, not update, tf32, tile)), until)
+    for tf32 in (False, True):
+        attempt(f"last tf32={tf32}", partial(microseconds, partial(last, tf32, 4)), until)
+    taken: dict[tuple[int, int, int, int], float] = {}
+    for tile in TILES:
+        each = [
+            attempt(f"first, tf32={tf32}, {tile}", partial(microseconds, partial(first, True, True, tf32, tile)), until)
+            for tf32 in (False, True)
+        ]
+        taken[tile] = sum(each)
+    tile = min(taken, key=lambda one: taken[one])
+    for update in (True, False):
+        part = "update" if update else "forward"
+        attempt(
+            f"first, only {part}, {tile}", partial(microseconds, partial(first, update, not update, False, tile)), until
+        )
+    print(f"best tile: {tile}", flush=True)
+    return tile
 
 
-def attempt(name: str, work: Callable[[], float], until: float) -> None:
+def attempt(name: str, work: Callable[[], float], until: float) -> float:
+    """What it took; infinite where it failed, or there is no time left."""
     if time.monotonic() > until:
-        return
+        return math.inf
     try:
-        print(f"{name}: {work():.1f}", flush=True)
+        took = work()
     except Exception as e:
         print(f"{name}: {type(e).__name__} {str(e)[:200]}", flush=True)
+        return math.inf
+    print(f"{name}: {took:.1f}", flush=True)
+    return took
 
 
 def right(tf32: bool) -> None:
@@ -232,21 +243,24 @@ def rounds(algorithm: str, clients: int, samples: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=2.0)
+    parser.add_argument("--best", default="", help="write the fastest tile to this file")
     options = parser.parse_args()
     begin = time.monotonic()
     until = begin + 60 * options.minutes
+
+    def tiles() -> None:
+        tile = two_layers(120, begin + 60 * options.minutes)
+        if options.best:
+            Path(options.best).write_text(",".join(map(str, tile)))
+
     parts: list[tuple[str, Callable[[], None]]] = [
-        ("right", lambda: right(False)),
-        ("right tf32", lambda: right(True)),
+        ("tiles", tiles),
         ("products 120", lambda: products(120)),
         ("step 120", lambda: steps(120, 500, False)),
         ("round fedavg", lambda: rounds("fedavg", 1000, 50)),
-        ("two 120", lambda: two_layers(120, begin + 60 * options.minutes * 0.7)),
         ("round scaffold", lambda: rounds("scaffold", 1000, 50)),
-        ("round ifca", lambda: rounds("ifca", 1000, 50)),
-        ("step 1000", lambda: steps(1000, 50, False)),
-        ("round 120", lambda: rounds("fedavg", 120, 500)),
-        ("step 120 tf32", lambda: steps(120, 500, True)),
+        ("right", lambda: right(False)),
+        ("right tf32", lambda: right(True)),
     ]
     print(torch.cuda.get_device_name(), torch.__version__, flush=True)
     for name, part in parts:
