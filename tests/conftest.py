@@ -20,6 +20,7 @@ from hypothesis import settings
 from support.chromium import Browser
 
 torch.set_num_threads(1)
+os.fsync = lambda descriptor: None  # no test pulls a plug: thousands of small files need not wait for the disk
 settings.register_profile("covey", deadline=None)  # a busy machine is no mistake
 settings.load_profile("covey")
 

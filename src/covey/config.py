@@ -6,6 +6,7 @@ An unknown key or a value of the wrong type is refused with the nearest valid na
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 import tomllib
@@ -28,7 +29,8 @@ Table = dict[str, Any]
 def build(cls: type[T], table: Mapping[str, Any], path: str = "") -> T:
     """An instance of a dataclass from a table; nested dataclasses from nested tables."""
     fields = {f.name: f for f in dataclasses.fields(cast(Any, cls)) if f.init}
-    hints = typing.get_type_hints(cls)
+    kind: type = cls
+    hints = _hints(kind)
     table = _with_new_names(cls, table, path)
     refused: Mapping[str, str] = getattr(cls, "REFUSED", {})  # keys of its kind that it cannot have -> why
     for name in table:
@@ -38,6 +40,11 @@ def build(cls: type[T], table: Mapping[str, Any], path: str = "") -> T:
             raise CoveyError(f"unknown key '{path}{name}'{nearest(name, sorted(fields))}")
     values = {name: convert(value, hints[name], path + name) for name, value in table.items()}
     return cls(**values)
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
 
 
 def _with_new_names(cls: type, table: Mapping[str, Any], path: str) -> Mapping[str, Any]:
