@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from covey.audit.questions import Questions, Watch
 from covey.audit.runs import audit, write
 from covey.audit.surveys import combinations, protecting, survey, surveyed
 from covey.audit.text import lines
+from covey.cli.main import main
 from covey.errors import CoveyError
 from covey.experiment import encryptions
 from covey.experiment.experiment import Experiment
@@ -36,7 +35,6 @@ from covey.results.contents import Run
 from covey.rounds import completion
 from covey.rounds.loop import run as run_once
 from support.audits import SMALL, finding, matrix, small
-from support.patience import PATIENCE
 
 (
     IDENTITY,
@@ -314,18 +312,15 @@ def test_a_survey_says_what_cannot_be_run(tmp_path: Path) -> None:
     assert [c for c in fedavg.cells if c.verdict in LEAKING]
 
 
-def test_the_command(tmp_path: Path) -> None:
-    def covey(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "covey", "audit", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.toml").write_text(small(algorithm="fedavg").toml())  # the folder of a run
-    done = covey(str(tmp_path), "--set", "training.rounds=2", "--seeds", "1", "--out", str(tmp_path / "a"), "--json")
-    assert done.returncode == 0, done.stderr
-    content = json.loads(done.stdout)
+    words = ["--set", "training.rounds=2", "--seeds", "1", "--out", str(tmp_path / "a"), "--json"]
+    assert main(["audit", str(tmp_path), *words]) == 0
+    content = json.loads(capsys.readouterr().out)
     assert content["audits"][0]["rounds"] == 2 and (tmp_path / "a" / "audit.html").is_file()
-    wrong = covey("ifca-digits", "--defences", "ldp")
-    assert wrong.returncode == 2 and "add --matrix" in wrong.stderr and "Traceback" not in wrong.stderr
+    assert main(["audit", "ifca-digits", "--defences", "ldp"]) == 2
+    wrong = capsys.readouterr().err
+    assert "add --matrix" in wrong and "Traceback" not in wrong
 
 
 def test_an_error_is_worse_the_smaller_it_is_by_hand() -> None:

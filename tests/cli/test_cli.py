@@ -152,21 +152,20 @@ def test_keys_of_what_is_present_and_missing(
     assert str(tmp_path) in lines["looked"]
 
 
-# ---------------------------------------------------------------- real processes
-
-
-def test_a_file_that_cannot_grow_stops_the_run_in_one_sentence(tmp_path: Path) -> None:
-    out = tmp_path / "r"
-    command = [sys.executable, "-m", "covey", "run", "ifca-digits", "--out", str(out), "--set", "training.rounds=3"]
-    done = subprocess.run(
-        [*command, "--set", "engine.checkpoint_every=1", "--set", "engine.workers=1"],
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
-    )
-    assert done.returncode == 2
-    assert "could not be written" in done.stderr and "Traceback" not in done.stderr
+def test_a_file_that_cannot_grow_stops_the_run_in_one_sentence(tmp_path: Path, covey: Callable[..., Ended]) -> None:
+    out, (soft, hard) = tmp_path / "r", resource.getrlimit(resource.RLIMIT_FSIZE)
+    words = ["--set", "training.rounds=3", "--set", "engine.checkpoint_every=1", "--set", "engine.workers=1"]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        done = covey("run", "ifca-digits", "--out", str(out), *words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert done.code == 2
+    assert "could not be written" in done.err and "Traceback" not in done.err
     assert not any(p.name.startswith(".") for p in out.rglob("*")), "a half-written file was left"
+
+
+# ---------------------------------------------------------------- real processes
 
 
 def test_a_background_job_that_ignores_sigint_stops_at_sigterm_and_keeps_its_rounds(tmp_path: Path) -> None:

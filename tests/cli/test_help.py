@@ -110,34 +110,33 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"covey {__version__}\n"
 
 
-@pytest.mark.parametrize(
-    ("line", "completed"),
-    [
-        ("covey re", ["resume", "reproduce"]),
-        ("covey run ifca-", ["ifca-digits", "ifca-mnist"]),
-        ("covey run --se", ["--set", "--seeds"]),
-        ("covey data get fashion", ["fashion_mnist"]),
-        ("covey list al", ["algorithms"]),
-        ("covey reproduce pq", ["pqfed"]),
-        ("covey run my.to", []),  # bash then completes files
-    ],
-)
-def test_bash_completes(line: str, completed: list[str], tmp_path: Path) -> None:
+COMPLETED = {
+    "covey re": ["resume", "reproduce"],
+    "covey run ifca-": ["ifca-digits", "ifca-mnist"],
+    "covey run --se": ["--set", "--seeds"],
+    "covey data get fashion": ["fashion_mnist"],
+    "covey list al": ["algorithms"],
+    "covey reproduce pq": ["pqfed"],
+    "covey run my.to": [],  # bash then completes files
+}
+
+
+def test_bash_completes(tmp_path: Path) -> None:
+    """All lines in one shell, as a user types them."""
     command = tmp_path / "covey"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m covey "$@"\n')
     command.chmod(0o755)
-    words = line.split(" ")
-    array = " ".join(f"'{word}'" for word in words)
-    script = f"""
-eval "$(covey --show-completion bash)"
-COMP_WORDS=({array}); COMP_CWORD={len(words) - 1}
-_covey_completion covey
-printf '%s\\n' "${{COMPREPLY[@]}}"
-"""
+    script = 'eval "$(covey --show-completion bash)"\n'
+    for line in COMPLETED:
+        words = line.split(" ")
+        array = " ".join(f"'{word}'" for word in words)
+        script += (
+            f"COMP_WORDS=({array}); COMP_CWORD={len(words) - 1}\n_covey_completion covey\necho ${{COMPREPLY[@]}}\n"
+        )
     environment = os.environ | {
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
         "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
     }
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment)
     assert done.stderr == ""
-    assert done.stdout.split() == completed
+    assert [line.split() for line in done.stdout.splitlines()] == list(COMPLETED.values())

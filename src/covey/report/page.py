@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -17,7 +18,7 @@ from covey.results.contents import Run
 from covey.results.folder import RunFolder
 
 # Names and sentences of a run folder may be anybody's: no page carries what a terminal would obey, and HTML has no such letters.
-CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "�")
+CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def render(page: Page) -> str:
         script_digest=assets.digest(dressed["script"]),
         **{name: Html(part) for name, part in dressed.items()},
     )
-    return written.translate(CONTROLS)
+    return CONTROLS.sub("�", written)
 
 
 def _write(path: Path, page: str) -> Path:

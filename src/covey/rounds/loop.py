@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -563,24 +563,43 @@ def _single_threaded() -> Iterator[None]:
 @contextmanager
 def _old_objects_left_alone() -> Iterator[None]:
     """Every round makes thousands of small objects, and the collector would look through all of torch's each time."""
-    frozen, often = gc.get_freeze_count(), gc.get_threshold()
+    global _under_way
+    ours, often = not _under_way and not _frozen_by_others(), gc.get_threshold()
+    _under_way += 1
     gc.freeze()
     gc.set_threshold(max(often[0], YOUNG), *often[1:])
     try:
         yield
     finally:
+        _under_way -= 1
         gc.set_threshold(*often)
-        if not frozen:  # else whoever froze them decides
+        if ours:  # else whoever froze them decides
             gc.unfreeze()
+
+
+_under_way = 0  # runs of this process: an attack may make some of its own
+
+
+@cache
+def _frozen_by_others() -> bool:
+    """Before the first run. Python counts what is frozen one by one, which takes as long as a small run."""
+    return gc.get_freeze_count() > 0
 
 
 def _one_blas_thread() -> AbstractContextManager[Any]:
     try:
-        from threadpoolctl import threadpool_limits
+        limits: AbstractContextManager[Any] = _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
     except ImportError:  # a bare GPU machine
         return contextlib.nullcontext()
-    limits: AbstractContextManager[Any] = threadpool_limits(1, user_api="blas")
     return limits
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> Any:
+    """With threads of their own; looked for again where modules have come in the meantime, and libraries with them."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def _instances(attacks: tuple[Any, ...]) -> list[Attack]:

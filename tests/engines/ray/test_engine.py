@@ -145,6 +145,21 @@ def remembered(folder: Path) -> dict[int, dict[str, bytes]]:
     }
 
 
+def test_an_attacker_in_a_clients_place_and_keys_reach_the_workers(ray: Any) -> None:
+    """Before any worker is killed: they are those of the runs above."""
+    spied: dict[str, Any] = {
+        "algorithm": {"name": "sattler", "eps1": 1.0, "eps2": 1.0, "gamma": 0.3},
+        "attacks": [{"name": "acquisition", "first": 7, "colluders": 3}],
+    }
+    simulated, on_ray = (run(small(e, **spied), quiet=True) for e in ("simulate", "ray"))
+    same(simulated, on_ray)
+    assert simulated.findings == on_ray.findings
+    sealed: dict[str, Any] = {"algorithm": "mingledpie", "encryption": "ckks", "training": {"rounds": 2}}
+    simulated, on_ray = (run(small(e, **sealed), quiet=True) for e in ("simulate", "ray"))
+    for a, b in zip(simulated.records, on_ray.records):  # the noise of ciphertexts comes from the operating system
+        assert a["accuracy"]["client_mean"] == pytest.approx(b["accuracy"]["client_mean"], abs=0.02)
+
+
 def processes() -> list[int]:
     """The worker processes of the cluster that this process started."""
     parents, found = {}, []
@@ -220,20 +235,6 @@ def test_a_worker_that_always_dies_ends_in_one_sentence(
     with pytest.raises(CoveyError, match=r"Ray worker 1 died 2 times in one round.*covey resume"):
         run(small(), out=tmp_path, quiet=True)
     assert checkpoint.load(tmp_path / "checkpoint")[0]["round"] == 2
-
-
-def test_an_attacker_in_a_clients_place_and_keys_reach_the_workers(ray: Any) -> None:
-    spied: dict[str, Any] = {
-        "algorithm": {"name": "sattler", "eps1": 1.0, "eps2": 1.0, "gamma": 0.3},
-        "attacks": [{"name": "acquisition", "first": 7, "colluders": 3}],
-    }
-    simulated, on_ray = (run(small(e, **spied), quiet=True) for e in ("simulate", "ray"))
-    same(simulated, on_ray)
-    assert simulated.findings == on_ray.findings
-    sealed: dict[str, Any] = {"algorithm": "mingledpie", "encryption": "ckks", "training": {"rounds": 2}}
-    simulated, on_ray = (run(small(e, **sealed), quiet=True) for e in ("simulate", "ray"))
-    for a, b in zip(simulated.records, on_ray.records):  # the noise of ciphertexts comes from the operating system
-        assert a["accuracy"]["client_mean"] == pytest.approx(b["accuracy"]["client_mean"], abs=0.02)
 
 
 def test_the_runs_of_a_sweep_are_spread_over_the_cluster(ray: Any, tmp_path: Path) -> None:
