@@ -235,3 +235,28 @@ def test_newcomers_are_scored_on_arrival_and_after() -> None:
     assert [list(age) for age in ages[3:]] == [["0"], ["1"], ["2"]]
     assert all(age[next(iter(age))]["clients"] == 3 for age in ages[3:])
     assert ages[3]["0"]["accuracy"] > 0.9  # a trained model of their cluster was there, and they found it
+
+
+def test_copies_give_every_cluster_all_rows_seen_in_its_way() -> None:
+    data = load("digits")
+    n = len(data.y_train)
+    made = FeatureShift(copies=True, samples=50).make(data, 40, 4, 0)
+    for c in range(4):
+        members = [i for i in range(40) if made.clusters[i] == c]
+        rows = np.concatenate([made.clients[i] for i in members])
+        assert len(members) == 10 and len(rows) == len(set(rows.tolist())) == 500
+        assert (rows // n == c).all()  # of its own copy
+        assert (made.dataset.y_train[rows] == data.y_train[rows % n]).all()
+        assert (made.dataset.x_train[rows] == turned(data.x_train[rows % n], 90 * c)).all()
+    whole = FeatureShift(copies=True).make(data, 6, 2, 0)
+    assert [sum(len(whole.clients[i]) for i in range(c, 6, 2)) for c in (0, 1)] == [n, n]
+    with pytest.raises(CoveyError, match="do not fit in 1438 rows; at most 143 samples each"):
+        FeatureShift(copies=True, samples=200).make(data, 40, 4, 0)
+    with pytest.raises(CoveyError, match=r"set partition\.public = 0"):
+        FeatureShift(copies=True, public=5)
+
+
+def test_clients_of_drift_and_of_skewed_quantities_can_be_cut() -> None:
+    data = load("digits")
+    assert {len(rows) for rows in Drift(samples=30).make(data, 20, 5, 0).clients} == {30}
+    assert max(len(rows) for rows in QuantitySkew(samples=40).make(data, 20, 5, 0).clients) == 40

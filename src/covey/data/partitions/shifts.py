@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from covey.config import later
 from covey.data.federation import Dataset, Federation
 from covey.data.partitions.dealing import Rows, check_clients, generator, hand_out, set_aside
 from covey.errors import CoveyError, meant
@@ -90,8 +91,13 @@ class FeatureShift:
     step: float = 0.0  # from a cluster to the next; 0: a full turn or circle over the clusters, 1 pixel of blur
     samples: int = 0  # per client; 0: all there is
     public: int = 0  # rows per cluster that no client holds: known to the server
+    copies: bool = later(
+        False
+    )  # every cluster holds all rows, each seen in its way; false: a row is in one cluster only
 
     def __post_init__(self) -> None:
+        if self.copies and self.public:
+            raise CoveyError("partition.copies leaves no rows that no client holds: set partition.public = 0.")
         if self.look not in LOOKS:
             raise CoveyError(f"partition.look is '{self.look}': choose {', '.join(LOOKS)}{meant(self.look, LOOKS)}")
         if not np.isfinite(self.step) or self.step < 0:
@@ -109,8 +115,18 @@ class FeatureShift:
         def change(cluster: int, x: Samples, y: Labels) -> tuple[Samples, Labels]:
             return see(np.asarray(x, np.uint8), cluster * step), y
 
-        rng = generator(seed, self.stream)
-        return _apart(dataset, clients, clusters, self.samples, self.public, change, rng, {"step": step})
+        rng, notes = generator(seed, self.stream), {"step": step}
+        if not self.copies:
+            return _apart(dataset, clients, clusters, self.samples, self.public, change, rng, notes)
+        check_clients(clients)
+        held = _dealt_from_copies(len(dataset.y_train), clients, clusters, self.samples, rng)
+        several = replace(
+            dataset,
+            x_train=np.concatenate([dataset.x_train] * clusters),
+            y_train=np.tile(dataset.y_train, clusters),
+            attributes={},
+        )
+        return _as_seen(several, held, clusters, (), change, notes)
 
 
 def _apart(
@@ -123,9 +139,7 @@ def _apart(
     rng: np.random.Generator,
     notes: dict[str, Any],
 ) -> Federation:
-    """Rows dealt out evenly, client i in cluster i mod k, and every row as its cluster has it; one copy of the test set for
-    each.
-    """
+    """Rows dealt out evenly, client i in cluster i mod k."""
     check_clients(clients)
     if clusters > clients:
         raise CoveyError(f"{clients} clients cannot fill {clusters} clusters; ask for at least {clusters} clients.")
@@ -137,8 +151,40 @@ def _apart(
         )
     used = clients * samples or len(rows)
     held = hand_out(rng.permutation(rows)[:used], np.arange(used) % clients, clients, rng)
-    cluster = np.arange(clients) % clusters
     shown: tuple[Rows, ...] = tuple(np.split(known, clusters)) if public else ()
+    return _as_seen(dataset, held, clusters, shown, change, notes)
+
+
+def _dealt_from_copies(
+    rows: int, clients: int, clusters: int, samples: int, rng: np.random.Generator
+) -> tuple[Rows, ...]:
+    """Client i in cluster i mod k, which deals out a copy of all rows: those of cluster c begin at c · `rows`."""
+    if clusters > clients:
+        raise CoveyError(f"{clients} clients cannot fill {clusters} clusters; ask for at least {clusters} clients.")
+    most = -(-clients // clusters)  # clients of the largest cluster
+    if samples < 0 or most * max(samples, 1) > rows:
+        raise CoveyError(
+            f"{most} clients of a cluster with {samples or 'at least 1'} samples each do not fit in {rows} rows; at most "
+            f"{rows // most} samples each."
+        )
+    held: dict[int, Rows] = {}
+    for c in range(clusters):
+        members = np.arange(c, clients, clusters)
+        dealt = c * rows + rng.permutation(rows)[: len(members) * samples or rows]
+        held |= {int(i): dealt[at :: len(members)] for at, i in enumerate(members)}
+    return tuple(held[i] for i in range(clients))
+
+
+def _as_seen(
+    dataset: Dataset,
+    held: Sequence[Rows],
+    clusters: int,
+    shown: tuple[Rows, ...],
+    change: Change,
+    notes: dict[str, Any],
+) -> Federation:
+    """Every row as its cluster has it, and one copy of the test set for each."""
+    cluster = np.arange(len(held)) % clusters
     members = [
         np.concatenate([*(held[int(i)] for i in np.flatnonzero(cluster == c)), *shown[c : c + 1]])
         for c in range(clusters)

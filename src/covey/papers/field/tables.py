@@ -12,6 +12,7 @@ from typing import Any
 from covey.algorithms import ALGORITHMS
 from covey.algorithms.contract import declaration
 from covey.papers.cells import Cell, Sheet, at, cell
+from covey.papers.field.published import claims_on_rotated, rotated
 from covey.papers.field.settings import SETTINGS, TUNED_ON, Trial, table_of, trials
 from covey.papers.harness import UNFINISHED, Options, Outcome, Reproduction, Table
 from covey.papers.verdict import Part, Statement, above
@@ -167,4 +168,6 @@ def _table(setting: str, datasets: tuple[str, ...]) -> Table:
 
 
 _IMAGES = ("digits", "mnist", "fashion_mnist")
-TABLES = {name: _table(name, ("heart",) if name == "silos" else _IMAGES) for name in SETTINGS}
+TABLES = {name: _table(name, ("heart",) if name == "silos" else _IMAGES) for name in SETTINGS} | {
+    "rotated": Table(rotated, ("mnist",), claims_on_rotated, grows=True)
+}
