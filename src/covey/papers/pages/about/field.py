@@ -13,8 +13,7 @@ _PANELS = {
 
 ABOUT = About(
     label="The field",
-    cites="No paper prints this: every algorithm in every setting, each tuned by the same rule. "
-    "The leaderboard over all of it: [the field](../../field.md).",
+    cites="No paper prints this: every algorithm in every setting, each tuned by the same rule.",
     says="Whether clusters pay, which reviewers ask first: against training alone and against FedAvg with fine-tuning.",
     differs=(
         "Six trials for each method in each setting, on a seed that no figure uses: "
