@@ -156,6 +156,17 @@ def test_pages_fit_their_screen_and_follow_its_scheme(
 
 @pytest.mark.slow
 @needs_browser
+@pytest.mark.parametrize("width", [1300, 800])
+def test_claims_are_not_cut_at_the_right(site: Path, browser: Browser, width: int) -> None:
+    browser.open(site / "results.html", width=width)
+    too_wide = """[...document.querySelectorAll(".claims table")]
+      .filter(t => t.scrollWidth > t.closest(".md-typeset__scrollwrap").clientWidth).length"""
+    assert browser.js('document.querySelectorAll(".claims table").length') > 4
+    assert browser.js(too_wide) == 0
+
+
+@pytest.mark.slow
+@needs_browser
 def test_search_works_without_a_server(site: Path, browser: Browser) -> None:
     browser.open(site / "index.html")
     # The page looks at its field when a key is let go: as often as it takes until it listens.

@@ -16,7 +16,7 @@ from covey.papers.cells import cell
 from covey.papers.claims import judged
 from covey.papers.harness import Reproduction, stored
 from covey.papers.pages.content import label
-from covey.papers.pages.markdown import effect_words
+from covey.papers.pages.markdown import FIRM, effect_words
 from covey.papers.pages.shapes import Curves, Dots, Shades, mark, pictures, usual
 from covey.papers.pages.write import write_pages, write_paper
 from covey.papers.verdict import Claim, Effect
@@ -55,7 +55,8 @@ def test_pages_are_made_of_stored_results_alone(tmp_path: Path) -> None:
     assert not stale.exists()
     assert "do not edit" in glance
     assert "[Table 1](papers/someone/table1.md)" in glance
-    assert "**✓ holds** +1.23 points [0.4, 2]<br>**✓ holds** +1.23 points [0.4, 2] (quick variant)" in glance
+    holds = f"**✓ holds** +1.23 points [0.4,{FIRM}2]"
+    assert f"{holds}<br>{holds} (quick variant)" in glance
     assert "It is \\| cheap." in glance and "**– not measured**" in glance
     page = (tmp_path / "papers" / "someone" / "table1.md").read_text()
     assert "## A title" in page and "## A quick one" in page and "| MingledPie | 98.00 % ± 1.00 (3) | 97.51 % |" in page
@@ -131,9 +132,9 @@ def test_differences_stay_off_the_scale_of_what_they_are_between() -> None:
 
 def test_effects_in_words() -> None:
     asked = replace(EFFECT, asked="within ± 1")
-    assert effect_words(asked) == "+1.23 points [0.4, 2] (± 1)"
+    assert effect_words(asked) == f"+1.23 points [0.4,{FIRM}2] (±{FIRM}1)"
     assert effect_words(replace(EFFECT, unit="%", low=None, high=None, n=1)) == "1.23 %"
-    assert effect_words(replace(EFFECT, n=0, asked="below 3")) == "+1.23 points, computed (< 3)"
+    assert effect_words(replace(EFFECT, n=0, asked="below 3")) == f"+1.23 points, computed (<{FIRM}3)"
     assert effect_words(replace(EFFECT, value=None)) == ""
 
 
