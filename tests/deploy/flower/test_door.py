@@ -138,6 +138,7 @@ class Question:
     """A SuperNode that asks whether there are letters, and waits."""
 
     def __init__(self, door: StandingDoor) -> None:
+        door.admit()  # who is told anew whom to admit does not know of any letters
         self.door, self.line = door, door.dial()
         self.door.inner.answers[PULL] = b""
         self.line.sendall(door.silo.request(PULL, b"\x0a\x02\x08\x01"))
@@ -175,6 +176,22 @@ def test_a_question_is_held_until_there_is_a_letter(door: StandingDoor) -> None:
     assert set(door.inner.bodies[-3:]) == {b"\x0a\x02\x08\x01"}
     question.line.sendall(door.silo.request())  # the connection goes on
     assert status_of(question.line) == 200
+
+
+def test_flower_is_not_asked_for_letters_that_cannot_be_there(door: StandingDoor) -> None:
+    """After the one that was posted was fetched; the next one is, though nobody has asked between."""
+    door.heard.clear()
+    first = Question(door)
+    door.inner.answers[PULL] = b"a letter"
+    door.process.posted(door.silo.public)
+    first.until_asked(2)
+    first.line.settimeout(PATIENCE)
+    assert first.line.recv(1 << 16).startswith(b"HTTP/1.") and first.line.recv(100) == b"a letter"
+    first.line.sendall(door.silo.request(PULL, b"\x0a\x02\x08\x01"))
+    until(lambda: len(door.heard) >= 2, lambda: door.heard)
+    assert first.is_held and len(door.inner.calls) == 2
+    door.process.posted(door.silo.public)
+    first.until_asked(3)
 
 
 def test_who_hangs_up_is_not_held(door: StandingDoor) -> None:

@@ -10,7 +10,8 @@ for a signature. So it listens on loopback, and this program stands before it. I
 Everything else is answered with a status and a closed connection before any byte of it reaches Flower. Bodies are streamed.
 
 Two of Flower's habits cost rounds their time, and end here. Nobody polls for letters: a node's question is held until the
-coordinator has posted one for it (or for `HOLD_SECONDS`), and asked again then. And Flower refuses a node that was killed and
+coordinator has posted one for it (or for `HOLD_SECONDS`), and Flower asked then; before that only where it is not known that
+there is none. And Flower refuses a node that was killed and
 started again until it has not heard of the first for a while: where a key has said goodbye, or was silent for longer than a
 living node can be, its former life is ended, in its own name and by its own signature, before the new one is begun. A second
 node under the key of one that lives is refused by Flower as ever.
@@ -147,6 +148,7 @@ class Guests:
     superlink: int = 0  # its port on loopback
     nodes: dict[bytes, int] = field(default_factory=dict)  # key -> Flower's number for it
     bells: dict[bytes, asyncio.Event] = field(default_factory=dict)  # of keys whose questions are held
+    letters: dict[bytes, int] = field(default_factory=dict)  # key -> those that wait for it in Flower; none: not known
     here: dict[bytes, list[asyncio.Task[None]]] = field(
         default_factory=dict
     )  # connections of each key, the oldest first
@@ -158,8 +160,12 @@ class Guests:
     def learn(self, line: bytes) -> None:
         word = json.loads(line)
         if "posted" in word:
-            self._ring(word["posted"].encode())
+            key = word["posted"].encode()
+            if key in self.letters:
+                self.letters[key] += 1
+            self._ring(key)
             return
+        self.letters = {}
         self.superlink = int(word["superlink"])
         self.keys = None if word["nodes"] is None else {}
         self.nodes = {text.encode(): int(number) for text, number in (word["nodes"] or {}).items()}
@@ -174,6 +180,17 @@ class Guests:
     def bell(self, key: bytes) -> asyncio.Event:
         """Rings at the next letter for this key; where nobody has a key, at anybody's."""
         return self.bells.setdefault(b"" if self.keys is None else key, asyncio.Event())
+
+    def count(self, key: bytes, empty: bool, rang: bool) -> None:
+        """What Flower has answered to a key's question for letters, of which it gives one at a time; `rang`: one was posted since
+        it was asked.
+        """
+        if empty and not rang and self.keys is not None:
+            self.letters[key] = 0
+        elif empty:
+            self.letters.pop(key, None)
+        elif key in self.letters:
+            self.letters[key] = max(0, self.letters[key] - 1)
 
     def _ring(self, key: bytes) -> None:
         bell = self.bells.pop(key, None)
@@ -381,9 +398,12 @@ class Door:
         until = time.monotonic() + HOLD_SECONDS
         while True:
             bell = self.guests.bell(key)  # before we ask, so that no letter comes between question and waiting
-            async with self._asked(request, _reader_of(question)) as answer:
-                if not answer.is_empty or time.monotonic() >= until:
-                    return await answer.give(line.writer)
+            if self.guests.letters.get(key) != 0 or time.monotonic() >= until:
+                async with self._asked(request, _reader_of(question)) as answer:
+                    if answer.is_well:
+                        self.guests.count(key, answer.is_empty, bell.is_set())
+                    if not answer.is_empty or time.monotonic() >= until:
+                        return await answer.give(line.writer)
             await _first([bell, line.gone], until - time.monotonic())
             if line.gone.is_set():
                 return False
