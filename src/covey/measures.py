@@ -7,6 +7,7 @@ name, so that a declaration is a courtesy to readers and never a condition.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from covey.errors import CoveyError
@@ -36,3 +37,16 @@ class Measure:
     def __post_init__(self) -> None:
         if self.shown not in WAYS:
             raise CoveyError(f"a measure is shown as {self.shown!r}: choose one of {', '.join(WAYS)}")
+
+
+CLOCK, STALENESS, STALEST, DISCARDED = "simulated_time", "staleness", "stalest", "discarded"
+OF_ROUNDS: Mapping[str, Measure] = {  # what rounds note that are asynchronous, or whose clients take simulated time
+    CLOCK: Measure("Simulated time", "time", "A model of time: nothing of it was measured with a clock."),
+    STALENESS: Measure(
+        "Staleness, mean", "rounds", "How many rounds old the models were that a round's replies were trained from."
+    ),
+    STALEST: Measure(
+        "Staleness, most", "rounds", "Of the oldest reply that a round took; participation.max_staleness bounds it."
+    ),
+    DISCARDED: Measure("Discarded", "trainings", "That took more rounds than participation.max_staleness."),
+}

@@ -15,8 +15,8 @@ from covey.algorithms.pqfed.features import NoisyFeatures
 from covey.algorithms.pqfed.messages import Idle
 from covey.crypto.sealing import mixing, plain
 from covey.crypto.sealing.sealing import LABEL_BYTES, Label
-from covey.deploy import doubts
-from covey.deploy.doubts import Doubts
+from covey.deploy.course import doubts
+from covey.deploy.course.doubts import Doubts
 from covey.deploy.letters import Letter, RoundReply, unpack
 from covey.errors import CoveyError
 from covey.files import read_state

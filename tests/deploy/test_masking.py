@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from covey.crypto.openings.cohort import read_cohort
-from covey.deploy import doubts, keys
-from covey.deploy.doubts import Doubts
+from covey.deploy import keys
+from covey.deploy.course import doubts
+from covey.deploy.course.doubts import Doubts
 from covey.deploy.letters import Letter, RoundReply, unpack
 from covey.deploy.membership.inventory import inspect
 from covey.deploy.membership.records import write

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,11 +66,15 @@ def slow(self: Any, call: bytes) -> bytes:
         self.host.keys["sealing"] = kept_key
 
 
-def held(self: Any, call: bytes) -> bytes:
-    """Honest, and slow in round 2."""
-    if is_of_round(call, 2):
-        wait_to_go_on(self)
-    return honest(self, call)
+def held_in(number: int) -> Callable[[Any, bytes], bytes]:
+    """Honest, and slow in this round."""
+
+    def held(self: Any, call: bytes) -> bytes:
+        if is_of_round(call, number):
+            wait_to_go_on(self)
+        return honest(self, call)
+
+    return held
 
 
 def is_of_round(call: bytes, round: int) -> bool:
@@ -82,7 +87,7 @@ def wait_to_go_on(self: Any) -> None:
     until((self.folder / "go on").exists)
 
 
-MODES = {"liar": liar, "slow": slow, "held": held}
+MODES = {"liar": liar, "slow": slow, "held": held_in(2), "late": held_in(1), "tired": held_in(4)}
 
 
 def join(mode: str, folder: str, data: str, superlink: str, state: str) -> None:

@@ -3,8 +3,11 @@
 The rounds are the simulation's: broadcast, replies, aggregate. What differs is that silos come, go, dawdle and err. A round
 ends when every silo that was asked has answered, or has been gone or silent for too long and enough others have (see
 `Deployment`). Replies are checked before the algorithm sees them; what is refused counts as not sent, and each reason is said
-once. A reply on which the algorithm breaks is left out, and sums that the silos cannot open are taken back (`doubts.py`). State
-is on disk after every round: started again in the same folder, the coordinator goes on where it was.
+once. A reply on which the algorithm breaks is left out, and sums that the silos cannot open are taken back (`course/doubts.py`).
+State is on disk after every round: started again in the same folder, the coordinator goes on where it was.
+
+Where rounds are asynchronous (`participation.buffer`) a round ends with so many replies, whoever they are from and whichever
+round's models they were trained from (`course/buffer.py`): nobody who is slow is waited for.
 """
 
 from __future__ import annotations
@@ -26,9 +29,10 @@ from covey.algorithms.sums.openings import is_together
 from covey.compression.replies import unpack
 from covey.crypto.noise.source import SecretNoise
 from covey.data.names import SILOS
-from covey.deploy import doubts
 from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
-from covey.deploy.doubts import Doubts
+from covey.deploy.course import doubts
+from covey.deploy.course.buffer import Buffer
+from covey.deploy.course.doubts import Doubts
 from covey.deploy.keys import silos_needed
 from covey.deploy.letters import Mailbox, Refused, RoundReply, Spent, largest_message
 from covey.deploy.membership.records import Party
@@ -43,9 +47,11 @@ from covey.errors import CoveyError, printable
 from covey.experiment.participation import POISSON
 from covey.files import append_line
 from covey.ledger.events import price
+from covey.measures import STALENESS, STALEST
 from covey.messages import same, size, to_device
 from covey.metrics.metric import chosen
 from covey.results.folder import RunFolder
+from covey.rounds.asynchronous import Arrivals, UnderWay, rebased
 from covey.rounds.record import timed
 from covey.rounds.result import Result, summarise
 
@@ -112,9 +118,16 @@ class Coordinator:
         self._secret_notes = {name for name, measure in self.declared.measures.items() if measure.secret}
         self._least = silos_needed(self.declared, party.keys)
         self.doubts = Doubts()
+        part = self.experiment.participation
+        self.buffer = Buffer(part.buffer, part.max_staleness, UnderWay()) if part.buffer else None
         self._gathered = False  # since this process began
+        self._met = set[int]()  # silos, since then
+        self._patient = time.monotonic() + seconds  # until when others may come
         self._lost = 0  # rounds in a row that another server's answers cost
-        self.watch.describe(what=self.declared.label or self.declared.name, rounds=self.experiment.training.rounds)
+        bound = part.max_staleness if part.buffer else None
+        self.watch.describe(
+            what=self.declared.label or self.declared.name, rounds=self.experiment.training.rounds, bound=bound
+        )
 
     def run(self, progress: Callable[[int, dict[str, Any]], None] = lambda done, record: None) -> Result:
         state, done = self._begin()
@@ -148,6 +161,9 @@ class Coordinator:
         self.session.run, done = content["run"], int(content["round"])
         self.records, self.doubts = content["records"], content.get("doubts", Doubts())
         self.spends = content.get("spends", [])
+        if self.buffer is not None:
+            way = to_device(content.get("way", UnderWay()), device_of(self.experiment))
+            self.buffer = Buffer(self.buffer.size, self.buffer.bound, way)
         self.watch.describe(done=done, round=done)
         if done:
             self.say(f"going on after round {done}")
@@ -162,10 +178,13 @@ class Coordinator:
             "doubts": self.doubts,
             "records": self.records,
             "spends": self.spends,
+            "way": None if self.buffer is None else self.buffer.way,
         }
         RunFolder(self.out).save(content, {})
 
     def _round(self, state: Any, round: int) -> tuple[Any, dict[str, Any]]:
+        if self.buffer is not None:
+            return self._buffered_round(self.buffer, state, round)
         seconds: dict[str, float] = defaultdict(float)
         part = self.experiment.participation
         # Amplification by sampling is for those who cannot foresee the sample.
@@ -195,19 +214,65 @@ class Coordinator:
         self.spends.extend((round, client, event) for client, event in server.events)
         seconds["aggregate"] -= sum(s for p, s in seconds.items() if p not in ("aggregate", "silos"))
         self._tell(round, time.perf_counter() - begin, asked, tally, came_to)
-        n = max(len(tally.replies), 1)
-        return state, {
+        return state, self._record(round, tally, asked, seconds, came_to, resent, server.notes)
+
+    def _buffered_round(self, buffer: Buffer, state: Any, round: int) -> tuple[Any, dict[str, Any]]:
+        """Of the first replies that come, whichever round's models they were trained from."""
+        seconds: dict[str, float] = defaultdict(float)
+        begin, resent = time.perf_counter(), self.session.resent
+        tally, arrivals, asked = self._ask_buffered(buffer, state, round)
+        seconds["silos"] = time.perf_counter() - begin
+        server = self._desk(round, tally, seconds)
+        with timed(seconds, "aggregate"):
+            self._rebase(tally, arrivals, state, round)
+            before, state = state, self._aggregate(server, state, round, tally)
+        self.spends.extend((round, client, event) for client, event in server.events)
+        seconds["aggregate"] -= sum(s for p, s in seconds.items() if p not in ("aggregate", "silos"))
+        came_to = "its answers did not suffice, and the models stay as they are" if same(before, state) else ""
+        ages = arrivals.ages(round)
+        self.watch.describe(staleness=ages[STALENESS], stalest=int(ages[STALEST]))
+        self.watch.discard(buffer.discarded)
+        self._tell(round, time.perf_counter() - begin, sorted(tally.replies), tally, came_to)
+        record = self._record(round, tally, asked, seconds, came_to, resent, {**server.notes, **ages})
+        return state, record | {"dropped": len(tally.failed) + buffer.discarded}
+
+    def _rebase(self, tally: Tally, arrivals: Arrivals, state: Any, round: int) -> None:
+        """Replies to older models as replies to this round's. One on which the algorithm breaks is left out."""
+        power = self.experiment.participation.staleness_power
+        for client, one in sorted(tally.replies.items()):
+            try:
+                ((_, reply),) = rebased(iter([(client, one.reply)]), arrivals, self.algorithm, state, round, power)
+                tally.replies[client] = replace(one, reply=reply)
+            except CoveyError:
+                raise
+            except Exception as e:
+                del tally.replies[client]
+                self.session.refuse(
+                    f"client:{client}", round, f"the algorithm breaks on its reply ({type(e).__name__})"
+                )
+
+    def _record(
+        self,
+        round: int,
+        tally: Tally,
+        asked: list[int],
+        seconds: Mapping[str, float],
+        came_to: str,
+        resent: int,
+        notes: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        return {
             "round": round,
             "participants": len(tally.replies),
             "dropped": len(asked) - len(tally.replies),
             "lost": self._lost_so_far() + bool(came_to),
             "seconds": dict(seconds),
-            "bytes": {"up": tally.up / n, "down": tally.down / max(len(asked), 1)},
+            "bytes": {"up": tally.up / max(len(tally.replies), 1), "down": tally.down / max(len(asked), 1)},
             "wire": tally.wire + self.session.resent - resent,
             **self._reported(tally.replies),
             "clustering": None,
             "clusters": None,
-            "extra": {name: value for name, value in server.notes.items() if name not in self._secret_notes},
+            "extra": {name: value for name, value in notes.items() if name not in self._secret_notes},
         }
 
     def _tell(self, round: int, seconds: float, asked: list[int], tally: Tally, came_to: str) -> None:
@@ -313,14 +378,15 @@ class Coordinator:
         """Waits until enough silos, and every further server, are there.
 
         Before the first round that is every silo, unless the experiment says fewer. A coordinator that was started again
-        waits for all of them, too, but not longer than for a round: one may have left for good.
+        waits for all of them, too, but not longer than for a round: one may have left for good. Where rounds are asynchronous it
+        waits for nobody who may be at work, and cannot come before that is done.
         """
         announced, until = False, time.monotonic() + self.deployment.round_seconds
         while True:
             self.session.look_around()
             silos = {role for role in self.session.at if role.startswith("client:")}
             absent = [r for r in self.further if r not in self.session.at]
-            patient = not self.records or (not self._gathered and time.monotonic() < until)
+            patient = not self.records or (not self._gathered and not self.buffer and time.monotonic() < until)
             expected = self.deployment.min_silos or max(1, len(self.session.party.silos) if patient else 1)
             expected = max(expected, self._least)  # a round with fewer would change nothing
             if len(silos) >= expected and not absent:
@@ -402,29 +468,111 @@ class Coordinator:
             if letters:
                 self.session.mail.wait(POLL_SECONDS)
 
+    def _ask_buffered(self, buffer: Buffer, state: Any, round: int) -> tuple[Tally, Arrivals, list[int]]:
+        """(the replies that this round takes, of which rounds' models they are, to whom this round's were sent).
+
+        Who is idle is sent this round's models, who was lost sight of the same letter again. The round ends when the buffer is
+        full, or when nobody is at work any more and enough have answered.
+        """
+        tally, asked = Tally(), list[int]()
+        buffer.open(round)
+        tries, begin, overdue, looked, announced = 0, time.monotonic(), 1, 0.0, ""
+        while True:
+            present = sorted(int(r.removeprefix("client:")) for r in self.session.at if r.startswith("client:"))
+            for i in buffer.unasked(wanted(self.algorithm, state, present)):
+                if i in tally.failed or not self.session.is_member(f"client:{i}"):
+                    continue
+                again, begun = i in buffer.begun, buffer.begin(i, round, state)
+                broadcast = self.algorithm.broadcast(buffer.states[begun], i)
+                tally.down += size(broadcast)
+                if not again:
+                    asked.append(i)
+                    self.transcript.add(begun, self.role, f"client:{i}", broadcast)
+                tally.wire += self.session.send(buffer.letters, f"client:{i}", "round", begun, broadcast)
+            for id, data in self.session.mail.receive(list(buffer.letters)):
+                self._put(buffer, buffer.letters.pop(id), data, round, tally)
+            if time.monotonic() - looked > POLL_SECONDS:
+                looked = time.monotonic()
+                self.session.drop_the_gone(buffer.letters, round)
+                buffer.remain(lambda i: self.session.is_member(f"client:{i}"))
+            enough = len(buffer.waiting) >= max(1, self.deployment.min_silos)
+            idle = not buffer.letters and not buffer.unasked(i for i in present if i not in tally.failed)
+            idle = idle and not self._unmet
+            if len(buffer.waiting) >= buffer.size or (idle and enough and self.deployment.missing == "go_on"):
+                break
+            if idle and tally.failed and not buffer.waiting:
+                tries += 1
+                self._warn(round, "every silo's answer was refused")
+                if tries == TRIES:
+                    raise CoveyError(
+                        f"round {round}: every silo's answer was refused, {TRIES} times; see the reasons above"
+                    )
+                tally.failed.clear()
+            words = f"{len(buffer.waiting)} of {buffer.size} replies, {len(buffer.letters)} silos at work"
+            if time.monotonic() - begin > overdue * self.deployment.round_seconds:  # each time counts as a failed try
+                overdue += 1
+                self._warn(round, words)
+            if idle and words != announced:
+                self.say(f"round {round}: waiting for silos: {words}")
+                announced = words
+            if idle:
+                self.session.look_around()
+            self.session.mail.wait(POLL_SECONDS)
+        taken, arrivals = buffer.take()
+        for i, one in sorted(taken.items()):
+            tally.replies[i], tally.came[i] = one.answer, one.came
+            tally.up += size(one.came)
+            self.transcript.add(one.begun, f"client:{i}", self.role, one.came)
+        return tally, arrivals, asked
+
+    def _put(self, buffer: Buffer, sent: PendingLetter, data: bytes | None, round: int, tally: Tally) -> None:
+        """An answer into the buffer, if all is well with it and it is not too old."""
+        client = int(sent.role.removeprefix("client:"))
+        if buffer.is_too_old(sent, round):
+            buffer.discard(client)
+            self.session.refuse(
+                sent.role,
+                round,
+                f"its answer took longer than {buffer.bound} rounds (participation.max_staleness): it begins anew",
+            )
+            return
+        try:
+            answer, came = self._admitted(sent, data, buffer.states[sent.round], tally)
+            buffer.keep(sent, answer, came)
+            tally.wire += len(data or b"")
+            self.watch.answered(self.session.name(sent.role), len(data or b""))
+        except CoveyError as e:
+            buffer.fail(client)
+            tally.failed.add(client)
+            self.session.refuse(sent.role, sent.round, str(e))
+
     def _take(self, sent: PendingLetter, data: bytes | None, round: int, state: Any, tally: Tally) -> None:
         """A silo's answer into the tally, if all is well with it."""
         client = int(sent.role.removeprefix("client:"))
         try:
-            _, answer = self.session.open(sent, data)
-            if isinstance(answer, Refused):
-                tally.refusing.add(client)
-                raise CoveyError("it could not work with what it was sent; its own log says why")
-            if isinstance(answer, Spent):
-                raise CoveyError("its privacy budget is spent: it answers no further round")
-            if not isinstance(answer, RoundReply):
-                raise CoveyError(f"found a {type(answer).__name__}, expected the reply to a round")
-            sent_to = self.algorithm.broadcast(state, client)
-            reply = unpack(self.experiment.compression, self.setting, sent_to, answer.reply)
-            admit(self.algorithm, state, self.setting, self.keys, reply)
-            tally.replies[client] = self._checked(answer, reply)
-            tally.came[client] = answer.reply
-            tally.up += size(answer.reply)
+            tally.replies[client], tally.came[client] = self._admitted(sent, data, state, tally)
+            tally.up += size(tally.came[client])
             tally.wire += len(data or b"")
             self.watch.answered(self.session.name(sent.role), len(data or b""))
         except CoveyError as e:
             tally.failed.add(client)
             self.session.refuse(sent.role, round, str(e))
+
+    def _admitted(self, sent: PendingLetter, data: bytes | None, state: Any, tally: Tally) -> tuple[RoundReply, Any]:
+        """A silo's answer with its reply unpacked and checked, and the reply as it crossed the wire."""
+        client = int(sent.role.removeprefix("client:"))
+        _, answer = self.session.open(sent, data)
+        if isinstance(answer, Refused):
+            tally.refusing.add(client)
+            raise CoveyError("it could not work with what it was sent; its own log says why")
+        if isinstance(answer, Spent):
+            raise CoveyError("its privacy budget is spent: it answers no further round")
+        if not isinstance(answer, RoundReply):
+            raise CoveyError(f"found a {type(answer).__name__}, expected the reply to a round")
+        sent_to = self.algorithm.broadcast(state, client)
+        reply = unpack(self.experiment.compression, self.setting, sent_to, answer.reply)
+        admit(self.algorithm, state, self.setting, self.keys, reply)
+        return self._checked(answer, reply), answer.reply
 
     def _ask_further(self, round: int, tally: Tally, party: str, question: Any) -> Any:
         """Another server's answer, to one letter: it may answer only so many questions in a run. Waits for it for as long as for
@@ -500,11 +648,21 @@ class Coordinator:
             raise CoveyError(f"'{party}' answered with a {type(answer).__name__}, expected {names}: see its own log")
 
     def _look_for_the_last(self) -> None:
-        """A coordinator that is started again after the last round still hands models to silos that have none yet."""
+        """A coordinator that is started again after the last round still hands models to silos that have none yet, and where
+        rounds are asynchronous to those that were at work all the time.
+        """
         until = time.monotonic() + LAST_SECONDS
-        while not self._gathered and time.monotonic() < until:
+        while (not self._gathered and time.monotonic() < until) or (self.buffer and self._unmet):
             self.session.look_around()
             self.session.mail.wait(POLL_SECONDS)
+
+    @property
+    def _unmet(self) -> set[int]:
+        """Silos that have not been there since this process began, as long as they may still come: one that was at work when it
+        did cannot be there before that is done.
+        """
+        self._met.update(int(role.removeprefix("client:")) for role in self.session.at if role.startswith("client:"))
+        return set() if time.monotonic() > self._patient else set(self.session.party.silos.values()) - self._met
 
     def _checked(self, answer: RoundReply, reply: Any) -> RoundReply:
         """An answer with its reply unpacked, and of what it reports only what can be."""
@@ -543,7 +701,9 @@ class Coordinator:
         for party in self.further:
             if party in self.session.at:
                 self.session.send(letters, party, "finish", round, None)
-        until, refusing = time.monotonic() + min(self.deployment.round_seconds, 120.0), list[str]()
+        # Where rounds are asynchronous somebody is at work on an older round's models still, and gets the last ones after that.
+        patience = self.deployment.round_seconds if self.buffer else min(self.deployment.round_seconds, 120.0)
+        until, refusing = time.monotonic() + patience, list[str]()
         reported: dict[int, RoundReply] = {}
         while letters and time.monotonic() < until:
             for id, data in self.session.mail.receive(list(letters)):

@@ -322,10 +322,16 @@ def deployed(experiment: Experiment) -> Experiment:
     """The experiment as real parties run it: secret draws, and keys for more than a simulation; a rehearsal as it is."""
     if experiment.seeds > 1:
         raise CoveyError(f"seeds is {experiment.seeds}: a deployment runs once, set seeds = 1")
-    if experiment.participation.buffer:
+    part, fewest = experiment.participation, experiment.deployment.min_silos
+    if part.buffer and fewest > part.buffer:
         raise CoveyError(
-            f"participation.buffer is {experiment.participation.buffer}: asynchronous rounds are simulated only; leave it out, and "
-            "set deployment.min_silos and round_seconds so that no round waits for a slow silo"
+            f"deployment.min_silos is {fewest}, and a round ends with participation.buffer = {part.buffer} replies: set min_silos "
+            f"to {part.buffer} at most, or buffer to {fewest} at least"
+        )
+    if part.delay:
+        raise CoveyError(
+            f"participation.delay is {part.delay}: it simulates slow clients, and real silos take the time that they take; leave "
+            "it out"
         )
     if experiment.deployment.rehearsal:
         return experiment

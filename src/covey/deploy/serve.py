@@ -29,6 +29,7 @@ from covey.experiment.own_code import own_code
 from covey.loopback import LOOPBACK, port_of
 from covey.report.progress import Progress
 from covey.results.status import COORDINATOR, Status
+from covey.rounds.asynchronous import ages_in_words
 from covey.rounds.result import Result
 
 PORT = 9092
@@ -148,6 +149,7 @@ def _serve(
                 done=done,
                 accuracy=(record["accuracy"] or {}).get("client_mean"),
                 rate=f"{record['participants']} silos",
+                note=ages_in_words(record["extra"]),
             )
         )
 

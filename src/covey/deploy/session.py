@@ -172,7 +172,7 @@ class Session:
         letters[self.mail.send(node, data, 2 * self.round_seconds + 60)] = PendingLetter(
             role, number, kind, round, node, body, resent=resent
         )
-        self.watch.asked(self.name(role), len(data))
+        self.watch.asked(self.name(role), len(data), round)
         return len(data)
 
     def open(self, sent: PendingLetter, data: bytes | None) -> tuple[str, Any]:

@@ -28,16 +28,25 @@ def progress(status: Status, now: float) -> str:
     if status.phase == ROUND:
         since = f", for {duration(max(0.0, now - status.since))}" if status.since else ""
         said = f", {status.words}" if status.words else ""
-        return f"round {status.round}{of}{said}{since}"
+        return f"round {status.round}{of}{said}{since}{staleness(status)}"
     return f"{status.words or status.phase}{f', after round {status.done}{of}' if status.done else ''}"
 
 
-def state(peer: Peer, late: dict[str, float], now: float) -> str:
-    """As a cell: `late, 12 s`."""
+def staleness(status: Status) -> str:
+    """Of asynchronous rounds: how old the last replies were."""
+    if status.bound is None or not status.done:
+        return ""
+    thrown = f", {status.discarded} thrown away" if status.discarded else ""
+    return f"; last replies {status.staleness:.1f} rounds old, {status.stalest} at most (bound {status.bound}){thrown}"
+
+
+def state(peer: Peer, late: dict[str, float], now: float, behind: int | None = None) -> str:
+    """As a cell: `late, 12 s`; where rounds are asynchronous `working, 12 s, 3 behind`."""
+    rounds = f", {behind} behind" if behind else ""
     if peer.name in late:
-        return f"late, {duration(late[peer.name])}"
+        return f"late, {duration(late[peer.name])}{rounds}"
     if peer.state in (AWAY, WORKING) and peer.since:
-        return f"{peer.state}, {duration(max(0.0, now - peer.since))}"
+        return f"{peer.state}, {duration(max(0.0, now - peer.since))}{rounds}"
     return peer.state
 
 
@@ -70,7 +79,7 @@ def _lines(status: Status, now: float) -> Iterator[str]:
     rows = [
         [
             peer.name,
-            state(peer, late, now),
+            state(peer, late, now, status.behind(peer)),
             str(peer.answered),
             str(peer.missed),
             str(peer.refused),

@@ -10,6 +10,7 @@ from typing import Any
 from covey.attacks.finding import Finding
 from covey.ledger.entries import large_delta
 from covey.ledger.events import CLIENT
+from covey.measures import DISCARDED, STALENESS, STALEST
 from covey.report.findings import UNSCORED
 from covey.report.format import duration, figure_of, percent, plain, size
 from covey.results.declared import read
@@ -44,6 +45,7 @@ def closing_lines(result: Figures) -> list[str]:
     if result.clustering and "accuracy" in result.clustering:
         lines.append(f"clustering  {percent(result.clustering['accuracy'])} of the clients in their true cluster")
     lines += _newcomers(result)
+    lines += _staleness(result)
     if result.start:
         lines.append(f"start       {result.start}")
     for name, entry in result.attacks.items():
@@ -78,6 +80,20 @@ def _newcomers(result: Figures) -> list[str]:
         if count := sum(one["clients"] for one in at):
             said.append(f"{percent(sum(one['accuracy'] * one['clients'] for one in at) / count)} {words}")
     return [f"newcomers   {', '.join(said)}"] if said else []
+
+
+def _staleness(result: Figures) -> list[str]:
+    """Of asynchronous rounds: how old the replies were, and how many came to nothing."""
+    noted = [r["extra"] for r in result.records if STALENESS in r["extra"]]
+    replies = [r["participants"] for r in result.records if STALENESS in r["extra"]]
+    if not noted:
+        return []
+    mean = sum(one[STALENESS] * count for one, count in zip(noted, replies)) / max(1, sum(replies))
+    most, thrown = max(one[STALEST] for one in noted), sum(one[DISCARDED] for one in noted)
+    return [
+        f"staleness   replies {mean:.1f} rounds old in the mean, {most:.0f} at most; {thrown:.0f} trainings took too long "
+        f"and were discarded"
+    ]
 
 
 def _metrics(result: Figures) -> list[str]:

@@ -53,6 +53,7 @@ class Peer:
     up: int = 0  # bytes of letters from silos to the coordinator …
     down: int = 0  # … and back
     version: str = ""
+    begun: int = 0  # the round whose models it was sent last
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,12 @@ class Status:
     expires: Mapping[str, float] = field(default_factory=dict)  # which certificate -> when
     process: int = 0
     version: str = ""
+    bound: int | None = (
+        None  # where rounds are asynchronous: how many rounds old a reply may be; None: they wait for all
+    )
+    staleness: float = 0.0  # of the last round's replies, in rounds: the mean …
+    stalest: int = 0  # … and the most
+    discarded: int = 0  # replies that were too old, since this process began
 
     @property
     def ended(self) -> bool:
@@ -108,8 +115,17 @@ class Status:
         """Whether its process has ended without a word, or stands still."""
         return not self.ended and now - self.updated > SILENT_SECONDS
 
+    def behind(self, peer: Peer) -> int | None:
+        """Where rounds are asynchronous: how many rounds old the models are that a peer is at work on; None: it is not at work."""
+        return None if self.bound is None or peer.state != WORKING else max(0, self.round - peer.begun)
+
     def late(self, now: float) -> dict[str, float]:
-        """Who keeps the round waiting though more than half have answered: name -> for how many seconds."""
+        """Who keeps the round waiting though more than half have answered: name -> for how many seconds.
+
+        Where rounds are asynchronous nobody does, and late is whose reply will be too old.
+        """
+        if self.bound is not None:
+            return {p.name: now - p.since for p in self.peers if (self.behind(p) or 0) > self.bound}
         answered = [peer for peer in self.peers if peer.state == ANSWERED]
         working = [peer for peer in self.peers if peer.state == WORKING]
         if len(answered) < len(working) or not answered or self.is_silent(now):
@@ -192,7 +208,13 @@ def now() -> float:
     return time.time()
 
 
-TYPES: Mapping[str, Any] = {"str": str, "int": int, "float": int | float, "float | None": int | float | None}
+TYPES: Mapping[str, Any] = {
+    "str": str,
+    "int": int,
+    "float": int | float,
+    "float | None": int | float | None,
+    "int | None": int | None,
+}
 
 
 def _known(kind: Any, table: Any) -> dict[str, Any]:

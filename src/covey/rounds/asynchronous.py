@@ -13,16 +13,15 @@ simulated: docs/asynchronous.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from covey.measures import CLOCK, DISCARDED, STALENESS, STALEST
 from covey.messages import message
-
-CLOCK, STALENESS, STALEST, DISCARDED = "simulated_time", "staleness", "stalest", "discarded"
 
 
 @message
@@ -53,13 +52,12 @@ class Arrivals:
         return sorted(client for client, round in self.begun.items() if round == begun)
 
     def notes(self, round: int) -> dict[str, float]:
-        ages = [round - begun for begun in self.begun.values()]
-        return {
-            CLOCK: self.way.clock,
-            STALENESS: float(np.mean(ages)),
-            STALEST: float(max(ages)),
-            DISCARDED: float(self.discarded),
-        }
+        return {CLOCK: self.way.clock, **self.ages(round)}
+
+    def ages(self, round: int) -> dict[str, float]:
+        """How old the round's replies were, in rounds."""
+        ages = [round - begun for begun in self.begun.values()] or [0]
+        return {STALENESS: float(np.mean(ages)), STALEST: float(max(ages)), DISCARDED: float(self.discarded)}
 
 
 def arrive(way: UnderWay, round: int, state: Any, buffer: int, bound: int, durations: NDArray[np.float64]) -> Arrivals:
@@ -86,6 +84,11 @@ def arrive(way: UnderWay, round: int, state: Any, buffer: int, bound: int, durat
     used = {*begun.values()}
     after = UnderWay(clock, begun, due, {number: one for number, one in states.items() if number in used})
     return Arrivals(arrived, {number: states[number] for number in set(arrived.values())}, discarded, after)
+
+
+def ages_in_words(notes: Mapping[str, Any]) -> str:
+    """How old a round's replies were; nothing where it waited for all."""
+    return f"replies {notes[STALENESS]:.1f} rounds old, {notes[STALEST]:.0f} at most" if STALENESS in notes else ""
 
 
 def rebased(

@@ -33,6 +33,7 @@ from covey.engines.simulate import Call
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.learn.kernels.kernels import taken
+from covey.measures import CLOCK
 from covey.messages import size, to_device
 from covey.metrics.metric import chosen
 from covey.metrics.totals import CLASSES, NUMBERS
@@ -41,7 +42,7 @@ from covey.report.progress import Progress
 from covey.results.folder import RunFolder
 from covey.results.models import Models, keep
 from covey.results.provenance import Sitting, sitting
-from covey.rounds.asynchronous import CLOCK, Arrivals, UnderWay, arrive, rebased
+from covey.rounds.asynchronous import Arrivals, UnderWay, ages_in_words, arrive, rebased
 from covey.rounds.record import (
     Traffic,
     by_age,
@@ -236,7 +237,9 @@ class _Loop:
                     self._checkpoint(state, done)
                     rate = record["participants"] / max(time.perf_counter() - begin, 1e-9)
                     accuracy = (record["accuracy"] or {}).get("client_mean")
-                    progress.update(done=done, accuracy=accuracy, rate=f"{rate:,.0f} clients/s")
+                    progress.update(
+                        done=done, accuracy=accuracy, rate=f"{rate:,.0f} clients/s", note=ages_in_words(record["extra"])
+                    )
             except StopIteration:
                 pass  # a callback has seen enough
             except (KeyboardInterrupt, CoveyError):

@@ -30,7 +30,7 @@ def render(status: Status, name: str, moment: float) -> str:
         "written": duration(max(0.0, moment - status.updated)),
         "took": duration(status.seconds),
         "troubles": status.troubles(moment),
-        "peers": [_peer(peer, late, moment) for peer in status.peers],
+        "peers": [_peer(peer, late, moment, status.behind(peer)) for peer in status.peers],
         "refusals": [
             {"when": duration(max(0.0, moment - one.when)), "round": one.round, "name": one.name, "why": one.why}
             for one in status.refusals
@@ -62,7 +62,7 @@ def policy() -> str:
     )
 
 
-def _peer(peer: Peer, late: dict[str, float], moment: float) -> dict[str, Any]:
+def _peer(peer: Peer, late: dict[str, float], moment: float, behind: int | None) -> dict[str, Any]:
     figures = {
         "Answered": f"{peer.answered:,}",
         "Missed": f"{peer.missed:,}",
@@ -72,7 +72,12 @@ def _peer(peer: Peer, late: dict[str, float], moment: float) -> dict[str, Any]:
         "Down": size(peer.down),
     }
     kind = "late" if peer.name in late else peer.state
-    return {"name": peer.name, "state": state(peer, late, moment), "kind": kind, "figures": list(figures.items())}
+    return {
+        "name": peer.name,
+        "state": state(peer, late, moment, behind),
+        "kind": kind,
+        "figures": list(figures.items()),
+    }
 
 
 def _nothing_spent(status: Status) -> str:

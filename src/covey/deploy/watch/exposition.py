@@ -47,6 +47,17 @@ def _lines(status: Status, now: float) -> Iterator[str]:
         ("covey_peer_up_bytes_total", "counter", "From silo to coordinator.", lambda p: p.up),
         ("covey_peer_down_bytes_total", "counter", "From coordinator to silo.", lambda p: p.down),
     )
+    if status.bound is not None:
+        asynchronous = (
+            ("covey_staleness", "gauge", "Of the last round's replies, in rounds, the mean.", status.staleness),
+            ("covey_stalest", "gauge", "Of the last round's replies, in rounds, the most.", status.stalest),
+            ("covey_max_staleness", "gauge", "Rounds after which a reply is thrown away.", status.bound),
+            ("covey_discarded_total", "counter", "Replies that were too old.", status.discarded),
+        )
+        for name, kind, about, figure in asynchronous:
+            yield from _family(name, kind, about, [({}, figure)])
+        behind: list[Sample] = [({"peer": peer.name}, float(status.behind(peer) or 0)) for peer in status.peers]
+        yield from _family("covey_peer_behind", "gauge", "Rounds since the models that it is at work on.", behind)
     for name, kind, about, value in families:
         yield from _family(name, kind, about, [(labels, float(value(peer))) for labels, peer in peers])
     spent = [({"mechanism": s.mechanism, "unit": s.unit}, s.epsilon) for s in status.privacy]

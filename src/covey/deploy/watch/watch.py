@@ -114,12 +114,14 @@ class Watch:
             self._set(phase=ROUND, words="", round=round, since=now(), peers=idle)
         self.journal.event("round begins", round=round)
 
-    def asked(self, name: str, down: int) -> None:
-        """A letter to a party is on its way."""
+    def asked(self, name: str, down: int, round: int) -> None:
+        """A letter of this round to a party is on its way."""
         with self._lock:
             peer = self._peer(name)
             first = peer.state != WORKING
-            self._put(replace(peer, state=WORKING, since=now() if first else peer.since, down=peer.down + down))
+            self._put(
+                replace(peer, state=WORKING, since=now() if first else peer.since, down=peer.down + down, begun=round)
+            )
 
     def answered(self, name: str, up: int, further: bool = False) -> None:
         """Its answer to the round; with `further` to another letter, after or beside it."""
@@ -139,6 +141,11 @@ class Watch:
                 peer = self._peer(name)
                 self._put(replace(peer, state=REFUSED, since=now(), refused=peer.refused + 1, why=why))
         self.journal.event("refused", peer=name, round=round, why=why)
+
+    def discard(self, replies: int) -> None:
+        """Replies that were too old."""
+        with self._lock:
+            self._set(discarded=self._status.discarded + replies)
 
     def failed(self, round: int, why: str) -> str:
         """A round, or a try of one, came to nothing. A sentence from the third in a row on, once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from covey.files import number
-from covey.measures import DISTANCES, GROUPS, HIDDEN, NOISE, QUANTILES, Measure
+from covey.measures import DISTANCES, GROUPS, HIDDEN, NOISE, OF_ROUNDS, QUANTILES, Measure
 from covey.report.draw.grids import matrix
 from covey.report.draw.layout import Section, figure, figures
 from covey.report.draw.markup import Html, tag
@@ -41,7 +41,7 @@ def algorithm(run: Run) -> Section | None:
 
 def measured(run: Run, own: Declared, key: str) -> Html | None:
     """The picture that fits what was recorded: a matrix, a number, or lines."""
-    measure = own.measures.get(key) or Measure(sentence_case(key))
+    measure = own.measures.get(key) or OF_ROUNDS.get(key) or Measure(sentence_case(key))
     grid = table(run.latest("extra", key))
     if grid is not None:
         return _matrix(measure, grid)
