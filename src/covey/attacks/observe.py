@@ -1,9 +1,9 @@
 """Hands every attack the messages that its parties see, and advances the work that attacks ask for.
 
 An attack is somebody's code inside the run, so what it must not do is kept from it and not asked of it. Its vantage is read
-once, before it is handed anything; it gets copies, so that nothing it does to them reaches a party or another attack; it acts
-in the place of its own clients only. This holds against mistakes and shortcuts. It is no sandbox: Python code in the same
-process can look for anything there.
+once, before it is handed anything; it gets copies, so that nothing it does to them reaches a party or another attack (covey's
+own, which write into nothing, share one); it acts in the place of its own clients only. This holds against mistakes and
+shortcuts. It is no sandbox: Python code in the same process can look for anything there.
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ from covey.messages import copied
 from covey.randomness import key
 
 TOGETHER = "read together"  # in the memory of an attack by several servers: what they keep to open messages with
+OURS = __name__.rpartition(".")[0] + "."  # attacks of this room
 DISTINCT = 16  # broadcasts of which an attack's copy is kept: the models of so many groups
 
 
 @dataclass
 class _Copies:
-    """One attack's own copies. Of a message that goes to many clients there is one, as there is of the message."""
+    """One attack's own copies, or those that covey's share. Of a message that goes to many clients there is one, as there is of
+    the message.
+    """
 
     kept: dict[int, tuple[Any, Any]] = field(
         default_factory=dict
@@ -80,7 +83,7 @@ class Observers:
             if names.count(name) > 1:
                 raise CoveyError(f"attack '{name}' is listed twice, and findings go by name: list it once")
         self.vantages = [str(attack.vantage) for attack in self.attacks]  # whatever it says of itself later
-        self.copies = [_Copies() for _ in self.attacks]
+        self.copies = self._no_copies()
         for n, (attack, vantage) in enumerate(zip(self.attacks, self.vantages)):
             if algorithm is not None:
                 check_vantage(vantage, algorithm)
@@ -114,11 +117,14 @@ class Observers:
             )
         if self.attacks:
             view = View(round, sender, receiver, message)
+            once: dict[int, Any] = {}  # by whose copies they are
             for n, attack in enumerate(self.attacks):
                 if sees(self.vantages[n], view):
-                    own = self.copies[n].of(message, to_many=receiver.startswith("client:"))
+                    copies = self.copies[n]
+                    if id(copies) not in once:
+                        once[id(copies)] = copies.of(message, to_many=receiver.startswith("client:"))
                     with _answering_for(attack):
-                        for shown in self._read(n, replace(view, message=own)):
+                        for shown in self._read(n, replace(view, message=once[id(copies)])):
                             self._think(n, attack.observe(shown), round)
         return message
 
@@ -131,10 +137,15 @@ class Observers:
         return [View(view.round, sender, receiver, message) for sender, receiver, message in read]
 
     def end_round(self, round: int) -> None:
+        self.copies = self._no_copies()
         for n, attack in enumerate(self.attacks):
-            self.copies[n] = _Copies()
             with _answering_for(attack):
                 self._think(n, attack.end_round(round), round)
+
+    def _no_copies(self) -> list[_Copies]:
+        """By attack: a foreign one's are its own."""
+        shared = _Copies()
+        return [shared if type(attack).__module__.startswith(OURS) else _Copies() for attack in self.attacks]
 
     def findings(self, truth: Truth) -> tuple[list[Finding], list[str]]:
         """(what the attacks found, why those that could not be scored could not)."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from covey import files
+from covey.attacks.declaration import declaration
 from covey.attacks.finding import Finding
 from covey.attacks.observe import check_vantage
 from covey.audit.canaries import audit_ledger
@@ -91,8 +92,7 @@ def jobs_of(
 
 def _rarely_saved(experiment: Experiment) -> EngineConfig:
     """An audit's runs are short, and what their attacks remember is large: saved when interrupted, and every few minutes."""
-    engine = alone(experiment.engine)
-    return replace(engine, checkpoint_every=max(engine.checkpoint_every, experiment.training.rounds))
+    return replace(alone(experiment.engine), checkpoint_every=0)
 
 
 def spoken(experiment: Experiment) -> str:
@@ -112,7 +112,7 @@ def ahead(jobs: Sequence[Sequence[Job]], first: Experiment, processes: bool, qui
     What fails is left as it is: whoever reads the group runs it again, attack by attack, and says what is wrong.
     """
     waiting = [{job.folder.path for job in group if not job.folder.finished} for group in jobs]
-    by_folder = {job.folder.path: job for group in jobs for job in group}  # groups may share runs
+    by_folder = {job.folder.path: job for job in _in_order(jobs)}  # groups may share runs
     places = partial(spread_over, first) if processes else InTurn
     ready = 0
     for job, _ in completing(list(by_folder.values()), places, "audit", quiet):
@@ -123,6 +123,22 @@ def ahead(jobs: Sequence[Sequence[Job]], first: Experiment, processes: bool, qui
             yield ready
             ready += 1
     yield from range(ready, len(jobs))
+
+
+def _in_order(groups: Sequence[Sequence[Job]]) -> Iterator[Job]:
+    """Group by group, but active attacks after the next group's passive ones: who measures harm reads an undisturbed run of the
+    same seed, and where many runs are made at once it would not be finished, and be made again.
+    """
+    held: list[Job] = []
+    for group in groups:
+        yield from (job for job in group if not _active(job))
+        yield from held
+        held = [job for job in group if _active(job)]
+    yield from held
+
+
+def _active(job: Job) -> bool:
+    return any(declaration(attack).active for attack in job.experiment.attacks)
 
 
 def _jobs_or_none(experiment: Experiment, out: str | Path) -> list[Job]:

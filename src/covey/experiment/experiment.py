@@ -146,7 +146,7 @@ class EngineConfig:
     kernel: str = "auto"  # linear, loop, stacked, streams: force how training is computed
     tf32: bool = False  # on a GPU, products and convolutions with 10-bit mantissas: faster, and off by some 1e-3
     state_mb: float = config.later(1024.0)  # of what clients remember, per worker; more lies in a mapped file in TMPDIR
-    checkpoint_every: int = 10  # rounds
+    checkpoint_every: int = 10  # rounds, and at the end; 0: only when interrupted and by the minutes below
     checkpoint_minutes: float = 5.0
 
     def __post_init__(self) -> None:
@@ -158,9 +158,10 @@ class EngineConfig:
             raise CoveyError(f"engine.gpus is {self.gpus}: a share of one GPU above 0, or a whole number of GPUs")
         if not self.state_mb >= 0:
             raise CoveyError(f"engine.state_mb is {self.state_mb}: it must not be negative")
-        if self.workers < 0 or self.clients_at_once < 0 or self.checkpoint_every < 1 or self.checkpoint_minutes <= 0:
+        if self.workers < 0 or self.clients_at_once < 0 or self.checkpoint_every < 0 or self.checkpoint_minutes <= 0:
             raise CoveyError(
-                "engine.workers and engine.clients_at_once must not be negative, engine.checkpoint_* must be positive"
+                "engine.workers, engine.clients_at_once and engine.checkpoint_every must not be negative, "
+                "engine.checkpoint_minutes must be positive"
             )
 
 

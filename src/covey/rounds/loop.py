@@ -248,7 +248,7 @@ class _Loop:
                     with contextlib.suppress(CoveyError):
                         self._checkpoint(state, done, force=True)
                 raise
-        self._checkpoint(state, done, force=True)
+        self._checkpoint(state, done, force=self.experiment.engine.checkpoint_every > 0)
         models = self._models(state, done)
         noted = [record["extra"] for record in self.records]
         unharmed = partial(unharmed_ends, self.experiment, self.given, self.folder, run)
@@ -517,7 +517,7 @@ class _Loop:
         if self.folder is None or (done == self.saved[0] and self.folder.begun):
             return
         engine = self.experiment.engine
-        due = done - self.saved[0] >= engine.checkpoint_every
+        due = 0 < engine.checkpoint_every <= done - self.saved[0]
         late = time.monotonic() - self.saved[1] >= 60 * engine.checkpoint_minutes
         if force or due or late:
             content = {

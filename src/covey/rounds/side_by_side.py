@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -141,7 +142,9 @@ class InTurn:
 
 
 class Processes:
-    """A process per run, forked from one that has all modules loaded: whatever happens to one run, the others go on."""
+    """Processes that make one run after the other, forked from one that has all modules loaded: what a process has read of the
+    data, or started on a GPU, serves its next run, too. Whatever happens to one run, the others go on.
+    """
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -150,50 +153,78 @@ class Processes:
             self._context.set_forkserver_preload(["covey.rounds.loop", "covey.rounds.side_by_side"])
         self._said = Path(tempfile.mkdtemp(prefix="covey-runs-"))
         self._running: list[tuple[Job, Any, Path]] = []
+        self._idle: list[Any] = []
+        self._lines: dict[int, Connection] = {}  # to each process
         self._started = 0
 
     def start(self, job: Job) -> None:
         self._started += 1
         said = self._said / str(self._started)
-        process = self._context.Process(target=_run_here, args=(str(job.folder.path.resolve()), str(said)))
-        process.start()
+        process = self._idle.pop() if self._idle else self._process()
+        with suppress(OSError):  # it ended while idle: which is seen, and told, like any end
+            self._lines[process.pid].send((str(job.folder.path.resolve()), str(said)))
         self._running.append((job, process, said))
 
+    def _process(self) -> Any:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_runs_here, args=(theirs,))
+        process.start()
+        theirs.close()  # so that its end is seen
+        self._lines[process.pid] = ours
+        return process
+
     def ended(self) -> Iterator[tuple[Job, str]]:
-        for entry in [e for e in self._running if not e[1].is_alive()]:
-            self._running.remove(entry)
+        for entry in list(self._running):
             job, process, said = entry
-            yield job, _problem(process.exitcode, said)
+            line = self._lines[process.pid]
+            if not line.poll() and process.is_alive():
+                continue
+            self._running.remove(entry)
+            try:
+                problem = _problem(line.recv(), said)
+                self._idle.append(process)
+            except (EOFError, OSError):
+                process.join()
+                problem = _problem(process.exitcode, said)
+            yield job, problem
 
     def stop(self) -> None:
-        for _, process, _ in self._running:
+        processes = [*self._idle, *(process for _, process, _ in self._running)]
+        for process in processes:
             with suppress(OSError):
                 os.kill(process.pid, signal.SIGINT)  # it writes its checkpoint
-        for _, process, _ in self._running:
+        for process in processes:
             process.join(timeout=20)
             if process.is_alive():
                 process.kill()
                 process.join()
-        self._running = []
+        for line in self._lines.values():
+            line.close()
+        self._running, self._idle, self._lines = [], [], {}
         shutil.rmtree(self._said, ignore_errors=True)
 
 
-def _run_here(folder: str, said: str) -> None:
-    """A run in a process of its own; what it has to say goes to a file."""
+def _runs_here(line: Connection) -> None:
+    """Runs in a process of their own, as they are asked for; what each has to say goes to a file."""
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C reaches it through `stop`, once
     signal.signal(signal.SIGINT, signal.default_int_handler)
     die_with_parent(signal.SIGINT)  # killed with `kill -9`, its parent can no longer stop it
-    out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.dup2(out, 1)
-    os.dup2(out, 2)
     try:
-        problem = _run_there(folder)
+        while True:
+            folder, said = line.recv()
+            out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            os.dup2(out, 1)
+            os.dup2(out, 2)
+            os.close(out)
+            problem = _run_there(folder)
+            if problem:
+                os.write(2, f"\n{problem}".encode())
+            line.send(2 if problem else 0)
     except KeyboardInterrupt:
         sys.exit(130)
-    if problem:
-        os.write(2, f"\n{problem}".encode())
-        sys.exit(2)
+    except (EOFError, OSError):  # who asked is gone
+        sys.exit(0)
 
 
 def _problem(code: int, said: Path) -> str:
