@@ -137,6 +137,22 @@ def test_a_run_that_fails_costs_only_itself(
     assert printed.err.startswith("covey: dataset=texas100 seed 0 failed (") and printed.err.count("\n") == 1
 
 
+def test_a_process_makes_one_run_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pids: list[int] = []
+    really_start = side_by_side.Processes.start
+
+    def start(self: side_by_side.Processes, job: side_by_side.Job) -> None:
+        really_start(self, job)
+        pids.append(self._running[-1][1].pid)
+
+    monkeypatch.setattr(side_by_side.Processes, "start", start)
+    one_at_a_time = Experiment.of(SMALL, engine={"workers": 1}).table()
+    made = sweep(
+        one_at_a_time, ["dataset=texas100,digits"], 2, tmp_path, quiet=True
+    )  # the first fails, if it is not there
+    assert len(pids) == 4 and len(set(pids)) == 1 and made.settings
+
+
 def test_a_killed_run_is_told_and_goes_on_when_the_sweep_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -383,6 +383,18 @@ def test_an_interrupted_run_ends_with_the_same_finding(tmp_path: Any) -> None:
     assert resumed.attacks["category"] == whole.attacks["category"]
 
 
+def test_a_fit_in_the_span_of_few_samples_is_the_fit_on_all_features() -> None:
+    random = torch.Generator().manual_seed(3)
+    samples = torch.randn(6, 40, generator=random)
+    samples[:, 7] = 2.0  # one that never varies
+    shares = torch.rand(60, 6, generator=random)
+    x = shares / shares.sum(1, keepdim=True) @ samples
+    labels = (shares[:, :3] > 0.5).float()
+    whole, spanned = fit(x, labels, 0, 1), fit(x, labels, 0, 1, averaged=samples)
+    assert torch.allclose(spanned.probabilities(x), whole.probabilities(x), atol=2e-3)
+    assert torch.allclose(spanned.layers[0][0], whole.layers[0][0], atol=2e-3)
+
+
 def test_the_attack_is_trained_anew_for_every_attacked_round(prepared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds 1 and 2 are attacked: each simulates from the models of its own broadcast, and fits two models per cluster."""
     from covey.attacks.category import category
@@ -390,9 +402,9 @@ def test_the_attack_is_trained_anew_for_every_attacked_round(prepared: Any, monk
     federation, network, common = prepared
     rows: list[torch.Tensor] = []
 
-    def noting(x: torch.Tensor, *rest: Any) -> Any:
+    def noting(x: torch.Tensor, *rest: Any, **named: Any) -> Any:
         rows.append(x)
-        return fit(x, *rest)
+        return fit(x, *rest, **named)
 
     monkeypatch.setattr(category, "fit", noting)
     attack = CategoryInference(rounds=(1, 2), subsets=100, rows=40)

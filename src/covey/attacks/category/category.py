@@ -163,7 +163,7 @@ class CategoryInference:
                 answers = self._answers(rows, simulated, update, stream)
                 there = np.flatnonzero(pairs_filed == j)
                 small = group(simulated, pairs, there, self.rows, together, random) if len(there) else rows
-                answers[PUBLISHED[2]] = _null(fit(small.x, small.labels, MODELS[self.model], stream), small.x)
+                answers[PUBLISHED[2]] = _null(self._fit(small, simulated, stream), small.x)
             answers[PUBLISHED[3]] = alone[j]
             for name, answer in answers.items():
                 said.setdefault(name, []).append(answer)
@@ -172,7 +172,7 @@ class CategoryInference:
     def _answers(self, rows: Rows, simulated: Simulated, update: Tensor, stream: int) -> dict[str, NDArray[np.bool_]]:
         """What the attacker and each control say of one cluster, [classes]."""
         read = self._features().of(update[None])  # [1, features]
-        plain = fit(rows.x, rows.labels, MODELS[self.model], stream)
+        plain = self._fit(rows, simulated, stream)
         aware, blurred = plain, rows.x
         if self._known.defence is not None:
             blur = normals([stream + 1], rows.x.numel(), rows.x.device).view_as(rows.x)
@@ -185,6 +185,9 @@ class CategoryInference:
             "noise-aware": _says(aware.probabilities(read)),
             "noise-aware null": _null(aware, blurred),
         }
+
+    def _fit(self, rows: Rows, simulated: Simulated, stream: int) -> MultiLabel:
+        return fit(rows.x, rows.labels, MODELS[self.model], stream, averaged=simulated.features)
 
     def _features(self) -> Features:
         network = self._known.network

@@ -32,22 +32,34 @@ class MultiLabel:
         return _forward(self.layers, (x - self.mean) / self.scale).sigmoid()
 
 
-def fit(x: Tensor, labels: Tensor, hidden: int, key: int, decay: float = DECAY) -> MultiLabel:
+def fit(
+    x: Tensor, labels: Tensor, hidden: int, key: int, decay: float = DECAY, averaged: Tensor | None = None
+) -> MultiLabel:
     """Minimises the mean binary cross-entropy with a little weight decay; `hidden` 0: logistic regression.
 
     A feature that never varies is left out by an infinite scale: it carries nothing, and one that is off at query time must
-    not decide.
+    not decide. `averaged` [m, features]: rows that every row of x is an average of. Where they are fewer than the features, the
+    logistic regression is fitted in their span, in which all its steps lie: the same weights at a fraction of the work.
     """
     mean, scale = x.mean(0), x.std(0, unbiased=False)
     scale = torch.where(scale > 1e-12 * scale.max(), scale, torch.inf)
     z = (x - mean) / scale
-    sizes = [x.shape[1], *([hidden] if hidden else []), labels.shape[1]]
+    if averaged is not None and not hidden and len(averaged) < x.shape[1]:
+        basis = torch.linalg.qr(((averaged - mean) / scale).T).Q  # [features, m]
+        ((weight, bias),) = _trained(z @ basis, labels, hidden, key, decay)
+        return MultiLabel(mean, scale, ((weight @ basis.T, bias),))
+    return MultiLabel(mean, scale, _trained(z, labels, hidden, key, decay))
+
+
+def _trained(z: Tensor, labels: Tensor, hidden: int, key: int, decay: float) -> tuple[tuple[Tensor, Tensor], ...]:
+    """The layers, on standardised rows."""
+    sizes = [z.shape[1], *([hidden] if hidden else []), labels.shape[1]]
     layers = []
     for n, (fan_in, fan_out) in enumerate(pairwise(sizes)):
         # The last layer starts at zero: for logistic regression that makes the fit independent of the key.
         last = n == len(sizes) - 2
-        weight = normals([key + n], fan_in * fan_out, x.device).view(fan_out, fan_in) * (0.0 if last else fan_in**-0.5)
-        layers.append((weight.requires_grad_(), torch.zeros(fan_out, device=x.device, requires_grad=True)))
+        weight = normals([key + n], fan_in * fan_out, z.device).view(fan_out, fan_in) * (0.0 if last else fan_in**-0.5)
+        layers.append((weight.requires_grad_(), torch.zeros(fan_out, device=z.device, requires_grad=True)))
     optimiser = torch.optim.LBFGS([t for layer in layers for t in layer], max_iter=STEPS, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
@@ -59,7 +71,7 @@ def fit(x: Tensor, labels: Tensor, hidden: int, key: int, decay: float = DECAY) 
         return total
 
     optimiser.step(loss)  # type: ignore[no-untyped-call]
-    return MultiLabel(mean, scale, tuple((weight.detach(), bias.detach()) for weight, bias in layers))
+    return tuple((weight.detach(), bias.detach()) for weight, bias in layers)
 
 
 def fit_noisy(x: Tensor, labels: Tensor, hidden: int, key: int) -> MultiLabel:
