@@ -46,13 +46,22 @@ def fit(
     z = (x - mean) / scale
     if averaged is not None and not hidden and len(averaged) < x.shape[1]:
         basis = torch.linalg.qr(((averaged - mean) / scale).T).Q  # [features, m]
-        ((weight, bias),) = _trained(z @ basis, labels, hidden, key, decay)
+        inside = z @ basis
+        ((weight, bias),) = _trained(inside, labels, hidden, key, decay, _reach(z, labels) / _reach(inside, labels))
         return MultiLabel(mean, scale, ((weight @ basis.T, bias),))
     return MultiLabel(mean, scale, _trained(z, labels, hidden, key, decay))
 
 
-def _trained(z: Tensor, labels: Tensor, hidden: int, key: int, decay: float) -> tuple[tuple[Tensor, Tensor], ...]:
-    """The layers, on standardised rows."""
+def _reach(z: Tensor, labels: Tensor) -> float:
+    """How far the first step of L-BFGS goes, in gradients: the one thing in it that depends on the coordinates."""
+    errors = (0.5 - labels) / labels.numel()  # the gradient of zero logits
+    return min(1.0, 1.0 / float((errors.T @ z).abs().sum() + errors.sum(0).abs().sum()))
+
+
+def _trained(
+    z: Tensor, labels: Tensor, hidden: int, key: int, decay: float, first: float = 1.0
+) -> tuple[tuple[Tensor, Tensor], ...]:
+    """The layers, on standardised rows; `first`: how much longer than usual the first step is."""
     sizes = [z.shape[1], *([hidden] if hidden else []), labels.shape[1]]
     layers = []
     for n, (fan_in, fan_out) in enumerate(pairwise(sizes)):
@@ -70,6 +79,12 @@ def _trained(z: Tensor, labels: Tensor, hidden: int, key: int, decay: float) -> 
         total.backward()  # type: ignore[no-untyped-call]
         return total
 
+    if first != 1.0:
+        (group,) = optimiser.param_groups
+        most, group["lr"], group["max_iter"] = group["max_eval"], first, 1
+        optimiser.step(loss)  # type: ignore[no-untyped-call]
+        (state,) = optimiser.state.values()
+        group["lr"], group["max_iter"], group["max_eval"] = 1.0, STEPS - 1, most - state["func_evals"] + 1
     optimiser.step(loss)  # type: ignore[no-untyped-call]
     return tuple((weight.detach(), bias.detach()) for weight, bias in layers)
 
