@@ -117,9 +117,14 @@ def _own_kinds() -> dict[str, str]:
 
 def encode(value: Any) -> bytes:
     """The bytes of a message or of any tree of the admitted types."""
+    return b"".join(pieces(value))
+
+
+def pieces(value: Any) -> list[bytes | memoryview]:
+    """The same, to be written one after another: tensors on the CPU are not copied, so they must stay as they are until then."""
     buffers = _Buffers()
     header = _header(value, buffers)
-    return b"".join([MAGIC, struct.pack("<I", len(header)), header, *buffers.views])
+    return [MAGIC + struct.pack("<I", len(header)) + header, *buffers.views]
 
 
 def size(value: Any) -> int:

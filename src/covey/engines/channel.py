@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 _LENGTH = struct.Struct("<Q")
+KEPT = 64 << 20  # bytes of memory that is kept for the next message
 
 
 @dataclass(frozen=True)
 class _Part:
     """A message, or its length, on its way."""
 
-    data: bytes | bytearray
+    data: bytes | bytearray | memoryview
     is_body: bool
     moved: list[int] = field(default_factory=list)  # bytes, by every call so far
 
@@ -39,22 +40,30 @@ class Channel:
         self._pipe = pipe
         self._outgoing: deque[_Part] = deque()
         self._incoming = _next_length()
+        self._room = bytearray()  # for what comes: fresh memory for every wave would cost as much as reading it
 
-    def send(self, data: bytes) -> None:
-        self._outgoing.extend((_Part(_LENGTH.pack(len(data)), False), _Part(data, True)))
+    def send(self, *data: bytes | memoryview) -> None:
+        """One message, in one or several pieces."""
+        self._outgoing.extend(
+            (_Part(_LENGTH.pack(sum(map(len, data))), False), *(_Part(piece, True) for piece in data))
+        )
         while self._outgoing:
             part = self._outgoing[0]
             while len(rest := part.rest):
                 part.moved.extend(map(os.write, (self._pipe.fileno(),), (rest,)))
             self._outgoing.popleft()
 
-    def receive(self) -> bytes | bytearray:
-        """The next message; EOFError when the other end is gone."""
+    def receive(self) -> memoryview:
+        """The next message, to be read before the one after it: its memory is used again. EOFError when the other end is gone."""
         if not self._incoming.is_body:
             (length,) = _LENGTH.unpack(self._whole())
-            self._incoming = _Part(bytearray(length), True)
-        body = self._whole()
+            if length > len(self._room):
+                self._room = bytearray(length)
+            self._incoming = _Part(memoryview(self._room)[:length], True)
+        body = memoryview(self._whole())
         self._incoming = _next_length()
+        if len(self._room) > KEPT:
+            self._room = bytearray()
         return body
 
     def poll(self) -> bool:
@@ -63,7 +72,7 @@ class Channel:
     def close(self) -> None:
         self._pipe.close()
 
-    def _whole(self) -> bytes | bytearray:
+    def _whole(self) -> bytes | bytearray | memoryview:
         part = self._incoming
         while len(rest := part.rest):
             part.moved.extend(map(os.readv, (self._pipe.fileno(),), ([rest],)))

@@ -18,7 +18,7 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -27,9 +27,10 @@ from covey.engines.host import Host
 from covey.engines.orphans import die_with_parent
 from covey.errors import CoveyError, NotFinite
 from covey.learn.work import Plan
-from covey.messages import decode, encode
+from covey.messages import decode, pieces
 from covey.names import fault_of_own_code
 
+T = TypeVar("T")
 Call = tuple[int, Any, Plan]  # client, message, plan
 
 
@@ -172,7 +173,7 @@ class Workers:
     def _ask(self, number: int, request: dict[str, Any]) -> None:
         self._tickets[number] += 1
         try:
-            self._pipes[number].send(encode(request | {"ticket": self._tickets[number]}))
+            self._pipes[number].send(*pieces(request | {"ticket": self._tickets[number]}))
         except (BrokenPipeError, ConnectionResetError, OSError) as e:
             raise self._dead(number) from e
 
@@ -209,8 +210,8 @@ def _work(make_host: Callable[[], Host], pipe: Channel, inherited: list[Channel]
         while True:
             request = decode(pipe.receive())
             messages = request.get("messages") or messages
-            for answer in respond(host, request, messages):
-                pipe.send(answer)
+            for answer in respond(host, request, messages, pieces):
+                pipe.send(*answer)
                 if pipe.poll():
                     break  # the parent has gone on to something else
 
@@ -254,17 +255,19 @@ def same(messages: list[Any], others: list[Any]) -> bool:
     return len(messages) == len(others) and all(a is b for a, b in zip(messages, others))
 
 
-def respond(host: Callable[[], Host], request: dict[str, Any], messages: list[Any]) -> Iterator[bytes]:
-    """The answers to a request as they are sent back, one per wave; what goes wrong is an answer, too."""
+def respond(
+    host: Callable[[], Host], request: dict[str, Any], messages: list[Any], written: Callable[[Any], T]
+) -> Iterator[T]:
+    """The answers to a request as they are sent back, one per wave; what goes wrong, also in writing one, is an answer, too."""
     ticket = {"ticket": request["ticket"]}
     try:
         for answer in _answers(host(), request, messages):
-            yield encode(ticket | {"ok": answer})
+            yield written(ticket | {"ok": answer})
     except CoveyError as e:
-        yield encode(ticket | {"refused": str(e), "not finite": isinstance(e, NotFinite)})
+        yield written(ticket | {"refused": str(e), "not finite": isinstance(e, NotFinite)})
     except Exception as e:
         sentence = fault_of_own_code(e)
-        yield encode(ticket | ({"refused": sentence} if sentence else {"failed": traceback.format_exc()}))
+        yield written(ticket | ({"refused": sentence} if sentence else {"failed": traceback.format_exc()}))
 
 
 def accept(answer: dict[str, Any]) -> Any:

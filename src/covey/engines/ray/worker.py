@@ -53,7 +53,7 @@ class Worker:
         number, place = messages
         if place and number != self._held:
             self._messages, self._held = self._here(decode(ray.get(place[0]))), number
-        answer = next(respond(self._host, asked, self._messages))
+        answer = next(respond(self._host, asked, self._messages, encode))
         clients = [client for client, _, _ in asked.get("calls", [])] if asked["do"] in ("run", "advise") else []
         changed = self._host().changed(clients) if self._host.cache_info().currsize else {}
         try:
