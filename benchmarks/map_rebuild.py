@@ -2,6 +2,7 @@
 
     python benchmarks/map_rebuild.py gain                  the gain over k, p, T and clients: seconds
     python benchmarks/map_rebuild.py accuracy --seeds 3    Location-30 beside IFCA, plain and steady: some 90 s of a core a seed
+    python benchmarks/map_rebuild.py work --processes 8   the same over local epochs, and with a rate that falls
     python benchmarks/map_rebuild.py starts --seeds 5      clients that find their true cluster, by what the models began with
 
 `accuracy` needs COVEY_DATA (docs/your_own_data.md). No figure here is a paper's.
@@ -10,7 +11,11 @@
 from __future__ import annotations
 
 import argparse
+import json
+import multiprocessing
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,6 +50,13 @@ METHODS: dict[str, Any] = {
     "counts": MINGLED,
     "steady": MINGLED | {"rebuild": "steady"},
     "counts, sets redrawn": MINGLED | {"remember": "never"},
+}
+WORK: dict[str, dict[str, Any]] = {
+    "1 epoch": {"epochs": 1},
+    "2 epochs": {"epochs": 2},
+    "5 epochs": {"epochs": 5},
+    "10 epochs": {"epochs": 10},
+    "5 epochs, rate falls by 5 % a round": {"epochs": 5, "lr_decay": 0.95},
 }
 DIGITS: dict[str, Any] = {
     "dataset": "digits",
@@ -99,6 +111,50 @@ def accuracy(seeds: int) -> None:
         print(f"{method} − IFCA at the end: {gap.value:+.2f} ± {gap.half:.2f} points, {gap.n} seeds", flush=True)
 
 
+def work(seeds: int, processes: int, minutes: float, lines: Path) -> None:
+    """A line per run in `lines`, whose finished ones are not repeated; the first seeds first. Then the table of what is there."""
+    known = _read(lines)
+    methods = [m for m in METHODS if m != "counts, sets redrawn"]
+    jobs = [(name, m, s) for s in range(3, 3 + seeds) for name in WORK for m in methods if (name, m, s) not in known]
+    deadline = time.monotonic() + 60 * minutes
+    with multiprocessing.get_context("spawn").Pool(processes) as pool, lines.open("a", encoding="utf-8") as out:
+        ends = [pool.apply_async(_ended, (*job,)) for job in jobs]
+        for job, end in zip(jobs, ends, strict=True):
+            end.wait(max(0.0, deadline - time.monotonic()))
+            if end.ready():
+                print(json.dumps([*job, *end.get()]), file=out, flush=True)
+    _print_work(_read(lines))
+
+
+def _ended(name: str, method: str, seed: int) -> tuple[float, float]:
+    """Accuracy after the last round, and the median gain (0: none) of one run."""
+    training = HELD_OUT["training"] | WORK[name]
+    once = HELD_OUT | {"training": training, "attacks": [], "evaluation": {"every": 40}}
+    result = run(Experiment.of(once, algorithm=METHODS[method], seed=seed), quiet=True)
+    gains = [r["extra"]["noise_gain"] for r in result.records if "noise_gain" in r["extra"]]
+    return float(result.accuracy["client_mean"]), float(np.median(gains)) if gains else 0.0
+
+
+def _read(lines: Path) -> dict[tuple[str, str, int], tuple[float, float]]:
+    rows = [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()] if lines.is_file() else []
+    return {(name, method, seed): (end, gain) for name, method, seed, end, gain in rows}
+
+
+def _print_work(known: dict[tuple[str, str, int], tuple[float, float]]) -> None:
+    print(
+        "| local work | IFCA | `counts`, points from IFCA | `steady`, points from IFCA | seeds |\n| --- | --- | --- | --- | --- |"
+    )
+    for name in WORK:
+        seeds = sorted(s for n, m, s in known if n == name and m == "IFCA")
+        seeds = [s for s in seeds if all((name, m, s) in known for m in ("counts", "steady"))]
+        ends = {m: [100 * known[name, m, s][0] for s in seeds] for m in ("IFCA", "counts", "steady")}
+        if not seeds:
+            continue
+        gaps = [student([a - b for a, b in zip(ends[m], ends["IFCA"], strict=True)]) for m in ("counts", "steady")]
+        shown = " | ".join(f"{gap.value:+.1f} ± {gap.half:.1f}" for gap in gaps)
+        print(f"| {name} | {np.mean(ends['IFCA']):.1f} % | {shown} | {len(seeds)} |")
+
+
 def starts(seeds: int) -> None:
     print("| models begin with | clients in their true cluster | accuracy |\n| --- | --- | --- |")
     for name, start in STARTS.items():
@@ -111,12 +167,17 @@ def starts(seeds: int) -> None:
 
 def main() -> None:
     parse = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parse.add_argument("what", choices=("gain", "accuracy", "starts"))
+    parse.add_argument("what", choices=("gain", "accuracy", "work", "starts"))
     parse.add_argument("--seeds", type=int, default=3)
     parse.add_argument("--draws", type=int, default=100)
+    parse.add_argument("--processes", type=int, default=2)
+    parse.add_argument("--minutes", type=float, default=60.0)
+    parse.add_argument("--lines", type=Path, default=Path("map_work.jsonl"), help="of `work`: where runs are kept")
     asked = parse.parse_args()
     if asked.what == "gain":
         gain(asked.draws)
+    elif asked.what == "work":
+        work(asked.seeds, asked.processes, asked.minutes, asked.lines)
     else:
         {"accuracy": accuracy, "starts": starts}[asked.what](asked.seeds)
 

@@ -7,7 +7,7 @@
 #   covey reproduce --many PATTERN … --minutes 0 --out FOLDER --docs
 # makes and stores the tables that have all their runs.
 set -u
-out=$1 minutes=$2 gpu=${3:-13} cpu=${4:-3}
+out=$1 minutes=$2 gpu=${3:-12} cpu=${4:-2}
 kept=${PAPERS_RUNS:-/tmp/papers-runs}
 mkdir -p "$out" "$kept"
 export PYTHONPATH=src:${PYTHONPATH:-} OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
@@ -37,4 +37,7 @@ pool gpu cuda "$gpu" 'mingledpie/table2/mnist' 'mingledpie/table2/location30' 'm
     'pqfed/table[26]/mnist' 'mingledpie/table[78]/mnist' 'baselines/*' 'fedcaprivacy/linkage_told/*' 'afc_cfl/*' \
     'property_inference/table[457]/utkface' 'mingledpie/table2/cifar10' 'pqfed/table[2467]/cifar10' \
     'mingledpie/fig[5678]/fashion_mnist' 'property_inference/tasks/lfw' &
+OMP_NUM_THREADS=1 timeout -s INT "$limit" python benchmarks/map_rebuild.py work --processes 2 --minutes "$minutes" \
+    --lines "$kept/map_work.jsonl" >"$out/map_work.txt" 2>&1
+cp "$kept/map_work.jsonl" "$out/"
 wait
