@@ -75,9 +75,22 @@ def cut(experiment: Experiment, given: Federation | None = None) -> Federation:
             f"choose {' or '.join(fits)}"
         )
     federation: Federation = experiment.partition.make(
-        dataset, experiment.clients, experiment.clusters, experiment.seed
+        dataset, experiment.clients, experiment.true_clusters or experiment.clusters, experiment.seed
     )
-    return check(federation)
+    return check(_with_small_newcomers(experiment, federation))
+
+
+def _with_small_newcomers(experiment: Experiment, federation: Federation) -> Federation:
+    """Those who join later hold fewer rows, where the experiment says so; what they are tested on stays."""
+    part = experiment.participation
+    if not part.newcomer_samples:
+        return federation
+    if federation.phases:
+        raise CoveyError(
+            "participation.newcomer_samples is of data that stay: leave it out, or the partition that drifts"
+        )
+    held = [rows if i < part.initial else rows[: part.newcomer_samples] for i, rows in enumerate(federation.clients)]
+    return replace(federation, clients=tuple(held))
 
 
 def _uncut(experiment: Experiment, given: Federation | None) -> Dataset:

@@ -176,7 +176,8 @@ class Experiment:
     algorithm: Any = field(default_factory=lambda: config.choose(ALGORITHMS, "ifca", "algorithm"))
     training: Training = field(default_factory=Training)
     clients: int = 20
-    clusters: int = 5
+    clusters: int = 5  # that the algorithm is told, and that the partition makes …
+    true_clusters: int = config.later(0)  # … unless it is to make so many others: what does it cost to be wrong?
     start: Start = field(default_factory=Start)
     layers: Layers = field(default_factory=Layers)
     participation: Participation = field(default_factory=Participation)
@@ -200,6 +201,10 @@ class Experiment:
         if self.clusters > self.clients:
             raise CoveyError(
                 f"{self.clusters} clusters for {self.clients} clients: there must be at least as many clients"
+            )
+        if not 0 <= self.true_clusters <= self.clients:
+            raise CoveyError(
+                f"true_clusters is {self.true_clusters} for {self.clients} clients: at most so many, or 0 for as many as clusters"
             )
         if self.seeds < 1 or self.seed < 0:
             raise CoveyError("seed must not be negative and seeds must be at least 1")

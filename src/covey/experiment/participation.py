@@ -26,6 +26,7 @@ class Participation:
     initial: int = 0  # clients present from the first round; 0: all
     join: int = 0  # this many more …
     join_every: int = 0  # … every so many rounds
+    newcomer_samples: int = later(0)  # that those who join later hold at most; 0: as many as others
     # "fixed": as many in each round; "poisson": each by a coin of its own; "turns": client i in every 1/share-th round, from the
     # (i mod 1/share)-th on
     sampling: str = later("fixed")
@@ -55,6 +56,11 @@ class Participation:
             raise CoveyError("participation.join and participation.join_every go together and must not be negative")
         if self.join and not self.initial:
             raise CoveyError("participation.join needs participation.initial: how many clients are there at first?")
+        if self.newcomer_samples < 0 or (self.newcomer_samples and not self.join):
+            raise CoveyError(
+                f"participation.newcomer_samples is {self.newcomer_samples}: a number of 0 or more, of clients that join later "
+                "(participation.initial, join and join_every)"
+            )
         if self.buffer < 0 or self.max_staleness < 0 or self.staleness_power < 0 or not 0 <= self.delay < 1e6:
             raise CoveyError(
                 "participation.buffer, max_staleness, staleness_power and delay must not be negative, and delay be below 1e6"

@@ -11,7 +11,10 @@ import pytest
 
 from covey import Experiment
 from covey.algorithms import ALGORITHMS
+from covey.engines.settle import cut
+from covey.errors import CoveyError
 from covey.papers.field import tables
+from covey.papers.field.questions import newcomers_table
 from covey.papers.field.settings import DECISIVE, GIVEN, RATES, SETTINGS, TUNED_ON, table_of, trials
 from covey.papers.harness import Options, reproduce
 from covey.papers.rehearsal import Item, asked
@@ -90,3 +93,21 @@ def test_what_a_method_refuses_costs_its_row_only(tmp_path: Path, monkeypatch: p
     assert heard.more and {e.algorithm.name for e in heard.missing.values()} == {"pqfed"}
     refused = dict.fromkeys(heard.missing, "PQFed's server needs public images")
     assert not asked(Item("field", "silos", "heart"), replace(options, failed=refused)).more
+
+
+def test_the_algorithm_may_be_told_another_number_than_the_data_have() -> None:
+    wrong = cut(Experiment.of(clusters=3, true_clusters=5))
+    right = cut(Experiment.of(clusters=5))
+    assert (wrong.clusters == right.clusters).all() and int(max(wrong.clusters)) == 4
+    with pytest.raises(CoveyError, match="true_clusters is 21 for 20 clients"):
+        Experiment.of(true_clusters=21)
+
+
+def test_newcomers_may_hold_few_samples_and_are_tested_as_ever() -> None:
+    table = newcomers_table("label_sets", "digits", "ifca", 5)
+    few, all_of_them = cut(Experiment.of(table)), cut(Experiment.of({**table, "participation": {}}))
+    assert [len(rows) for rows in few.clients[15:]] == [5] * 5
+    assert [len(rows) for rows in few.clients[:15]] == [len(rows) for rows in all_of_them.clients[:15]]
+    assert (few.distributions == all_of_them.distributions).all()
+    with pytest.raises(CoveyError, match="of clients that join later"):
+        Experiment.of(participation={"newcomer_samples": 5})

@@ -13,6 +13,7 @@ from covey.algorithms import ALGORITHMS
 from covey.algorithms.contract import declaration
 from covey.papers.cells import Cell, Sheet, at, cell
 from covey.papers.field.published import claims_on_rotated, rotated
+from covey.papers.field.questions import claims_on_newcomers, claims_on_wrong_k, newcomers, wrong_k
 from covey.papers.field.settings import SETTINGS, TUNED_ON, Trial, table_of, trials
 from covey.papers.harness import UNFINISHED, Options, Outcome, Reproduction, Table
 from covey.papers.verdict import Part, Statement, above
@@ -169,5 +170,7 @@ def _table(setting: str, datasets: tuple[str, ...]) -> Table:
 
 _IMAGES = ("digits", "mnist", "fashion_mnist")
 TABLES = {name: _table(name, ("heart",) if name == "silos" else _IMAGES) for name in SETTINGS} | {
-    "rotated": Table(rotated, ("mnist",), claims_on_rotated, grows=True)
+    "wrong_k": Table(wrong_k, ("digits",), claims_on_wrong_k, grows=True),
+    "newcomers": Table(newcomers, ("digits",), claims_on_newcomers, grows=True),
+    "rotated": Table(rotated, ("mnist",), claims_on_rotated, grows=True),
 }

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from covey.papers.field.settings import SETTINGS
-from covey.papers.pages.shapes import About, Dots
+from covey.papers.pages.shapes import About, Curves, Dots
 
 _PANELS = {
     "own test data": r"(?P<x>.+) \| own test data",
     "worst client": r"(?P<x>.+) \| worst client",
     "seconds a round, one core": r"(?P<x>.+) \| seconds a round, one core",
 }
+
+_ARRIVED = r"(?P<panel>.+), (?P<x>\d+) samples?: (?P<series>ifca|fedgroup|pacfl|flux|fedavg_ft|local) \| after 1 rounds"
 
 ABOUT = About(
     label="The field",
@@ -20,6 +22,13 @@ ABOUT = About(
         "[the rule](../../../src/covey/papers/field/settings.py).",
     ),
     breaks=("Clients are few and small (20 of some 70 to 100 samples): what holds here need not hold of others.",),
-    drawings={name: (Dots(_PANELS),) for name in SETTINGS},
-    labels={name: setting.title for name, setting in SETTINGS.items()},
+    drawings={name: (Dots(_PANELS),) for name in SETTINGS}
+    | {
+        "wrong_k": (
+            Curves("clusters that the method is told", {"": r"(?P<panel>.+), k = (?P<x>\d+) \| (?P<series>.+)"}),
+        ),
+        "newcomers": (Curves("samples", {"": _ARRIVED}, log=True),),
+    },
+    labels={name: setting.title for name, setting in SETTINGS.items()}
+    | {"wrong_k": "A wrong number of clusters", "newcomers": "Newcomers", "rotated": "IFCA's rotated MNIST"},
 )
