@@ -18,6 +18,7 @@ from covey.learn.work import Job, Plan, Train
 
 T = TypeVar("T")
 SLOTS = 16  # Poisson batches are laid out in multiples of so many, so that few shapes occur
+WAVES = 32  # of whose clients the rows are kept together
 COINS = 1 << 22  # words of Poisson coins held at a time
 
 
@@ -294,17 +295,20 @@ class Together:
     """The rows of the clients that compute together, joined on the device. The same ones often come again, and lie there."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._parts = device, list[Tensor]()
-        self._joined: Tensor | None = None
+        self._device = device
+        self._kept: dict[tuple[int, int], tuple[list[Tensor], Tensor]] = {}  # first of them, how many -> parts, joined
 
     def of(self, parts: list[Tensor]) -> Tensor:
-        known = self._joined
-        again = len(parts) == len(self._parts) and all(a is b for a, b in zip(parts, self._parts))
-        if known is None or not again:
-            known = joined(parts, self._device)
-            if self._device.type != "cpu":
-                self._parts, self._joined = parts, known
-        return known
+        if self._device.type == "cpu":
+            return joined(parts, self._device)
+        at = (id(parts[0]), len(parts))
+        known, together = self._kept.get(at, ([], None))
+        if together is None or not all(a is b for a, b in zip(parts, known)):
+            together = joined(parts, self._device)
+            if len(self._kept) >= WAVES:
+                self._kept.clear()
+            self._kept[at] = (parts, together)
+        return together
 
 
 def _given(value: T | None) -> T:
