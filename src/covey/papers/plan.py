@@ -14,7 +14,7 @@ from covey.papers.harness import Options, Reproduction, stored
 from covey.papers.pool import command_of
 from covey.papers.rehearsal import Item, asked, items
 
-FULL, SEEDLESS, QUICK, NONE = "full", "without seeds' values", "quick", "not run"
+FULL, ONE, SEEDLESS, QUICK, NONE = KINDS = ("full", "one seed", "without seeds' values", "quick", "not run")
 HEAD = ("table", "stored", "seeds", "runs", "rounds", "seconds of its runs", "computed by")
 
 
@@ -65,25 +65,27 @@ def _line(item: Item, options: Options, known: Mapping[str, Reproduction]) -> Li
         rounds=sum(run.training.rounds for run in needed.runs.values()),
         more=needed.more,
         alone=needed.alone,
-        kind=_kind(one),
+        kind=_kind(one, bool(needed.runs)),
         seeds=f"{repetitions[-1]}" if repetitions else "",
         seconds=float(one.runs.get("seconds", 0.0)) if one else 0.0,
         device=", ".join(one.runs.get("device", ())) if one else "",
     )
 
 
-def _kind(one: Reproduction | None) -> str:
+def _kind(one: Reproduction | None, runs: bool) -> str:
     if one is None:
         return NONE
     if one.quick:
         return QUICK
     measured = [c for c in one.cells if c.n > 1]
+    if runs and not measured:
+        return ONE
     return FULL if all(len(c.values) == c.n for c in measured) else SEEDLESS
 
 
 def counted(lines: Sequence[Line]) -> str:
     kinds = [line.kind for line in lines]
-    listed = ", ".join(f"{kinds.count(kind)} {kind}" for kind in (FULL, SEEDLESS, QUICK, NONE))
+    listed = ", ".join(f"{kinds.count(kind)} {kind}" for kind in KINDS)
     return f"{len(lines)} tables and figures, by dataset: {listed}."
 
 
@@ -93,10 +95,10 @@ def markdown(lines: Sequence[Line]) -> str:
 
     head = [
         "# What is stored of the papers, and what it costs",
-        "Made by `covey reproduce --plan --docs`. "
-        "*Full*: every figure with its seeds' own values, from which verdicts are computed. *Without seeds' values*: stored before "
-        "these were kept, as means and deviations. *Quick*: a smaller variant. Seconds are of all runs of a table together, on a "
-        "device that they may have shared with others. Tables share runs. *And more*: these decide which follow.",
+        "Made by `covey reproduce --plan --docs`. *Full*: every figure with its seeds' own values, from which verdicts are "
+        "computed. *One seed*: no interval. *Without seeds' values*: stored before these were kept, as means and deviations. "
+        "*Quick*: a smaller variant. Seconds are of all runs of a table together, on a device that they may have shared. "
+        "Tables share runs. *And more*: these decide which follow.",
         counted(lines),
         "Many tables at once: `covey reproduce --many 'mingledpie/*/mnist' --minutes 60`; one alone: "
         "`covey reproduce PAPER --table TABLE --dataset DATASET`.",

@@ -34,7 +34,8 @@ def glance(pages: Sequence[PaperPage], rows: Sequence[Judged], picture: str) -> 
         GENERATED,
         f"What the papers say, and what {counted(len(rows), 'judgement')} of stored figures say to it. A cell has "
         "the verdict and the "
-        "effect that it hangs on, with its interval; a claim's link leads to its figures, table, setting and command.",
+        "effect that it hangs on, with its interval; a claim's link leads to its figures, table, setting and command. "
+        "[What is stored of each table, and what it costs](coverage.md).",
         f"![Verdicts by paper]({picture})",
         RULE,
     ]
