@@ -21,26 +21,32 @@ from support.chromium import Browser
 
 torch.set_num_threads(1)
 os.fsync = lambda descriptor: None  # no test pulls a plug: thousands of small files need not wait for the disk
-settings.register_profile("covey", deadline=None)  # a busy machine is no mistake
+settings.register_profile("covey", deadline=None, max_examples=50)  # a busy machine is no mistake
+settings.register_profile("thorough", deadline=None, max_examples=300)  # of `make test-all`
 settings.load_profile("covey")
 
 WAITING = 1  # workers beyond the cores: the parties of a deployment often wait for each other
-LONG_FIRST = (  # what takes longest begins first, so that nothing long is left at the end
+# What takes longest begins first, so that nothing long is left at the end. A worker that begins with a single test is given a
+# second file at once, the fourth of these: both files wait for silos that were killed, and share what parties are copied from.
+LONG_FIRST = (
+    "deploy/flower/test_comings.py",
     "deploy/flower/test_processes.py",
-    "deploy/flower/test_link.py",
     "docs/test_tutorial.py",
-    "deploy/flower/",
+    "deploy/flower/test_kills.py",
     "engines/ray/",
-    "attacks/property/",
-    "learn/test_training.py",
-    "rounds/test_loop.py",
-    "deploy/test_session.py",
+    "deploy/flower/",
     "/test_browser.py",
-    "cli/",
-    "data/sources/",
-    "attacks/membership/",
     "attacks/category/",
     "audit/",
+    "deploy/test_session.py",
+    "rounds/test_loop.py",
+    "learn/test_training.py",
+    "data/sources/",
+    "attacks/property/",
+    "attacks/membership/",
+    "docs/",
+    "fuzz/",
+    "cli/",
     "algorithms/",
     "sweep/",
     "defences/",
@@ -51,12 +57,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return len(os.sched_getaffinity(0)) + WAITING if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """For --dist=loadgroup: a file's tests stay together, for what they share, unless they say otherwise."""
-    if item.get_closest_marker("alone") or item.get_closest_marker("xdist_group"):
-        return
-    group = "browser" if "browser" in getattr(item, "fixturenames", ()) else item.nodeid.partition("::")[0]
-    item.add_marker(pytest.mark.xdist_group(group))
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False  # xdist would begin with the files that have most tests
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

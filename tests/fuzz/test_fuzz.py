@@ -21,7 +21,6 @@ SECONDS = float(os.environ.get("COVEY_FUZZ_SECONDS", "4"))  # and twice as much 
 LEAST = 20  # inputs of a target, however slow the machine is
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("name", TARGETS)
 def test_nothing_but_refusals(name: str) -> None:
     target = TARGETS[name]

@@ -413,7 +413,6 @@ def test_without_its_head_and_scale_the_active_attacker_is_an_honest_client() ->
 # Runs
 
 
-@pytest.mark.alone
 def test_a_planted_property_leaks_and_its_controls_do_not() -> None:
     runs = [found(experiment(seed=seed)) for seed in range(2)]
     kept = [f.details["own contribution kept"] for f, _ in runs]
@@ -425,7 +424,6 @@ def test_a_planted_property_leaks_and_its_controls_do_not() -> None:
     assert abs(np.mean(placebos) - 0.5) < 0.15
 
 
-@pytest.mark.alone
 def test_noise_on_clients_hides_it() -> None:
     defence = {"name": "dp_sgd", "clip": 0.5, "noise": 0.5}
     values = [found(experiment(seed=seed, defence=defence))[0].value for seed in range(2)]

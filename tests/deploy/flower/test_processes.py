@@ -8,19 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from covey import run
 from covey.cli.main import main
-from covey.deploy import keys
 from covey.deploy.membership.roll import node_keys
-from covey.experiment.participation import Participation
-from covey.files import read_state
 from covey.messages import decode
 from covey.results import status as of
 from support.deployment import rehearsal, simulated
@@ -105,68 +100,6 @@ def test_fedcaprivacy_with_both_servers(deploy: Any) -> None:
     assert {json.loads(text)["from"] for text in lines} == {"bs", "csp"}  # nobody else writes to it
 
 
-def run_without_east_from_round_2(parties: Processes) -> None:
-    """Four silos to the end of the run; one of them is killed in the middle of round 2. It joins before the others, since three
-    are enough to begin without it.
-    """
-    parties.serve()
-    parties.rogue("held", "east")
-    parties.until(lambda: "east is there" in parties.log("server"))
-    for name in ("north", "south", "west"):
-        parties.join(name)
-    parties.until(lambda: parties.is_asleep("east"))
-    parties.running["east"].send_signal(signal.SIGKILL)
-    for name in ("server", "north", "south", "west"):
-        parties.wait(name)
-
-
-def test_masked_averages_survive_a_silo_that_is_killed(deploy: Any) -> None:
-    """Three of four are enough when the fourth is gone in the middle of a round. As simulated."""
-    experiment = rehearsal(
-        "fedavg", encryption="secagg", model="softmax", training={"rounds": 3}, deployment={"min_silos": 3}
-    )
-    parties = deploy(experiment, silos=4)
-    run_without_east_from_round_2(parties)
-    records = parties.records()
-    assert [r["extra"]["unopened"] for r in records] == [0.0] * 3 and records[-1]["participants"] == 3
-    _, uses = simulated(replace(experiment, participation=Participation(drops=parties.absences())))
-    for i, name in enumerate(["north", "south", "west"]):
-        assert torch.allclose(parties.model(name).models, uses[i].models, atol=1e-5), name
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("encryption", ["secagg", "threshold"])
-def test_noise_in_sealed_sums_where_a_silo_is_killed(deploy: Any, encryption: str) -> None:
-    """Client-level DP whose noise is in the sum: three of four shares are the noise that was promised, so no ε is restated, and
-    every round in which three are there is opened. Models and ε are the simulation's with the same silo missing.
-    """
-    experiment = rehearsal(
-        "ifca",
-        encryption=encryption,
-        model="softmax",
-        training={"rounds": 6},
-        defence={"name": "client_dp", "epsilon": 8.0, "delta": 1e-3, "survivors": 0.75, "quorum": 3},
-        deployment={"rehearsal": True, "min_silos": 3},
-    )
-    parties = deploy(experiment, silos=4)
-    run_without_east_from_round_2(parties)
-    records, absences = parties.records(), parties.absences()
-    assert records[-1]["participants"] == 3 and (6, 3) in absences
-    assert [r["extra"]["unopened"] for r in records] == [0.0] * 6
-    alike = run(replace(experiment, participation=Participation(drops=absences)), quiet=True)
-    for name in ("north", "south", "west"):
-        assert torch.allclose(parties.model(name).models, alike.state.state.models, atol=1e-5), name
-    sealed = {name: 6 - sum(i == absent for _, absent in absences) for i, name in enumerate(parties.names)}
-    epsilons = {}
-    for name in ("north", "south", "west"):
-        summary = json.loads((parties.folder / "state" / name / "summary.json").read_text())["privacy"]
-        (epsilons[name],) = {entry["epsilon"] for entry in summary.values() if entry["rounds"] == sealed[name]}
-    worst = max(sealed[name] for name in epsilons)
-    (said,) = {entry["epsilon"] for entry in alike.privacy.values()}
-    assert all(epsilons[name] == pytest.approx(said, rel=1e-9) for name in epsilons if sealed[name] == worst)
-    print(f"{encryption}: absent {absences}, ε {epsilons}, simulated {said}")
-
-
 def test_a_lying_silo_and_a_stranger(deploy: Any) -> None:
     """What either of them sends changes nothing for the others. The stranger calls in the middle of a round: TLS and node
     authentication are on, and they have no key.
@@ -198,49 +131,6 @@ def test_a_lying_silo_and_a_stranger(deploy: Any) -> None:
         assert any(part in whys[round] for part in why.split("|")), whys
     assert all(e["refused"] == "north" for e in parties.events())
     assert bool(torch.isfinite(parties.model("south").models).all())
-
-
-@pytest.mark.alone  # it mostly waits; the others share the process from which their parties are copied
-def test_silos_come_and_go(deploy: Any) -> None:
-    """One seals under keys of its own, then dawdles and is missed; one is killed in mid-round and comes back with its memory; one
-    joins later. The one that is killed comes back while the sleeper is waited for.
-    """
-    experiment = rehearsal(
-        "mingledpie",
-        encryption="ckks",
-        clients=4,
-        training={"rounds": 4},
-        deployment={"round_seconds": 60.0, "rehearsal": True},  # which nobody takes but the sleeper
-    )
-    parties = deploy(experiment, silos=3)
-    parties.serve()
-    parties.join("north")
-    parties.rogue("slow", "south")
-    parties.rogue("held", "west")
-    parties.until(lambda: parties.is_asleep("south") and parties.is_asleep("west"))
-    assert parties.records()[0]["participants"] == 2
-    assert "under another key" in parties.events()[0]["why"] and parties.events()[0]["refused"] == "south"
-    remembered = read_state(parties.folder / "state" / "west" / "state.bin").memory["sets"]
-    parties.running["west"].send_signal(signal.SIGKILL)
-    killed = time.monotonic()
-    parties.join("west")
-    keys.add(parties.folder / "keys", "east")
-    parties.join("east")
-    parties.until(lambda: parties.log("server").count("west is there") == 2)
-    print(f"greeted {time.monotonic() - killed:.0f} s after it was killed")
-    parties.until(lambda: "east is there" in parties.log("server"))
-    parties.until(lambda: len(parties.records()) >= 2)
-    second = parties.records()[1]
-    assert second["participants"] + second["dropped"] == 3
-    assert second["dropped"] in (1, 2)  # without the sleeper; the other takes part if it was quick
-    parties.wake("south")
-    for name in ("server", *parties.names, "east"):
-        parties.wait(name)
-    assert any(r["participants"] == 4 for r in parties.records())
-    after = read_state(parties.folder / "state" / "west" / "state.bin").memory["sets"]
-    kept = [(before, now) for before, now in zip(remembered, after) if before]
-    assert kept and all(before == now for before, now in kept)  # no set is drawn twice
-    assert [r["round"] for r in parties.records()] == [1, 2, 3, 4]
 
 
 OWN_PACKAGE = Path(__file__).parents[3] / "examples" / "own_package"
