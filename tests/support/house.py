@@ -36,16 +36,19 @@ class Literal:
 
 
 @functools.cache
-def modules(root: Path) -> list[tuple[Path, ast.Module]]:
-    return [(path.relative_to(root), ast.parse(path.read_text())) for path in sorted(root.rglob("*.py"))]
+def modules(root: Path) -> list[tuple[Path, list[ast.AST]]]:
+    """All nodes of every module; walked once, since a walk takes longer than what is asked of it."""
+    return [
+        (path.relative_to(root), list(ast.walk(ast.parse(path.read_text())))) for path in sorted(root.rglob("*.py"))
+    ]
 
 
 @functools.cache
 def declarations(root: Path) -> dict[str, set[Path]]:
     """Name -> the modules that declare a thing of this name: `name = "…"` of a class or module, or a call with name= and title=."""
     declared: dict[str, set[Path]] = {}
-    for path, tree in modules(root):
-        for node in ast.walk(tree):
+    for path, nodes in modules(root):
+        for node in nodes:
             for name in _declared(node):
                 declared.setdefault(name, set()).add(path)
     return declared
@@ -71,12 +74,12 @@ def literals(root: Path, names: set[str]) -> list[Literal]:
     """Where generic code writes one of these names: not in a docstring, not in the name's own module or family folder."""
     own = declarations(root)
     places: list[Literal] = []
-    for path, tree in modules(root):
+    for path, nodes in modules(root):
         if not set(path.parts) & set(KNOWING):
-            silent = _docstrings(tree)
+            silent = _docstrings(nodes)
             places += [
                 Literal(path.as_posix(), node.lineno, node.value)
-                for node in ast.walk(tree)
+                for node in nodes
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in silent
                 if node.value in names and not any(_family(path, owner) for owner in own.get(node.value, ()))
             ]
@@ -88,17 +91,15 @@ def _family(path: Path, owner: Path) -> bool:
     return path == owner or (path.parent == owner.parent and len(path.parts) > 2)
 
 
-def _docstrings(tree: ast.Module) -> set[int]:
-    return {
-        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    }
+def _docstrings(nodes: list[ast.AST]) -> set[int]:
+    return {id(node.value) for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
 
 
 def attributes_by_string(root: Path, fields: set[str]) -> list[Literal]:
     """`getattr(x, "models")` and its like, where the attribute is a field of a message that has a role."""
     places: list[Literal] = []
-    for path, tree in modules(root):
-        for node in ast.walk(tree):
+    for path, nodes in modules(root):
+        for node in nodes:
             called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
             if isinstance(node, ast.Call) and called in ("getattr", "hasattr", "setattr") and len(node.args) > 1:
                 word = node.args[1]

@@ -29,7 +29,7 @@ def idx_bytes(array):
 
 
 def tar_of(path, files):
-    with tarfile.open(path, "w:gz") as tar:
+    with tarfile.open(path, "w:gz", compresslevel=1) as tar:
         for name, body in files.items():
             entry = tarfile.TarInfo(name)
             entry.size = len(body)
@@ -230,7 +230,7 @@ def test_plain_npz_is_read_and_a_wrong_one_refused(tmp_path):
 def test_purchase_text_and_npz_agree(tmp_path):
     x = rng.integers(0, 2, (300, 600), np.uint8)
     y = rng.permutation(np.arange(300) % 100)
-    lines = "".join(f"{label + 1},{','.join(map(str, row))}\n" for row, label in zip(x, y))
+    lines = "".join(f"{label + 1},{','.join(map(str, row))}\n" for row, label in zip(x.tolist(), y))
     for name in "text", "npz", "onehot":
         (tmp_path / name).mkdir()
     tar_of(tmp_path / "text" / "dataset_purchase.tgz", {"dataset_purchase": lines.encode()})
@@ -246,7 +246,7 @@ def test_purchase_text_and_npz_agree(tmp_path):
 
 def test_texas_takes_the_hundred_class_folder(tmp_path):
     x = rng.integers(0, 2, (50, 6169), np.uint8)
-    feats = "\n".join(",".join(map(str, row)) for row in x).encode()
+    feats = "\n".join(",".join(map(str, row)) for row in x.tolist()).encode()
     labels = "\n".join(str(1 + i // 5) for i in range(50)).encode()
     tar_of(
         tmp_path / "dataset_texas.tgz",
