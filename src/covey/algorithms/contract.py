@@ -244,6 +244,7 @@ class Declaration:
     averages: bool = (
         True  # whether the models it hands out are averages of trained ones: statistics survive nothing else
     )
+    family: str = ""  # what comparisons put it beside: "personalised", "private"; "": by what it trains
     surveyed: bool = False  # whether `covey audit --matrix` compares it unless told what to compare
     strengths: tuple[Strength, ...] = ()  # options that buy protection: `covey audit --frontier` sweeps them
     rounds_sent: int = 1  # rounds whose sums one broadcast may hold: messages grow with it
@@ -331,6 +332,7 @@ _EXPECTED: dict[
     "gives": (_tuple_of(Given), "a tuple of leaks.Given"),
     "key_kinds": (_table_of(callable), "a table of functions (material, role) -> KeyKind, by the names of keys"),
     "averages": (lambda value: isinstance(value, bool), "True or False"),
+    "family": _A_TEXT,
     "surveyed": (lambda value: isinstance(value, bool), "True or False"),
     "numbered": (lambda value: isinstance(value, bool), "True or False"),
     "strengths": (_tuple_of(Strength), "a tuple of strength.Strength"),

@@ -57,6 +57,7 @@ class Routing:
     name: ClassVar[str] = "routing"
     label: ClassVar[str] = "Oblivious routing"
     title: ClassVar[str] = "exact oblivious routing: a sealed block for every cluster, at k times the upload"
+    family: ClassVar[str] = "private"
     surveyed: ClassVar[bool] = True
     sealing: ClassVar[str] = "sums"
     REFUSED: ClassVar[Mapping[str, str]] = UNDER_SEALS

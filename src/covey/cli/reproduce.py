@@ -133,10 +133,11 @@ def _open_paper(paper: str, folder: Path, browser: bool) -> None:
     """The page with all that is stored of a paper: here, in the source checkout, and in the folder of its runs."""
     import webbrowser
 
-    from covey.papers.pages.write import write_paper
+    from covey.papers.pages.write import beside, write_paper
 
     checkout = Path(__file__).resolve().parents[3] / "docs"
     path = write_paper(paper, folder, Path("docs")) or write_paper(paper, folder, checkout)
+    print("\n".join(beside(paper, folder, Path("docs")) or beside(paper, folder, checkout)))
     if path is None:
         print(f"nothing of {paper} is stored yet: make a table with --table")
         return

@@ -80,6 +80,7 @@ class FedCAPrivacy:
     name: ClassVar[str] = "fedcaprivacy"
     label: ClassVar[str] = "FedCAPrivacy"
     title: ClassVar[str] = "soft spectral clusters of blinded, shuffled models by two servers (Wei et al.)"
+    family: ClassVar[str] = "private"
     surveyed: ClassVar[bool] = True
     sealing: ClassVar[str] = "rows"
     REFUSED: ClassVar[Mapping[str, str]] = UNDER_SEALS

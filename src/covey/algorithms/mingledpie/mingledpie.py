@@ -101,6 +101,7 @@ class MingledPie:
     name: ClassVar[str] = "mingledpie"
     label: ClassVar[str] = "MingledPie"
     title: ClassVar[str] = "cluster identities among false ones, encrypted sums, models rebuilt by clients (NDSS 2025)"
+    family: ClassVar[str] = "private"
     surveyed: ClassVar[bool] = True
     sealing: ClassVar[str] = "sums"
     REFUSED: ClassVar[Mapping[str, str]] = UNDER_SEALS

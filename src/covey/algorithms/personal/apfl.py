@@ -30,6 +30,7 @@ class APFL:
     name: ClassVar[str] = "apfl"
     label: ClassVar[str] = "APFL"
     title: ClassVar[str] = "each client's own mixture of a global and a local model (Deng et al. 2020)"
+    family: ClassVar[str] = "personalised"
     sends: ClassVar[Messages] = (GlobalModel,)
     replies: ClassVar[Messages] = (LocalModel,)
     trains: ClassVar[str] = "one"

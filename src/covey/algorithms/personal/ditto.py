@@ -29,6 +29,7 @@ class Ditto:
     name: ClassVar[str] = "ditto"
     label: ClassVar[str] = "Ditto"
     title: ClassVar[str] = "an averaged model, and one of each client's own that is pulled to it (Li et al. 2021)"
+    family: ClassVar[str] = "personalised"
     sends: ClassVar[Messages] = (GlobalModel,)
     replies: ClassVar[Messages] = (LocalModel,)
     trains: ClassVar[str] = "one"

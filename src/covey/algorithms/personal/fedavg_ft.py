@@ -26,6 +26,7 @@ class FineTuned:
     name: ClassVar[str] = "fedavg_ft"
     label: ClassVar[str] = "FedAvg + fine-tuning"
     title: ClassVar[str] = "one averaged model, which every client trains on alone before it predicts"
+    family: ClassVar[str] = "personalised"
     sends: ClassVar[Messages] = (GlobalModel,)
     replies: ClassVar[Messages] = (LocalModel,)
     trains: ClassVar[str] = "one"

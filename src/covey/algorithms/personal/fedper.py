@@ -28,6 +28,7 @@ class FedPer:
     name: ClassVar[str] = "fedper"
     label: ClassVar[str] = "FedPer"
     title: ClassVar[str] = "shared base layers, the last layers of each client's own (Arivazhagan et al. 2019)"
+    family: ClassVar[str] = "personalised"
     sends: ClassVar[Messages] = (SharedModel,)
     replies: ClassVar[Messages] = (TrainedLayers,)
     trains: ClassVar[str] = "one"

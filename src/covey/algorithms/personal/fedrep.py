@@ -32,6 +32,7 @@ class FedRep:
     name: ClassVar[str] = "fedrep"
     label: ClassVar[str] = "FedRep"
     title: ClassVar[str] = "a shared representation, and heads that are trained before it (Collins et al. 2021)"
+    family: ClassVar[str] = "personalised"
     sends: ClassVar[Messages] = (SharedModel,)
     replies: ClassVar[Messages] = (TrainedLayers,)
     trains: ClassVar[str] = "one"

@@ -30,6 +30,7 @@ class PerFedAvg:
     name: ClassVar[str] = "perfedavg"
     label: ClassVar[str] = "Per-FedAvg"
     title: ClassVar[str] = "a model that adapts to a client in one step (Fallah et al. 2020, first order)"
+    family: ClassVar[str] = "personalised"
     sends: ClassVar[Messages] = (GlobalModel,)
     replies: ClassVar[Messages] = (LocalModel,)
     trains: ClassVar[str] = "one"

@@ -51,6 +51,7 @@ class PQFed:
     name: ClassVar[str] = "pqfed"
     label: ClassVar[str] = "PQFed"
     title: ClassVar[str] = "clients with similar (noised) features train together, for one target or for each"
+    family: ClassVar[str] = "private"
     gives: ClassVar[tuple[Given, ...]] = (Given(IDENTITY, (SERVER,), "it selects who trains with whom"),)
     strengths: ClassVar[tuple[Strength, ...]] = (
         Strength("epsilon", (math.inf, 100.0, 10.0, 3.0, 1.0, 0.3, 0.1), "ε", "budget of one coordinate of a feature"),

@@ -87,6 +87,7 @@ class RDPCFL:
     title: ClassVar[str] = (
         "clusters from a mixture model of first updates, then from losses (Malekmohammadi et al. 2025)"
     )
+    family: ClassVar[str] = "private"
     sends: ClassVar[Messages] = (FirstModel, DrawnModel, EveryModel)
     replies: ClassVar[Messages] = (PlacedUpdate,)
     chooses: ClassVar[bool] = True

@@ -49,6 +49,7 @@ class RRCluster:
     name: ClassVar[str] = "rr_cluster"
     label: ClassVar[str] = "RR-Cluster"
     title: ClassVar[str] = "IFCA whose small clusters are filled up at random to a least size (Yang et al. 2025)"
+    family: ClassVar[str] = "private"
     sends: ClassVar[Messages] = (BalancedModels,)
     replies: ClassVar[Messages] = (ChosenChange,)
     chooses: ClassVar[bool] = True

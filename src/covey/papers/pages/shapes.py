@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from covey.errors import CoveyError
 from covey.papers.cells import Cell
@@ -54,6 +55,14 @@ Drawing = Curves | Dots | Shades
 
 
 @dataclass(frozen=True)
+class Beside:
+    """What stands beside a paper's pages, made from all of its tables and from what else `docs` holds."""
+
+    files: Mapping[str, str]  # path below docs -> content
+    lines: Sequence[str]  # for a terminal
+
+
+@dataclass(frozen=True)
 class About:
     """What a paper's page says beside its figures; sentences are Markdown, links relative to docs/papers/PAPER."""
 
@@ -64,6 +73,7 @@ class About:
     breaks: Sequence[str]  # what broke a claim, or bounds it
     drawings: Mapping[str, Sequence[Drawing]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)  # of tables that the paper does not number
+    beside: Callable[[Sequence[Reproduction], Path], Beside] | None = None  # what all its tables together make
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from covey.papers.claims import Judged, tally
 from covey.papers.claims import rows as claims_of
 from covey.papers.harness import Reproduction, rejudged, stored
 from covey.papers.pages import markdown
-from covey.papers.pages.content import PaperPage, paper_page
+from covey.papers.pages.content import PaperPage, about_of, paper_page
 from covey.papers.pages.html import paper_html
 from covey.papers.verdict import FAILS, HOLDS, UNDECIDED, UNMEASURED
 from covey.report.draw import standing
@@ -45,6 +45,8 @@ def write_pages(docs: Path) -> Path:
             for one in exhibit.made:
                 names = markdown.figure_names(exhibit, one)
                 files |= {f"{folder}/figures/{name}": svg for name, svg in zip(names, exhibit.drawn[one.name])}
+        if page.about.beside:
+            files |= page.about.beside([one for exhibit in page.exhibits for one in exhibit.made], docs).files
     for path in [*(docs / "papers").rglob("*.md"), *(docs / "papers").rglob("*.svg")]:
         if path.relative_to(docs).as_posix() not in files:
             path.unlink()
@@ -74,6 +76,13 @@ def write_paper(paper: str, folder: Path, docs: Path) -> Path | None:
     path = folder / f"{paper}.html"
     write_atomically(path, paper_html(page, judgements).encode())
     return path
+
+
+def beside(paper: str, folder: Path, docs: Path) -> list[str]:
+    """What all tables of a paper together say, for a terminal: those of the documentation, and those made in `folder`."""
+    about = about_of(paper)
+    known = {one.name: one for one in [*stored(docs), *_made_in(folder)] if one.paper == paper}
+    return list(about.beside([rejudged(one) for one in known.values()], docs).lines) if about.beside and known else []
 
 
 def _made_in(folder: Path) -> list[Reproduction]:

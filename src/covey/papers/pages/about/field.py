@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from covey.papers.field.board import beside
 from covey.papers.field.settings import SETTINGS
 from covey.papers.pages.shapes import About, Curves, Dots
 
@@ -15,7 +16,8 @@ _ARRIVED = r"(?P<panel>.+), (?P<x>\d+) samples?: (?P<series>ifca|fedgroup|pacfl|
 
 ABOUT = About(
     label="The field",
-    cites="No paper prints this: every algorithm in every setting, each tuned by the same rule.",
+    cites="No paper prints this: every algorithm in every setting, each tuned by the same rule. "
+    "[The leaderboard over all of it](../../field.md).",
     says="Whether clusters pay, which reviewers ask first: against training alone and against FedAvg with fine-tuning.",
     differs=(
         "Six trials for each method in each setting, on a seed that no figure uses: "
@@ -29,6 +31,7 @@ ABOUT = About(
         ),
         "newcomers": (Curves("samples", {"": _ARRIVED}, log=True),),
     },
+    beside=beside,
     labels={name: setting.title for name, setting in SETTINGS.items()}
     | {"wrong_k": "A wrong number of clusters", "newcomers": "Newcomers", "rotated": "IFCA's rotated MNIST"},
 )

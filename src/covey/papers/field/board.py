@@ -1,0 +1,250 @@
+"""The leaderboard as a page, a picture and lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from covey.papers.field.leaderboard import Standing, chosen, places, standings
+from covey.papers.field.leaks import Worst, worst_leaks
+from covey.papers.field.settings import RATES, SETTINGS
+from covey.papers.harness import Reproduction
+from covey.papers.pages.markdown import GENERATED, dataset_name, table, verdict_words
+from covey.papers.pages.shapes import Beside
+from covey.papers.verdict import FAILS, HOLDS, UNMEASURED, Claim
+from covey.report.draw import standing
+from covey.report.format import counted, percent
+from covey.report.text_table import text_table
+
+PICTURE = "figures/field.svg"
+UNKNOWN = "not measured"
+NOT_RUN = (
+    "PACFL (Fashion-MNIST, CIFAR-10 with 20 % of the labels at each client): its authors draw labels as NIID-Bench does, a "
+    "partition that covey has not",
+    "FedGroup, FlexCFL (MNIST, 1,000 clients): on the JSON of FedProx's repository, whose cut is lognormal; the file is not here",
+    "FedRep, Ditto, FLUX (CIFAR-10, CIFAR-100): convolutional models for thousands of rounds",
+)
+
+
+def beside(reproductions: Sequence[Reproduction], docs: Path) -> Beside:
+    lines, leaks = standings(reproductions), worst_leaks(docs)
+    if not lines:
+        return Beside({}, [])
+    files = {"field.md": page(reproductions, lines, leaks), PICTURE: picture(lines, len(places(reproductions)))}
+    return Beside(files, terminal(lines, leaks, len(places(reproductions))))
+
+
+# ---------------------------------------------------------------- a picture
+
+
+def picture(lines: Sequence[Standing], of: int) -> str:
+    """Ranks with their intervals, and two accuracies; a colour for each family."""
+    names = [line.label if line.places == of else f"{line.label} ({line.places} of {of})" for line in lines]
+    families = list(dict.fromkeys(line.family for line in lines))
+
+    def panel(title: str, share: bool, mark: str) -> standing.Panel:
+        drawn = []
+        for family in families:
+            marks = [
+                standing.Mark(row, getattr(line, mark), line.interval if mark == "rank" else None)
+                for row, line in enumerate(lines)
+                if line.family == family
+            ]
+            drawn.append(standing.Line(family, marks))
+        return standing.Panel(title, drawn, share)
+
+    words = standing.Words(own="mean over places", interval="95 % over seeds")
+    panels = [
+        panel("mean rank", False, "rank"),
+        panel("own test data", True, "own"),
+        panel("worst client", True, "worst"),
+    ]
+    return standing.dots("The field: mean rank over places", names, panels, words)
+
+
+# ---------------------------------------------------------------- a page
+
+
+def page(reproductions: Sequence[Reproduction], lines: Sequence[Standing], leaks: Mapping[str, Sequence[Worst]]) -> str:
+    every = places(reproductions)
+    parts = [
+        "# The field: who leads, at which price",
+        GENERATED,
+        f"![Mean ranks over places, with intervals]({PICTURE})",
+        f"{len(lines)} methods in {counted(len(every), 'place')} (a setting on a dataset): {_listed(every)}. A place has a row for "
+        "every method whose runs are finished; who lacks places stands at the end. What a client gets is scored, on its own test "
+        "data: the **rank** among all methods is a mean over places, its interval the middle 95 % over draws of the seeds.",
+        f"**Does clustering pay?** {pays(every)}",
+        table(HEAD, [_row(line, leaks.get(line.method, ()), len(every)) for line in lines]),
+        "*Worst client*: mean over places of the lowest accuracy that a client has. *Traffic* (up and down, nothing encrypted, so "
+        "sealed methods cost more in earnest) and *seconds* (of one core, with whatever else its machine did) are ratios to "
+        "FedAvg's. *Worst leak*: from the stored audits ([digits](results/audit-digits/README.md), "
+        "[hospitals](results/audit-heart/README.md), [sealed](results/audit-digits-sealed/README.md)) of the method without a "
+        "defence: the verdict, what, to whom, the attack's score beside the best guess without it, and how many of the questions "
+        "that have a meaning are answered. Attacks that covey has not would add to it.",
+        "## Equal footing",
+        f"Every method has {len(RATES)} trials in every place, on a seed that no figure uses: learning rates, or three of them "
+        "with two values of the one parameter that decides the method. [The rule, the grid and its limits]"
+        "(../src/covey/papers/field/settings.py) were written down before anything ran; trials and choices are stored with each "
+        "table. Rounds, local epochs, batches, clients and samples are the same for all; methods that are told a number of "
+        "clusters are told the true one. Rows of single places: [pages](papers/field/README.md).",
+        *_published(reproductions),
+        "## What else was asked",
+        f"{_questions(reproductions)}The untuned comparison with more clients and rounds: "
+        "[baselines](papers/baselines/README.md). How to set any of it: [settings](settings.md).",
+        "## Chosen parameters",
+        *_parameters(reproductions, lines),
+        "## Make it",
+        "```\ncovey reproduce field --minutes 30\ncovey reproduce field --minutes 0 --docs\n```",
+        "The first runs what is missing in a pool of processes and stops in time, the second makes tables and this page of what is "
+        "finished. `covey reproduce field` prints the leaderboard.",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+HEAD = (
+    "method",
+    "family",
+    "rank",
+    "places",
+    "own test data",
+    "worst client",
+    "traffic ×",
+    "seconds ×",
+    "worst leak",
+)
+
+
+def _row(line: Standing, leaks: Sequence[Worst], of: int) -> list[str]:
+    low, high = line.interval
+    return [
+        f"[{line.label}](algorithms/{line.method}.md)",
+        line.family,
+        f"{line.rank:.1f} [{low:.1f}, {high:.1f}]",
+        f"{line.places} of {of}",
+        percent(line.own),
+        percent(line.worst),
+        _times(line.traffic),
+        _times(line.seconds),
+        "<br>".join(_leak(one) for one in leaks) or UNKNOWN,
+    ]
+
+
+def _leak(one: Worst) -> str:
+    sealed = "" if one.protection == "none" else f"under {one.protection} "
+    return f"{sealed}{one.words()} ({one.dataset})" if one.questions else one.words()
+
+
+def _times(ratio: float | None) -> str:
+    return "–" if ratio is None else f"{ratio:.2g}"
+
+
+def _listed(every: Sequence[Reproduction]) -> str:
+    by_dataset: dict[str, list[str]] = {}
+    for one in every:
+        by_dataset.setdefault(one.dataset, []).append(
+            f"[{SETTINGS[one.table].title.lower()}](papers/field/{one.table}.md) ({one.settings['rows']} rows)"
+        )
+    return "; ".join(f"{dataset_name(name)}: {', '.join(tables)}" for name, tables in by_dataset.items())
+
+
+def pays(every: Sequence[Reproduction]) -> str:
+    """Where the clustered method that its trials put first is shown to be better than both rivals, and where it is not."""
+    outcome: dict[str, list[str]] = {"yes": [], "no": [], "open": []}
+    for one in every:
+        judged = _of_picked(one)
+        if not judged or any(claim.verdict == UNMEASURED for claim in judged):
+            continue
+        verdicts = [claim.verdict for claim in judged]
+        kind = "yes" if all(v == HOLDS for v in verdicts) else "no" if FAILS in verdicts else "open"
+        effects = [f"{e.value:+.1f}" for claim in judged for e in claim.effects if e.value is not None]
+        outcome[kind].append(f"{one.table.replace('_', ' ')} on {one.dataset} ({' and '.join(effects)} points)")
+    words = {
+        "yes": "Shown to pay, against training alone and against FedAvg with fine-tuning, in",
+        "no": "Shown **not** to pay, against one of the two at least, in",
+        "open": "Not shown either way in",
+    }
+    said = [
+        f"{words[kind]} {counted(len(where), 'place')}: {', '.join(where)}." for kind, where in outcome.items() if where
+    ]
+    return " ".join(
+        [
+            *said,
+            "In brackets what the clustered method that its trials put first has over each; intervals are on the pages.",
+        ]
+    )
+
+
+def _of_picked(one: Reproduction) -> list[Claim]:
+    return [claim for claim in one.claims if "put first" in claim.text]
+
+
+def _questions(reproductions: Sequence[Reproduction]) -> str:
+    asked = {"wrong_k": "What a wrong number of clusters costs", "newcomers": "How newcomers with few samples fare"}
+    made = {one.table for one in reproductions}
+    return "".join(f"[{words}](papers/field/{name}.md). " for name, words in asked.items() if name in made)
+
+
+def _published(reproductions: Sequence[Reproduction]) -> list[str]:
+    """Ours in the setting of a method's own authors, beside what they printed."""
+    parts = ["## Beside what authors printed"]
+    for one in reproductions:
+        rows = [
+            [cell.row, _figure(cell.ours, cell.std, cell.n), percent(cell.paper)]
+            for cell in one.cells
+            if one.table not in SETTINGS and cell.paper is not None and cell.ours is not None
+        ]
+        if rows:
+            verdicts = [f"- **{verdict_words(claim.verdict)}**: {claim.text} {claim.why}" for claim in one.claims]
+            parts += [
+                f"{one.title} ([page](papers/field/{one.table}.md)):",
+                table(["", "ours", "printed"], rows),
+                "\n".join(verdicts),
+            ]
+    if len(parts) == 1:
+        parts.append("IFCA's rotated MNIST is set up (`covey reproduce field --table rotated`) and was not run.")
+    return [*parts, "Not run in their authors' setting: " + "; ".join(NOT_RUN) + "."]
+
+
+def _figure(value: float | None, std: float | None, n: int) -> str:
+    if value is None:
+        return "–"
+    return percent(value) + (f" ± {100 * std:.2f} ({n})" if std is not None else f" ({n})")
+
+
+def _parameters(reproductions: Sequence[Reproduction], lines: Sequence[Standing]) -> list[str]:
+    parts, words = [], chosen(reproductions)
+    for dataset in dict.fromkeys(one.dataset for one in places(reproductions)):
+        own = [one for one in places(reproductions) if one.dataset == dataset]
+        rows = [[line.label, *(words.get(line.method, {}).get(one.name, "") for one in own)] for line in lines]
+        parts += [f"**{dataset_name(dataset)}**", table(["", *(one.table.replace("_", " ") for one in own)], rows)]
+    return parts
+
+
+# ---------------------------------------------------------------- a terminal
+
+
+def terminal(lines: Sequence[Standing], leaks: Mapping[str, Sequence[Worst]], of: int) -> list[str]:
+    rows = [["method", "family", "rank", "own", "worst", "traffic", "seconds", "worst leak"]]
+    for line in lines:
+        low, high = line.interval
+        name = line.label if line.places == of else f"{line.label} ({line.places} of {of})"
+        leak = next((one.words() for one in leaks.get(line.method, ())), UNKNOWN).split(";")[0]
+        ranks = f"{line.rank:.1f} [{low:.1f}, {high:.1f}]"
+        rows.append(
+            [
+                name,
+                line.family,
+                ranks,
+                percent(line.own),
+                percent(line.worst),
+                _times(line.traffic),
+                _times(line.seconds),
+                leak,
+            ]
+        )
+    return [
+        "",
+        f"mean rank over {counted(of, 'place')}, 95 % over seeds; traffic and seconds × FedAvg's",
+        *text_table(rows),
+    ]
