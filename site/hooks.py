@@ -118,7 +118,7 @@ TABS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "extending.md",
         ),
     ),
-    ("Claims", ("results.md", "coverage.md", "papers/", "benchmarks.md")),
+    ("Claims", ("field.md", "results.md", "coverage.md", "papers/", "benchmarks.md")),
     ("Algorithms", ("algorithms/",)),
     ("Attacks", ("threat_models.md", "audit.md", "frontier.md", "audit_ledger.md", "attacks/", "results/")),
     ("Defences", ("defences/", "guarantee.md", "guarantee_sealed.md")),
