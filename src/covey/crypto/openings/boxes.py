@@ -71,19 +71,26 @@ def check_public(key: bytes) -> None:
     BoxKey.generate().seal(key, b"", b"")
 
 
-@lru_cache(maxsize=1 << 16)
+# A simulation has all clients in one process, and every pair of them meets in every round: too small a cache would forget each
+# pair just before it comes again. As it is, 500 clients find room; a silo needs one entry for every other.
+@lru_cache(maxsize=1 << 19)
 def _common(secret: bytes, other: bytes, direction: bytes) -> bytes:
     return HKDF(SHA256(), KEY_BYTES, None, _DOMAIN + direction).derive(_exchange(secret, other))
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 18)
 def _exchange(secret: bytes, other: bytes) -> bytes:
     try:
-        return X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(other))
+        return _private(secret).exchange(X25519PublicKey.from_public_bytes(other))
     except ValueError as e:
         raise CoveyError("a client's public key is none: make the keys again") from e
 
 
 @lru_cache(maxsize=1 << 12)
+def _private(secret: bytes) -> X25519PrivateKey:
+    return X25519PrivateKey.from_private_bytes(secret)
+
+
+@lru_cache(maxsize=1 << 12)
 def _public(secret: bytes) -> bytes:
-    return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+    return _private(secret).public_key().public_bytes_raw()

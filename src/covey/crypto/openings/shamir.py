@@ -8,6 +8,7 @@ p² t stays below 2^53 (checked).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +31,28 @@ def split(secret: Integers, holders: int, quorum: int, prime: int, stream: Strea
     """[holders, N]: the share of each."""
     check_field(prime, holders, quorum)
     drawn = uniform(stream, (quorum - 1) * secret.size, prime).astype(np.float64).reshape(quorum - 1, secret.size)
-    powers = np.array([[pow(x, k, prime) for k in range(quorum)] for x in range(1, holders + 1)], np.float64)
+    powers = _powers(holders, quorum, prime)
     shares: Integers = (powers @ np.vstack([secret % prime, drawn])).astype(np.int64) % prime
     return shares
 
 
+@lru_cache(maxsize=4)
+def _powers(holders: int, quorum: int, prime: int) -> NDArray[np.float64]:
+    """[holders, quorum] of their points; hundreds of clients share a circle, and would each compute the same table."""
+    powers = np.ones((holders, quorum), np.int64)
+    for k in range(1, quorum):
+        powers[:, k] = powers[:, k - 1] * np.arange(1, holders + 1) % prime
+    return powers.astype(np.float64)
+
+
 def weights(holders: Sequence[int], prime: int) -> list[int]:
     """What the shares of these holders are multiplied by to give the value at 0."""
+    return list(_weights(tuple(holders), prime))
+
+
+@lru_cache(maxsize=16)
+def _weights(holders: tuple[int, ...], prime: int) -> tuple[int, ...]:
+    """The same for all clients of a round."""
     points = [holder + 1 for holder in holders]
     if len(set(points)) != len(points):
         raise CoveyError(f"shares of the holders {list(holders)}: expected different ones")
@@ -47,7 +63,7 @@ def weights(holders: Sequence[int], prime: int) -> list[int]:
             if other != x:
                 above, below = above * other % prime, below * (other - x) % prime
         found.append(above * pow(below, -1, prime) % prime)
-    return found
+    return tuple(found)
 
 
 def combine(shares: NDArray[np.int64], holders: Sequence[int], prime: int) -> Integers:
