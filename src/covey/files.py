@@ -39,15 +39,16 @@ def expect(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def write_atomically(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """The file is either the old one or the whole new one, also after a crash or on a full disk."""
+def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview], mode: int = 0o644) -> None:
+    """The file is either the old one or the whole new one, also after a crash or on a full disk. `data` may come in pieces."""
     part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             part.unlink()
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(data)
+            for piece in (data,) if isinstance(data, bytes) else data:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
@@ -85,26 +86,29 @@ def owner(path: Path) -> str:
 
 def write_state(path: Path, value: Any, mode: int = 0o600) -> None:
     """A value of the codec with its checksum: a byte that a disk changed must not become a model."""
-    from covey.messages import encode  # it brings torch, which no other file of a run needs
+    from covey.messages import pieces  # it brings torch, which no other file of a run needs
 
-    data = encode(value)
-    write_atomically(path, CHECKED + _checksum(data) + data, mode)
+    data = pieces(value)  # never joined: what many clients remember may lie in a mapped file, and not fit in memory
+    write_atomically(path, [CHECKED, _checksum(data), *data], mode)
 
 
 def read_state(path: Path) -> Any:
     """What `write_state` wrote, or older versions did without a checksum; CoveyError where a byte differs."""
     from covey.messages import decode
 
-    data = path.read_bytes()
-    if data.startswith(CHECKED):
+    data = memoryview(path.read_bytes())
+    if data[: len(CHECKED)] == CHECKED:
         told, data = data[len(CHECKED) : len(CHECKED) + CHECKSUM_BYTES], data[len(CHECKED) + CHECKSUM_BYTES :]
-        if told != _checksum(data):
+        if told != _checksum([data]):
             raise CoveyError(f"{path} is damaged: its bytes are not those that were written")
     return decode(data)
 
 
-def _checksum(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=CHECKSUM_BYTES).digest()
+def _checksum(data: Iterable[bytes | memoryview]) -> bytes:
+    digest = hashlib.blake2b(digest_size=CHECKSUM_BYTES)
+    for piece in data:
+        digest.update(piece)
+    return digest.digest()
 
 
 def save(folder: Path, content: dict[str, Any], keys: dict[str, Any]) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from covey.algorithms.contract import Setting
+from covey.algorithms.averaging import GlobalModel
+from covey.algorithms.contract import Server, Setting
+from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.ifca import IFCA
 from covey.algorithms.mingledpie.mingledpie import MingledPie
 from covey.algorithms.routing import Routing
@@ -51,3 +54,14 @@ class Undescribed(Routing):
         material = super().keys(setting)
         single = {i: {"single": bytes([i]) * 32} for i in range(setting.clients)}
         return material | {"clients": {"vault": material["clients"]["sealing"], "own": single}}
+
+
+@dataclass(frozen=True)
+class Dealt(FedAvg):
+    """Notes which GPUs its process may see."""
+
+    name: ClassVar[str] = "dealt"
+
+    def aggregate(self, server: Server, state: GlobalModel, replies: Iterator[tuple[int, Any]]) -> GlobalModel:
+        server.note("visible", float(os.environ.get("CUDA_VISIBLE_DEVICES") or -1))
+        return super().aggregate(server, state, replies)

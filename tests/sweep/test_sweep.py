@@ -236,3 +236,21 @@ def test_the_board_shows_all_runs_and_each_that_runs(monkeypatch: pytest.MonkeyP
         progress.update(1, 0, [Row("lr=0.1 seed 0", 4, 8, 0.95)], 20.0)
     shown = screen.getvalue()
     assert "1/12 runs" in shown and "lr=0.1 seed 0" in shown and "round 4/8, accuracy 95.0 %, 20.0 s left" in shown
+
+
+def test_gpus_are_dealt_to_the_processes_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # No GPU is needed: which one a process may see is settled before it asks for any.
+    monkeypatch.setattr("covey.sweep.grid.spread_over", lambda base: side_by_side.Processes(2, ("7", "9")))
+    table = SMALL | {"algorithm": "support.own_algorithms:Dealt", "engine": {"device": "cpu"}}
+    made = sweep(table | {"training": {"rounds": 1}}, ["training.lr=0.1,0.02"], 1, tmp_path, quiet=True)
+    assert not made.failed
+    records = [json.loads(path.read_text().splitlines()[0]) for path in tmp_path.rglob("metrics.jsonl")]
+    assert {record["extra"]["visible"] for record in records} == {7.0, 9.0}
+
+
+def test_a_sweep_has_a_process_for_every_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, 5")
+    monkeypatch.setattr("covey.engines.prepare.device_of", lambda experiment: "cuda")
+    places = side_by_side.spread_over(Experiment.of(SMALL, engine={"workers": 0}))
+    assert places.room == 2 and side_by_side.gpus() == ("2", "5")
+    places.stop()

@@ -59,12 +59,25 @@ def alone(engine: EngineConfig) -> EngineConfig:
 
 def spread_over(experiment: Experiment) -> Runs:
     """Where many runs go: `engine.name` says where, `engine.workers` how many side by side."""
-    if experiment.engine.name == "ray":
-        return OnRay(experiment.engine.workers)
+    engine = experiment.engine
+    if engine.name == "ray":
+        return OnRay(engine.workers, engine.gpus if engine.device == "cuda" else 0.0)
     from covey.engines.prepare import device_of
 
-    on_gpu = device_of(experiment) == "cuda"  # which one run fills
-    return Processes(experiment.engine.workers or (1 if on_gpu else cores()))
+    if device_of(experiment) != "cuda":
+        return Processes(engine.workers or cores())
+    devices = gpus()  # each of which one run fills
+    return Processes(engine.workers or len(devices), devices)
+
+
+def gpus() -> tuple[str, ...]:
+    """The GPUs of this machine that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if given:
+        return tuple(name.strip() for name in given.split(","))
+    import torch
+
+    return tuple(map(str, range(torch.cuda.device_count())))
 
 
 def completing(
@@ -144,10 +157,12 @@ class InTurn:
 class Processes:
     """Processes that make one run after the other, forked from one that has all modules loaded: what a process has read of the
     data, or started on a GPU, serves its next run, too. Whatever happens to one run, the others go on.
+
+    `devices`: GPUs that are dealt to the processes in turn. Each sees its own one only.
     """
 
-    def __init__(self, room: int) -> None:
-        self.room = room
+    def __init__(self, room: int, devices: Sequence[str] = ()) -> None:
+        self.room, self._devices = room, devices
         self._context: Any = mp.get_context("forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn")
         with suppress(AttributeError):
             self._context.set_forkserver_preload(["covey.rounds.loop", "covey.rounds.side_by_side"])
@@ -155,6 +170,7 @@ class Processes:
         self._running: list[tuple[Job, Any, Path]] = []
         self._idle: list[Any] = []
         self._lines: dict[int, Connection] = {}  # to each process
+        self._on: dict[int, tuple[Any, str]] = {}  # each process, and its GPU
         self._started = 0
 
     def start(self, job: Job) -> None:
@@ -167,8 +183,12 @@ class Processes:
 
     def _process(self) -> Any:
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_runs_here, args=(theirs,))
+        # One that died leaves its GPU to the next: the one with the fewest processes.
+        alive = [device for process, device in self._on.values() if process.is_alive()]
+        device = min(self._devices, key=alive.count) if self._devices else ""
+        process = self._context.Process(target=_runs_here, args=(theirs, device))
         process.start()
+        self._on[process.pid] = (process, device)
         theirs.close()  # so that its end is seen
         self._lines[process.pid] = ours
         return process
@@ -204,8 +224,10 @@ class Processes:
         shutil.rmtree(self._said, ignore_errors=True)
 
 
-def _runs_here(line: Connection) -> None:
+def _runs_here(line: Connection, device: str = "") -> None:
     """Runs in a process of their own, as they are asked for; what each has to say goes to a file."""
+    if device:
+        os.environ["CUDA_VISIBLE_DEVICES"] = device  # nothing has asked for a GPU yet in this process
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C reaches it through `stop`, once
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -242,14 +264,14 @@ def _problem(code: int, said: Path) -> str:
 class OnRay:
     """A Ray task per run. Its machine must see the run's folder, so a cluster needs a file system that its machines share."""
 
-    def __init__(self, room: int) -> None:
-        from covey.engines.ray.pool import connect, processors, shut_down
+    def __init__(self, room: int, gpus: float = 0.0) -> None:
+        from covey.engines.ray.pool import connect, places, shut_down
 
         self._ray = connect()
         shut_down(self._ray)
-        self.room = room or processors(self._ray)
-        # A task whose worker dies is done again, from the run's checkpoint.
-        self._task = self._ray.remote(num_cpus=1, max_retries=2)(_run_there)
+        self.room = room or places(self._ray, gpus)
+        # A task whose worker dies is done again, from the run's checkpoint. Of a GPU Ray shows it its own one.
+        self._task = self._ray.remote(num_cpus=1, num_gpus=gpus, max_retries=2)(_run_there)
         self._running: dict[Any, Job] = {}
 
     def start(self, job: Job) -> None:
