@@ -307,11 +307,13 @@ class Door:
         self.listener, self.tls, self.guests = listener, tls, Guests()
         self.nameless: OrderedDict[asyncio.Task[None], str] = OrderedDict()  # by age; and their addresses
         self._tasks: set[asyncio.Task[None]] = set()
+        self.told = asyncio.Event()  # whom to admit; until then whoever comes waits outside
         self._said = 0.0
         self._unsaid = 0
 
     async def stand(self) -> None:
         loop = asyncio.get_running_loop()
+        await self.told.wait()
         while True:
             try:
                 connection, address = await loop.sock_accept(self.listener)
@@ -544,6 +546,7 @@ async def _listen_to_the_coordinator(door: Door, renewed: Callable[[], ssl.SSLCo
     while line := await reader.readline():
         if b'"renewed"' not in line:
             door.guests.learn(line)
+            door.told.set()
             continue
         try:
             door.tls = renewed()

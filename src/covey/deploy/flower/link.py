@@ -58,6 +58,7 @@ class Link:
         self._door: DoorProcess | None = None
         self._superlink: SuperLink | None = None
         try:
+            self._stand()
             self._begin()
             self._open()
         except BaseException:
@@ -209,10 +210,15 @@ class Link:
 
     def _open(self) -> None:
         """The door, as open as it should be now."""
+        door = self._stand()
+        nodes = {self._keys[name]: number for name, number in self.nodes.items()} if self.authenticated else None
+        door.tell(self._superlink.port if self._superlink else 0, nodes, self._struck)
+
+    def _stand(self) -> DoorProcess:
+        """The door's process, which lets nobody in before it is told whom."""
         if self._door is None or not self._door.alive():
             self._door = DoorProcess.start(self._listener, self._tls, self.home, self._hear)
-        nodes = {self._keys[name]: number for name, number in self.nodes.items()} if self.authenticated else None
-        self._door.tell(self._superlink.port if self._superlink else 0, nodes, self._struck)
+        return self._door
 
     def _hear(self, words: dict[str, str]) -> None:
         """What the door says, in a thread of its own."""

@@ -23,7 +23,7 @@ from covey.deploy.membership.standing import AUTHORITY, SERVER, Reminder, Validi
 from covey.errors import CoveyError
 
 RETRY_SECONDS = (
-    2.0  # between attempts to reach the coordinator, at most; a random part of it, so that not all come at once
+    1.0  # between attempts to reach the coordinator, at most; a random part of it, so that not all come at once
 )
 STRUCK_SECONDS = 60.0  # after which a key that was admitted before and is not any more is taken for struck off
 REMIND_SECONDS = 600.0  # between two words on the same trouble

@@ -179,6 +179,7 @@ class DoorProcess:
         hear: Callable[[dict[str, str]], None] = lambda words: None,
     ) -> DoorProcess:
         """`hear` is called, in a thread of its own, with everything that the door says."""
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
         command = [sys.executable, "-I", str(Path(__file__).with_name("door.py")), "--listener", str(listener.fileno())]
         if tls is not None:
             command += ["--certificate", str(tls.certificate), "--key", str(tls.key)]

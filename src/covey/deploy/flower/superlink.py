@@ -73,8 +73,11 @@ class SuperLink:
         command = ["flower-superlink", "--host", "127.0.0.1", "--port", str(self.port), "--insecure"]
         self.process = Process.start([*command, "--disable-runtime-dependency-installation"], home, self.port)
         try:
+            bundle = _bundle(
+                home
+            )  # meanwhile: it takes half a second of a processor, and a start keeps everybody waiting
             self._control = self._connected()
-            self._begin_run(home)
+            self._begin_run(bundle)
         except BaseException:
             self.close()
             raise
@@ -195,23 +198,14 @@ class SuperLink:
                     raise CoveyError(f"the SuperLink does not answer ({e}): {last_words(self.process.log)}") from e
                 time.sleep(RETRY_SECONDS)
 
-    def _begin_run(self, home: Path) -> None:
+    def _begin_run(self, bundle: Any) -> None:
         """A run in Flower's books, and us as the one who executes its server side."""
-        from flwr.cli.build import build_fab_from_disk
         from flwr.common.serde import fab_to_proto, run_from_proto
         from flwr.proto.control_pb2 import StartRunRequest
         from flwr.proto.runtime_pb2 import PullTaskInputRequest
-        from flwr.supercore.fab import Fab
         from flwr.supercore.heartbeat import HeartbeatSender
         from flwr.superlink.grid import HttpGrid
 
-        folder = home / "bundle"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        (folder / "pyproject.toml").write_text(BUNDLE)
-        (folder / "nothing.py").write_text('"""No code travels."""\n\napp = None\n')
-        packed = build_fab_from_disk(folder)
-        bundle = Fab(hashlib.sha256(packed).hexdigest(), packed, {})
         self._control.StartRun(StartRunRequest(fab=fab_to_proto(bundle)))
         token = _first(self.process.tasks("flwr-serverapp"), START_SECONDS)
         if token is None:
@@ -245,6 +239,21 @@ class SuperLink:
 
         self._grid._retry_invoker.max_tries = 1
         self._runtime.PushTaskOutput(PushTaskOutputRequest(sub_status=SubStatus.COMPLETED, details=""))
+
+
+def _bundle(home: Path) -> Any:
+    """What Flower wants to be given for a run, without any code in it; and all of Flower's own code that a run needs is read."""
+    import flwr.superlink.grid  # noqa: F401
+    from flwr.cli.build import build_fab_from_disk
+    from flwr.supercore.fab import Fab
+
+    folder = home / "bundle"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(BUNDLE)
+    (folder / "nothing.py").write_text('"""No code travels."""\n\napp = None\n')
+    packed = build_fab_from_disk(folder)
+    return Fab(hashlib.sha256(packed).hexdigest(), packed, {})
 
 
 def _first(tokens: Iterator[str | None], seconds: float) -> str | None:
