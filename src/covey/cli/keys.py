@@ -224,11 +224,13 @@ def accept(
         covey keys accept north north.invitation
     """
     from covey.deploy.membership import requests
-    from covey.deploy.membership.records import read_bytes
+    from covey.deploy.membership.records import read_foreign
 
     if not folder.is_dir():
         raise CoveyError(f"{folder} is no folder: give the one that `covey keys request` made")
-    party, shared = requests.accept(folder, read_bytes(invitation), fingerprint)
+    party, shared = requests.accept(
+        folder, read_foreign(invitation, "invitation", requests.INVITATION_BYTES, requests.ASK), fingerprint
+    )
     print(f"{folder}  is complete: {party.name} is {party.role}; `covey join {folder} --data …`")
     print(f"the federation's fingerprint: {shared}")
     if not fingerprint:

@@ -49,10 +49,19 @@ from covey.deploy.membership.requests import (
     check_new_keys,
     check_renewal,
     federation,
+    fingerprint,
     invitation,
     signing_of,
 )
-from covey.deploy.membership.roll import REPLACED, admissions, admitting, holders, revoke
+from covey.deploy.membership.roll import (
+    REPLACED,
+    admissions,
+    admitting,
+    holders,
+    node_keys,
+    note_key,
+    revocations,
+)
 from covey.errors import CoveyError
 from covey.experiment import encryptions
 from covey.experiment.experiment import Experiment
@@ -194,23 +203,35 @@ def add(out: Path, name: str) -> None:
 
 
 def approve(out: Path, request: Request) -> tuple[Path, str]:
-    """One more silo, that made its own keys, or other keys for one that is in; (its invitation, the federation's fingerprint)."""
+    """One more silo, that made its own keys, or other keys for one that is in; (its invitation, the federation's fingerprint).
+
+    Cut short at any point it can be done again with the same request, and until it is done the silo's present keys are let in.
+    """
     authority = out / "authority"
     with _alone(authority):
         issued, agreed, ca = read_issued(authority), read_agreed(authority), read_bytes(authority / "ca.crt")
         admitted = {a.name: a for a in admissions(out / SERVER)}
+        server, given = out / SERVER, issued.requests.get(request.name) == fingerprint(request)
         if request.name in admitted and request.name in issued.taken:
             check_renewal(request, admitted[request.name].signing)
-            check_new_keys(request, holders(out / SERVER))
-            revoke(out / SERVER, request.name, REPLACED)
+            held = holders(server)
+            if registered(request.node) != node_keys(server)[request.name]:  # else an approval of it was cut short
+                check_new_keys(request, held)
+                note_key(server, admitted[request.name], REPLACED)
+            else:
+                check_new_keys(request, {k: name for k, name in held.items() if k != registered(request.node)})
+        elif given and request.name not in {one.name for one in revocations(server)}:
+            # An approval of it was cut short: the same again.
+            check_new_keys(request, {k: name for k, name in holders(server).items() if name != request.name})
         else:
             issued = _taken_next(issued, agreed, request.name)
-            check_new_keys(request, holders(out / SERVER))
+            check_new_keys(request, holders(server))
             if openings.OWN in own_keys(issued.clients, issued.taken[request.name]):
                 raise CoveyError(
                     f"the keys with which silos open sums together were dealt here, and '{request.name}' has made its own: give it "
                     "a dealt one with `covey keys add`, or make new keys for all with `covey keys make --requests`"
                 )
+            issued = replace(issued, requests={**issued.requests, request.name: fingerprint(request)})
             write(authority / "issued.bin", encode(issued), 0o600)
         return _invite(out, request, issued, agreed, ca)
 

@@ -193,6 +193,71 @@ def test_a_key_stands_for_one_silo(tmp_path: Path) -> None:
         requests.read_request(path)
 
 
+def test_a_revoked_silo_comes_back_with_neither_of_its_keys(tmp_path: Path) -> None:
+    """Not under another name with the signing key that it had, nor with one that it gave up in a renewal."""
+    first, second, third = (Ed25519PrivateKey.generate() for _ in range(3))
+    node = ec.generate_private_key(ec.SECP384R1())
+    keys.make(experiment(), [forged("north", node, first)], [], tmp_path / "keys")
+    renewal = forged("north", ec.generate_private_key(ec.SECP384R1()), second)
+    keys.approve(tmp_path / "keys", replace(renewal, proofs=[*renewal.proofs, first.sign(renewal.content)]))
+    revoke(tmp_path / "keys" / "server", "north")
+    for kept in (first, second):
+        with pytest.raises(CoveyError, match="asks with a key that 'north' has or had"):
+            keys.approve(tmp_path / "keys", forged("south", ec.generate_private_key(ec.SECP384R1()), kept))
+    keys.approve(tmp_path / "keys", forged("south", ec.generate_private_key(ec.SECP384R1()), third))
+
+
+@pytest.mark.parametrize("renews", [False, True])
+def test_an_approval_that_was_cut_short_is_done_again(
+    renews: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every file that it writes; until it is done the present keys of a silo that renews are let in, and none are struck."""
+    from covey.deploy.membership import records
+
+    old, new = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    node = ec.generate_private_key(ec.SECP384R1())
+    keys.make(experiment(), [forged("north", node, old)], [], tmp_path / "keys")
+    request = forged("north" if renews else "south", ec.generate_private_key(ec.SECP384R1()), new)
+    if renews:
+        request = replace(request, proofs=[*request.proofs, old.sign(request.content)])
+    server, _ = keys.load(tmp_path / "keys" / "server")
+    before = read_roll(server, tmp_path / "keys" / "server").nodes["north"]
+    honest, left = records.write_atomically, 0
+
+    def cut_short(path: Path, data: bytes, mode: int = 0o644) -> None:
+        nonlocal left
+        if left == 0:
+            raise KeyboardInterrupt
+        left -= 1
+        honest(path, data, mode)
+
+    for files in range(9):
+        left = files
+        monkeypatch.setattr(records, "write_atomically", cut_short)
+        try:
+            keys.approve(tmp_path / "keys", request)
+            break
+        except KeyboardInterrupt:
+            roll = read_roll(server, tmp_path / "keys" / "server")
+            pub_written = renews and roll.nodes["north"] != before
+            assert pub_written or (roll.nodes["north"] == before and before not in roll.struck)
+    monkeypatch.setattr(records, "write_atomically", honest)
+    roll = read_roll(server, tmp_path / "keys" / "server")
+    assert files >= 3 and roll.party.silos == ({"north": 0} if renews else {"north": 0, "south": 1})
+    assert set(roll.party.known) >= {"client:0"} and (before in roll.struck) == renews
+
+
+def test_an_invitation_that_costs_too_much_is_not_read(founded: Path, tmp_path: Path) -> None:
+    (tmp_path / "any.invitation").write_bytes(b"")
+    with (tmp_path / "any.invitation").open("wb") as file:
+        file.truncate(requests.INVITATION_BYTES + 1)
+    outcome = CliRunner().invoke(app, ["keys", "accept", str(founded / "north"), str(tmp_path / "any.invitation")])
+    assert isinstance(outcome.exception, CoveyError) and "is no invitation: it has more than" in str(outcome.exception)
+    heavy = encode({"a": [{} for _ in range(1 << 17)]})  # a tree that takes far more memory than its text
+    with pytest.raises(CoveyError, match="too many for what it carries"):
+        requests.accept(founded / "north", heavy)
+
+
 def test_a_silo_renews_its_keys_and_nobody_else_does_it_for_it(tmp_path: Path) -> None:
     keys.make(experiment(), asked(tmp_path, ["north", "south"]), [], tmp_path / "keys")
     for name in ("north", "south"):

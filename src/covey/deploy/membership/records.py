@@ -60,6 +60,10 @@ class Issued:
     server_signing: bytes  # public
     taken: dict[str, int]  # names ever given, with their client numbers: none is given twice
     agreed: str
+    requests: dict[str, str] = field(
+        default_factory=dict
+    )  # of names given on request: its fingerprint, so that the same
+    # request can be approved again after an approval that was cut short
 
 
 def check_names(names: Sequence[str], clients: int, reserved: Sequence[str]) -> None:
@@ -92,6 +96,18 @@ def has_content(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
 
 
+def read_foreign(path: Path, what: str, most: int, instead: str) -> bytes:
+    """A file that somebody sent, and that may be of any length: refused beyond so many bytes. `instead` is what to do then."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except OSError as e:
+        raise CoveyError(f"{path} cannot be read: {e.strerror}; {instead}") from e
+    if len(data) > most:
+        raise CoveyError(f"{path} is no {what}: it has more than {most:,} bytes; {instead}")
+    return data
+
+
 def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
@@ -103,10 +119,10 @@ def read_record(path: Path, kind: type[T]) -> T:
     return record_in(read_bytes(path), kind, str(path), "copy it again from where the keys were made")
 
 
-def record_in(data: bytes, kind: type[T], where: str, instead: str) -> T:
-    """A record of this kind; `instead` is what to do where it is none."""
+def record_in(data: bytes, kind: type[T], where: str, instead: str, foreign: bool = False) -> T:
+    """A record of this kind; `instead` is what to do where it is none, `foreign`: anybody may have written it."""
     try:
-        value = decode(data)
+        value = decode(data, foreign=foreign)
         if not isinstance(value, kind):
             raise CoveyError(f"it holds no {kind.__name__}")
         check_fields(value)

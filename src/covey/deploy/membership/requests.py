@@ -50,6 +50,7 @@ from covey.deploy.membership.records import (
     check_private,
     make_folder,
     read_bytes,
+    read_foreign,
     read_record,
     record_in,
     refuse_existing,
@@ -64,7 +65,9 @@ ABOUT = b"covey invitation 1"
 HEAD, FOOT = "-----BEGIN COVEY REQUEST-----", "-----END COVEY REQUEST-----"
 CLIENT = re.compile(r"client:[0-9]{1,9}")
 REQUEST_BYTES = 8192  # which no request has
+INVITATION_BYTES = 1 << 30  # models and public samples are in it
 AGAIN = "ask the silo for its file again, as `covey keys request` wrote it"
+ASK = "ask for it again"
 
 
 @message
@@ -146,11 +149,13 @@ def ask_again(folder: Path) -> Request:
 def accept(folder: Path, data: bytes, expected: str = "") -> tuple[Party, str]:
     """Makes a silo's folder whole, or replaces its keys by those that it asked for; (the party, the federation's fingerprint)."""
     check_private(folder)
-    invitation = record_in(data, Invitation, "the invitation", "ask for it again")
+    if len(data) > INVITATION_BYTES:
+        raise CoveyError(f"the invitation has {len(data):,} bytes, and none has more than {INVITATION_BYTES:,}: {ASK}")
+    invitation = record_in(data, Invitation, "the invitation", ASK, foreign=True)
     asked = folder / RENEWAL if (folder / RENEWAL).is_dir() else folder
     own = folder / OWN_KEY if (folder / OWN_KEY).is_file() else asked / OWN_KEY
     content = BoxKey(read_bytes(own)).open(invitation.sender, invitation.box, ABOUT)
-    invited = _checked(record_in(content, Invited, "the invitation", "ask for it again"))
+    invited = _checked(record_in(content, Invited, "the invitation", ASK, foreign=True))
     if invited.node.strip() != _public_node(read_bytes(asked / NODE_KEY)).strip():
         raise CoveyError(f"the invitation is for another request than the one in {asked}: ask for one for the last")
     if invited.party.agreed != digest(invited.agreed) or invited.party.signing:
@@ -214,13 +219,13 @@ def signing_of(folder: Path, party: Party) -> bytes:
 def read_request(path: Path) -> Request:
     """A request whose owner holds the keys that sign in it; else a CoveyError."""
     try:
-        text = _beginning(path).decode("ascii").strip()
+        text = read_foreign(path, "request of a silo", REQUEST_BYTES, AGAIN).decode("ascii").strip()
         if not (text.startswith(HEAD) and text.endswith(FOOT)):
             raise ValueError
         data = base64.b64decode("".join(text[len(HEAD) : -len(FOOT)].split()), validate=True)
     except (ValueError, binascii.Error):
         raise CoveyError(f"{path} is no request of a silo: {AGAIN}") from None
-    request = record_in(data, Request, str(path), AGAIN)
+    request = record_in(data, Request, str(path), AGAIN, foreign=True)
     check_name(request.name)
     try:
         node = load_ssh_public_key(request.node)
@@ -234,15 +239,6 @@ def read_request(path: Path) -> Request:
     except (ValueError, UnsupportedAlgorithm, InvalidSignature, CoveyError) as e:
         raise CoveyError(f"{path} is not signed with the keys that it names: {AGAIN}") from e
     return request
-
-
-def _beginning(path: Path) -> bytes:
-    """As much as a request can have, of a file that may be of any length."""
-    try:
-        with path.open("rb") as file:
-            return file.read(REQUEST_BYTES)
-    except OSError as e:
-        raise CoveyError(f"{path} cannot be read: {e.strerror}; {AGAIN}") from e
 
 
 def read_requests(folder: Path) -> list[Request]:

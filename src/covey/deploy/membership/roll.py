@@ -43,6 +43,7 @@ class Revocation:
     node: bytes  # its public key, as in nodes/NAME.pub
     when: str  # UTC, as 2026-11-16T03:04:05Z
     why: str  # REVOKED or REPLACED
+    signing: bytes = b""  # the public key that it signed with; none in records of an older covey
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def revocations(folder: Path) -> list[Revocation]:
 
 def holders(folder: Path) -> dict[bytes, str]:
     """Public keys that the server knows, of nodes and for signing, with whose they are or were."""
-    past = {registered(one.node): one.name for one in revocations(folder)}
+    past = {key: one.name for one in revocations(folder) for key in (registered(one.node), one.signing) if key}
     nodes = {public: name for name, public in node_keys(folder).items()}
     return {**past, **nodes, **{a.signing: a.name for a in admissions(folder)}}
 
@@ -150,7 +151,7 @@ def _without(roll: Roll, revoked: list[Revocation]) -> Roll:
     )
 
 
-def revoke(folder: Path, name: str, why: str = REVOKED) -> Revocation:
+def revoke(folder: Path, name: str) -> Revocation:
     """From now on this party's key is let in no more; `folder` is the server's, running or not."""
     admitted = {a.name: a for a in admissions(folder)}
     before = {one.name: one.when for one in revocations(folder) if one.why == REVOKED}
@@ -159,15 +160,19 @@ def revoke(folder: Path, name: str, why: str = REVOKED) -> Revocation:
         raise CoveyError(f"'{name[:60]}' is not let in by {folder / 'nodes'}: {past}")
     if admitted[name].client < 0:
         raise CoveyError(f"'{name}' is a further server, without which no round ends: stop the run, and make new keys")
-    moment = datetime.datetime.now(datetime.UTC)
-    nodes = folder / "nodes"
-    record = Revocation(
-        name, admitted[name].role, read_bytes(nodes / f"{name}.pub"), f"{moment:%Y-%m-%dT%H:%M:%SZ}", why
-    )
-    make_folder(folder / "revoked")
-    write(folder / "revoked" / f"{name}-{moment:%Y%m%dT%H%M%S%f}.bin", encode(record))  # first: then it is told why
+    record = note_key(folder, admitted[name], REVOKED)  # first: then it is told why
     for suffix in (".bin", ".pub"):
-        (nodes / f"{name}{suffix}").unlink(missing_ok=True)
+        (folder / "nodes" / f"{name}{suffix}").unlink(missing_ok=True)
+    return record
+
+
+def note_key(folder: Path, admission: Admission, why: str) -> Revocation:
+    """Writes down a party's present keys as ones that it gives up. A key that is to be REPLACED is let in until another is."""
+    moment, node = datetime.datetime.now(datetime.UTC), read_bytes(folder / "nodes" / f"{admission.name}.pub")
+    when = f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+    record = Revocation(admission.name, admission.role, node, when, why, admission.signing)
+    make_folder(folder / "revoked")
+    write(folder / "revoked" / f"{admission.name}-{moment:%Y%m%dT%H%M%S%f}.bin", encode(record))
     return record
 
 
