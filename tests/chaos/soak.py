@@ -42,7 +42,8 @@ def soak(folder: Path, rounds: int, silos: int, say: Callable[[str], None] = pri
             if done < rounds and done >= (len(marks) + 1) * max(1, min(EVERY, rounds // 10)):
                 marks.append(usages(federation))
                 disk = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
-                say(f"round {done}, {time.monotonic() - begin:.0f} s: {_said(marks[-1])}; {disk:.1f} MB on disk")
+                said = f"{_said(marks[-1])}; {disk:.1f} MB on disk, {in_all(federation):,.0f} MB of memory in all"
+                say(f"round {done}, {time.monotonic() - begin:.0f} s: {said}")
             if time.monotonic() - last > PATIENCE_SECONDS or federation.parties.running["server"].poll():
                 raise TimeoutError(f"no further round after {done}: {federation.last_words()}")
             time.sleep(LOOK_SECONDS)
@@ -63,6 +64,16 @@ def usages(federation: Federation) -> dict[str, Usage]:
     server |= {"SuperLink": federation.found(FLOWER)[0], "door": federation.found(DOOR)[0]}
     silos = {name: federation.parties.running[name].pid for name in federation.names}
     return {name: usage(pid) for name, pid in {**server, **silos}.items()}
+
+
+def in_all(federation: Federation) -> float:
+    """Megabytes that the parties take together, what they share counted once."""
+    total = 0
+    for name in ("server", *federation.names):
+        for pid in federation.pids(name):
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total / 1024
 
 
 def usage(pid: int) -> Usage:

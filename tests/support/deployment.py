@@ -18,6 +18,7 @@ from covey.deploy.transport import InProcess
 
 NAMES = ["north", "south", "west", "east"]
 MANY = [*NAMES, "hill", "lake", "moor", "dale", "cape", "isle"]  # where more silos than four are wanted
+MANY += [f"ward-{number}" for number in range(len(MANY), 50)]
 
 
 class Deployment:
