@@ -520,3 +520,12 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CoveyError, match=r"could not be made: (Not a directory|File exists)"):
         keys.make(experiment(), NAMES, [], tmp_path / "file" / "out")
+
+
+def test_how_silos_read_their_files_must_be_said(tmp_path: Path) -> None:
+    """A silo whose files are of another kind would end, and the coordinator wait for it."""
+    table = {"dataset": "silos", "clients": 3, "silos": {"shape": [5], "classes": ["a", "b"]}}
+    with pytest.raises(CoveyError, match=r"silos.kind is missing.*image .*binary, real .*tokens"):
+        keys.check_described(table)
+    keys.check_described(table | {"silos": {"kind": "real"}})
+    keys.check_described({"dataset": "digits"})

@@ -68,7 +68,16 @@ def make(
         table = config.assign(table, "deployment.rehearsal=true")
 
     from covey.algorithms.contract import declaration
-    from covey.deploy.keys import deployed, keyed_draws, load, make, protected, quorum_held, weak_delta
+    from covey.deploy.keys import (
+        check_described,
+        deployed,
+        keyed_draws,
+        load,
+        make,
+        protected,
+        quorum_held,
+        weak_delta,
+    )
     from covey.deploy.membership.records import SERVER
     from covey.deploy.membership.requests import fingerprint, read_requests
     from covey.experiment.experiment import Experiment
@@ -77,6 +86,7 @@ def make(
         raise CoveyError(
             "--requests was given with --silos or --own: a request names its silo and has its key, leave those out"
         )
+    check_described(table)
     asked = [] if requests is None else read_requests(requests)
     experiment, names = Experiment.of(protected(table)), [one.name for one in asked] or comma_separated(silos)
     make(experiment, asked or names, comma_separated(hosts), out, own)

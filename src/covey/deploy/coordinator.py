@@ -59,6 +59,7 @@ POLL_SECONDS = 1.0  # between looks at the mail where nothing rings
 LAST_SECONDS = 30.0
 SLOW_SECONDS = 2.0  # that the others have when enough silos have answered a further question
 TRIES = 3  # of a round in which nobody gives a usable answer
+ABSENT_SECONDS = 60.0  # after which who is waited for is said to be, perhaps, not running
 
 
 @dataclass
@@ -382,6 +383,7 @@ class Coordinator:
         waits for nobody who may be at work, and cannot come before that is done.
         """
         announced, until = False, time.monotonic() + self.deployment.round_seconds
+        hinted = time.monotonic() + ABSENT_SECONDS
         while True:
             self.session.look_around()
             silos = {role for role in self.session.at if role.startswith("client:")}
@@ -398,6 +400,13 @@ class Coordinator:
                 self.say(words)
                 self.watch.waits(words)
                 announced = True
+            if time.monotonic() > hinted:
+                hinted = math.inf
+                names = [n for n, i in sorted(self.session.party.silos.items()) if f"client:{i}" not in silos]
+                self.say(
+                    f"still waiting for {', '.join([*names, *absent])}: if its `covey join` has ended, its last line there says "
+                    "why (its data could not be read as the experiment says, for example), and nothing of that comes here"
+                )
             self.session.mail.wait(POLL_SECONDS)
 
     def _ask_silos(self, state: Any, round: int, asked: list[int]) -> Tally:

@@ -27,6 +27,7 @@ from covey.algorithms.contract import MASKS, Declaration, declaration, make_keys
 from covey.algorithms.sums import masking, openings
 from covey.crypto.openings.boxes import KEY_BYTES, BoxKey
 from covey.crypto.signatures import Signer
+from covey.data.names import SILOS
 from covey.deploy.agreed import Agreed, agree, digest, experiment_of, setting_of, table_of
 from covey.deploy.membership.certificates import Pair, general_name, issue_server, make_authority, make_node, registered
 from covey.deploy.membership.records import (
@@ -358,6 +359,17 @@ def deployed(experiment: Experiment) -> Experiment:
         return experiment
     own = getattr(experiment.algorithm, "deployed", None)
     return replace(experiment, algorithm=own(experiment.encryption)) if own else experiment
+
+
+def check_described(table: Mapping[str, Any]) -> None:
+    """Refuses an experiment of real silos that leaves to a default how every silo reads its files: one whose files are of another
+    kind would end at once, and the coordinator wait for it.
+    """
+    if table.get("dataset") == SILOS and "kind" not in table.get("silos", {}):
+        raise CoveyError(
+            "silos.kind is missing, by which every silo reads its files: set it to image (numbers from 0 to 255), binary, real "
+            "(tables, for example) or tokens; `covey data check` says which"
+        )
 
 
 def keyed_draws(experiment: Experiment) -> list[str]:
