@@ -76,8 +76,9 @@ def reproduction(room: Path) -> Path:
 NAMES = ("mingled", "noisy", "many", "hostile", "bare", "comparison", "audit", "matrix", "survey", "table")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(390, "light"), (1440, "dark")]
+)  # boxes depend on widths, colours on schemes
 @pytest.mark.parametrize("name", NAMES)
 def test_no_complaint_no_request_and_nothing_outside_the_page(
     browser: Browser, pages: dict[str, Path], name: str, width: int, scheme: str

@@ -27,6 +27,13 @@ def public_key(roster: Roster, client: int) -> bytes:
     return bytes.fromhex(roster[client])
 
 
+def check_owner(roster: Roster, client: int, public: bytes) -> None:
+    if public_key(roster, client) != public:
+        raise CoveyError(
+            f"this key is not the one that the circle knows of client {client}: use the key that was made with it"
+        )
+
+
 def is_roster(value: object) -> bool:
     """Whether each place is empty or has the length of a key; ValueError or TypeError where it is no text of such."""
     return isinstance(value, tuple) and all(len(bytes.fromhex(key)) in (0, KEY_BYTES) for key in value)

@@ -41,6 +41,7 @@ from covey.crypto.openings.cohort import (
     read_cohort,
 )
 from covey.crypto.openings.draws import Integers, uniform
+from covey.crypto.openings.roster import check_owner
 from covey.crypto.openings.threshold import OpeningQuestion
 from covey.crypto.sealing.sealing import checked_members
 from covey.errors import CoveyError
@@ -102,10 +103,7 @@ def mixer(public: bytes, clusters: int, length: int) -> MaskMixer:
 
 def member(public: bytes, client: int, secret: bytes) -> Member:
     cohort, key = read_cohort(public), BoxKey(secret)
-    if cohort.public_key(client) != key.public:
-        raise CoveyError(
-            f"this key is not the one that the circle knows of client {client}: use the key that was made with it"
-        )
+    check_owner(cohort.roster, client, key.public)
     return Member(cohort, client, key)
 
 

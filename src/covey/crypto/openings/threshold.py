@@ -33,6 +33,7 @@ from covey.crypto.openings import shamir
 from covey.crypto.openings.boxes import OVERHEAD, BoxKey
 from covey.crypto.openings.circle import Circle, draw_circle, read_circle
 from covey.crypto.openings.draws import TAIL, Integers, gaussians, uniform
+from covey.crypto.openings.roster import check_owner
 from covey.crypto.sealing.mixing import ResidueMixer, read_words, write_words
 from covey.crypto.sealing.sealing import checked_vector
 from covey.errors import CoveyError
@@ -102,10 +103,7 @@ def mixer(public: bytes, clusters: int, length: int) -> ResidueMixer:
 
 def member(public: bytes, client: int, secret: bytes) -> Member:
     circle, key = read_circle(public), BoxKey(secret)
-    if circle.public_key(client) != key.public:
-        raise CoveyError(
-            f"this key is not the one that the circle knows of client {client}: use the key that was made with it"
-        )
+    check_owner(circle.roster, client, key.public)
     return Member(circle, client, key)
 
 
