@@ -39,9 +39,9 @@ from turns import Contender, rotate
 CLIENTS, SAMPLES = 120, 500
 MEASURED = {("fcnn", 1): 24, ("fcnn", 5): 8, ("cnn", 1): 12, ("cnn", 5): 4}  # clients of the research loop
 GOALS = {
-    ("fcnn", 1): {"research loop": 3.0, "flower": 8.0, "flower as it comes": 8.0, "pfl": 1.7},
+    ("fcnn", 1): {"research loop": 3.0, "flower": 5.0, "flower as it comes": 8.0, "pfl": 1.7},
     ("fcnn", 5): {"research loop": 3.0, "flower": 2.5, "flower as it comes": 2.5, "pfl": 1.7},
-    ("cnn", 1): {"research loop": 1.2},
+    ("cnn", 1): {"research loop": 2.5},
     ("cnn", 5): {"research loop": 1.2},
 }
 NEEDS = {"flower": ("flwr", "ray"), "flower as it comes": ("flwr", "ray"), "pfl": ("pfl",)}

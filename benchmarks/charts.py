@@ -1,4 +1,5 @@
-"""Charts of docs/benchmarks.md, from the stored figures: `python benchmarks/charts.py` writes docs/figures/bench-*.svg.
+"""Charts and the table of goals of docs/benchmarks.md, from the stored figures: `python benchmarks/charts.py` writes
+docs/figures/bench-*.svg and the table.
 
 Dots are ratios or costs as the benchmarks stored them, whiskers the smallest and largest turn (no confidence interval), diamonds
 the goals of the project's issues.
@@ -10,12 +11,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import goals
 from covey.files import write_atomically
 from covey.report.draw.standing import Line, Mark, Panel, Words, dots
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 FIGURES = ROOT / "docs" / "figures"
+BEGIN, END = "<!-- goals, by benchmarks/charts.py -->", "<!-- end of goals -->"
 TURNS = Words("median of turns", "smallest to largest turn", "goal")
 ONE = Words("measured", "smallest to largest turn", "goal")
 
@@ -98,12 +101,21 @@ CHARTS = {
 }
 
 
+def with_goals(page: str) -> str:
+    """docs/benchmarks.md with the table of goals as the stored figures have it."""
+    head, rest = page.split(BEGIN)
+    return head + BEGIN + "\n" + goals.table() + "\n" + END + rest.split(END)[1]
+
+
 def main() -> None:
     FIGURES.mkdir(exist_ok=True)
     for name, draw in CHARTS.items():
         path = FIGURES / f"bench-{name}.svg"
         write_atomically(path, (draw() + "\n").encode())
         print(path.relative_to(ROOT))
+    page = ROOT / "docs" / "benchmarks.md"
+    write_atomically(page, with_goals(page.read_text(encoding="utf-8")).encode())
+    print(page.relative_to(ROOT))
 
 
 if __name__ == "__main__":
