@@ -291,7 +291,8 @@ def _effect(part: Part, estimate: Estimate | None, sheet: Sheet) -> Effect:
     exact = estimate.widest == estimate.narrowest
     verdict = estimate.verdict(part.asked)
     name = f"{part.name}, {estimate.one_sided}".strip(", ") if estimate.one_sided else part.name
-    return Effect(name, scale * estimate.value, low, high, estimate.n, shown, asked, verdict, exact)
+    value = scale * estimate.value if abs(estimate.value) > SAME else 0.0
+    return Effect(name, value, low, high, estimate.n, shown, asked, verdict, exact)
 
 
 def _words(effects: Sequence[Effect], verdict: str) -> str:
