@@ -186,6 +186,9 @@ def test_known_clusters_spoil_sealed_labels() -> None:
     made = matrix(small(algorithm="mingledpie", encryption="ckks"), done)
     assert "cluster identity is broken here" in made.cell(LABELS, COALITION).why
     assert "cluster identity" not in made.cell(LABELS, SERVER).why
+    told = matrix(small(algorithm="fedem"), {("a2", SERVER): finding(1.0, 0.9, 1.0)})
+    assert "label distribution is broken here" in told.cell(IDENTITY, SERVER).why
+    assert "label distribution is" not in told.cell(IDENTITY, CLIENT).why
 
 
 def test_a_score_below_one_half_is_said_to_be() -> None:

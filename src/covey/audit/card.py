@@ -50,7 +50,8 @@ def _deeds(audit: Audit, rows: Sequence[str]) -> str:
 
 def cards(audits: Sequence[Audit], command: str) -> str:
     """One card for each combination of algorithm and protection, as Markdown."""
-    made = f"By `{command or 'covey.audit.audit(experiment, out)'}`. Every score is in audit.html."
+    commands = command.splitlines() or ["covey.audit.audit(experiment, out)"]
+    made = f"By `{'` and `'.join(commands)}`. Every score is in audit.json."
     return "\n\n".join(["# Privacy card" + "s" * (len(audits) > 1), made, *(card(audit) for audit in audits)]) + "\n"
 
 

@@ -338,14 +338,18 @@ def _carried_over(row: Leak, cell: Cell, cells: Mapping[tuple[str, str], Cell], 
 
 
 def _warned(cell: Cell, cells: Mapping[tuple[str, str], Cell], questions: Questions) -> Cell:
-    """Who knows a client's cluster knows its labels, where clusters are label sets: models may be sealed as they like."""
+    """Where clusters are label sets, who knows a client's cluster knows its labels, and the other way round: models may be sealed
+    as they like.
+    """
     if cell.row == leaks.IDENTITY.name and cell.tried and cell.verdict not in LEAKING and questions.named(cell.column):
         return replace(cell, why=f"{cell.why}; but every reply names a cluster in the clear")
-    identity = cells[leaks.IDENTITY.name, cell.column].verdict
-    sets = cell.row == leaks.LABELS.name and getattr(questions.experiment.partition, "from_label_sets", False)
-    if not sets or cell.verdict in LEAKING or identity not in LEAKING:
+    other = {leaks.IDENTITY.name: leaks.LABELS.name, leaks.LABELS.name: leaks.IDENTITY.name}.get(cell.row)
+    if other is None or not getattr(questions.experiment.partition, "from_label_sets", False):
         return cell
-    return replace(cell, why=f"{cell.why}; but the cluster identity is {identity} here, and clusters are label sets")
+    known = cells[other, cell.column].verdict
+    if cell.verdict in (*LEAKING, INAPPLICABLE, NOBODY) or known not in LEAKING:
+        return cell
+    return replace(cell, why=f"{cell.why}; but the {other} is {known} here, and clusters are label sets")
 
 
 def _rank(cell: Cell) -> tuple[int, bool, float]:

@@ -114,7 +114,7 @@ def markdown(audits: Sequence[Audit], command: str, page: bool = True) -> str:
     )
     parts = [
         f"# Audit: {'; '.join(facts)}",
-        f"By `{command}`; do not edit. {scores}",
+        f"By `{'` and `'.join(command.splitlines())}`; do not edit. {scores}",
         "![the matrix as a picture](matrix.svg)",
         "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body)),
         f"{WHO}. {LEGEND}",
