@@ -10,8 +10,9 @@ import textwrap
 from collections.abc import Sequence
 
 from covey.attacks.finding import BROKEN, LEAKS, NOTHING_SEEN
-from covey.audit.matrix import GIVEN, SUSPECTED, Audit, Cell, rows_of
+from covey.audit.matrix import GIVEN, HARM, SUSPECTED, Audit, Cell, rows_of
 from covey.audit.text import LETTERS
+from covey.leaks import DEEDS
 from covey.report.draw.markup import Html, tag
 from covey.report.format import counted, percent, sentence_case
 from covey.report.labels import label, protection_label
@@ -31,8 +32,8 @@ text { fill: #e8ebf2; } .soft { fill: #a3acbd; } .box { stroke: #343b4a; fill: #
 }
 """
 FOOTNOTE = (
-    "▲ broken or leaks, ◆ given by design, △ leak suspected. ○ not shown by the attacks tried from there, which is no proof. "
-    "In cells without a mark nobody could look, or saw too little to tell: no sign of safety."
+    "▲ broken, leaks or harms, ◆ given by design, △ leak suspected. ○ not shown by the attacks tried from there, which is no "
+    "proof. In cells without a mark nobody could look, or saw too little to tell: no sign of safety."
 )
 LETTER = 5.7  # pixels of a small letter, about
 LONGEST = 20  # letters that a cell has room for; more are set closer
@@ -95,15 +96,23 @@ def _cell(audit: Audit, cell: Cell, x: float, top: float) -> list[Html]:
     if not kind:
         return [box, tag("text", cell.verdict, x=x + 7, y=top + 20, class_="soft")]
     score = f" {cell.tried[0].value:.2f}" if cell.tried else ""
-    words = f"{MARKS[cell.verdict]} {BRIEF.get(cell.verdict, cell.verdict)}"
+    words = f"{MARKS[cell.verdict]} {BRIEF.get(cell.verdict) or _said(cell)}"
     letters = _letters(audit.learners(cell.row, cell.verdict))
     if cell.open_end is not None:
         letters = f"{cell.open_end:.2f} not excluded"
-    if less := [column for verdict, who in audit.leaks(cell.row) if verdict != cell.verdict for column in who]:
-        letters += f"; less {_letters(less)}"
+    for verdict, who in audit.leaks(cell.row):
+        if verdict != cell.verdict:
+            letters += (
+                f"; {'given' if verdict == GIVEN else 'less'} {_letters(who)}"  # what is handed over is all there is
+            )
     wide = {"textLength": CELL - 14, "lengthAdjust": "spacingAndGlyphs"} if len(letters) > LONGEST else {}
     first = tag("text", f"{words}{score}", x=x + 7, y=top + 15)
     return [box, first, tag("text", letters, x=x + 7, y=top + 28, class_="soft", **wide)]
+
+
+def _said(cell: Cell) -> str:
+    """The verdict in one word; of a deed, that it harms."""
+    return HARM.get(cell.verdict, cell.verdict) if cell.row in DEEDS else cell.verdict
 
 
 def _letters(columns: Sequence[str]) -> str:

@@ -60,11 +60,11 @@ class DescribedLabels:
             return
         vectors = roles.first(view.message, roles.SingularVectors)
         if vectors is not None and len(vectors) == self.x.shape[1] and len(self.x):
-            self.memory["guesses"][client] = from_vectors(vectors.double().numpy(), self.x, self.y, self.classes)
+            self.memory["guesses"][client] = from_vectors(vectors.double().cpu().numpy(), self.x, self.y, self.classes)
             return
         for _, moments in roles.carried(view.message, roles.Moments):
             if moments.ndim == 3 and len(moments) == self.classes:
-                self.memory["guesses"][client] = moments.flatten(1).abs().sum(1).double().numpy()
+                self.memory["guesses"][client] = moments.flatten(1).abs().sum(1).double().cpu().numpy()
 
     def end_round(self, round: int) -> None:
         pass
