@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,7 @@ class Examiner:
         self.labels = machine.samples.labels(self.rows.to(machine.device))
         self.groups = groups[rows]
         self.tested = np.bincount(self.groups, minlength=count).astype(np.float64)
+        self._is_tested = self.tested > 0
 
     def scores(
         self, clients: Sequence[int], uses: Sequence[Predictor], distributions: NDArray[np.float64], round: int = -1
@@ -100,7 +101,7 @@ class Examiner:
         if self.apart is not None:
             return np.searchsorted(self.apart, [client]), np.ones(1)
         # Groups without test samples carry no weight: nothing is known about them.
-        return slice(None), distributions[client] * (self.tested > 0)
+        return slice(None), distributions[client] * self._is_tested
 
     def by_group(self, use: Predictor, outputs: dict[int, Tensor]) -> NDArray[np.float64]:
         """Accuracy per group, [m, groups], of each model to choose from, or [1, groups] of the mixture of all."""
@@ -129,13 +130,18 @@ class Examiner:
         groups: NDArray[np.int64] | slice,
         share: NDArray[np.float64],
     ) -> Score:
-        fits = tested.accuracy[:, groups] @ share / max(share.sum(), 1e-12)  # [m]
-        used = use.index or 0
-        everywhere = float(tested.accuracy[used] @ self.tested / self.tested.sum())
         index = -1 if use.index is None else use.index
-        shares = share / max(share.sum(), 1e-12)
-        metrics, totals = self._measured(tested, used, groups, shares) if self.metrics else ({}, None)
-        return Score(client, float(fits[used]), everywhere, index, fits.tolist(), metrics, totals)
+        at = (index, share.tobytes() if isinstance(groups, slice) else groups.tobytes())
+        alike = tested.scored.get(at)  # thousands of clients may be: they differ in their numbers only
+        if alike is None:
+            fits = tested.accuracy[:, groups] @ share / max(share.sum(), 1e-12)  # [m]
+            used = use.index or 0
+            everywhere = float(tested.accuracy[used] @ self.tested / self.tested.sum())
+            shares = share / max(share.sum(), 1e-12)
+            metrics, totals = self._measured(tested, used, groups, shares) if self.metrics else ({}, None)
+            alike = (float(fits[used]), everywhere, index, fits.tolist(), metrics, totals)
+            tested.scored[at] = alike
+        return Score(client, *alike)
 
     def _measured(
         self, tested: _Tested, used: int, groups: NDArray[np.int64] | slice, share: NDArray[np.float64]
@@ -165,6 +171,7 @@ class _Tested:
     totals: NDArray[np.float64]  # [m, groups, s]
     accuracy: NDArray[np.float64]  # [m, groups]
     known: dict[tuple[int, bytes], tuple[dict[str, float], Tensor]] = field(default_factory=dict)
+    scored: dict[tuple[int, bytes], tuple[Any, ...]] = field(default_factory=dict)  # a score but for its client
 
 
 # ---------------------------------------------------------------- of a round
@@ -182,7 +189,8 @@ class RoundScores:
         if score.totals is not None:
             cluster = self.cluster(score)
             self.totals[cluster] = self.totals.get(cluster, 0.0) + score.totals.cpu().numpy()
-        self.scores.append(replace(score, totals=None))
+            score = Score(score.client, score.own, score.everywhere, score.index, score.fits, score.metrics)
+        self.scores.append(score)
 
     def cluster(self, score: Score) -> int:
         return score.index if self.truth is None else int(self.truth[score.client])

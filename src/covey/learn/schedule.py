@@ -18,6 +18,7 @@ from covey.learn.work import Job, Plan, Train
 
 T = TypeVar("T")
 SLOTS = 16  # Poisson batches are laid out in multiples of so many, so that few shapes occur
+PINNED = 16 << 20  # bytes
 WAVES = 32  # of whose clients the rows are kept together
 COINS = 1 << 22  # words of Poisson coins held at a time
 
@@ -174,8 +175,7 @@ def _shuffled_batches(
     spans = {plan.span(of - 1, size) for size, of in batches_of.items()}  # of last batches, which may be the longest
     slots = max(min(batch, widest), *(end - first for first, end in spans))
     epochs = max(-(-count // of) for count, of in zip(steps, per_epoch)) if longest else 0
-    table = torch.tensor([sizes, steps, per_epoch], device=device)  # one copy to the device
-    size, step_count, batches = table.unbind(0)
+    size, step_count, batches, streams = there(torch.tensor([sizes, steps, per_epoch, keys]), device).unbind(0)
     t = torch.arange(longest, device=device)[:, None]
     first = (t % batches) * batch  # [T, n] where the batch begins in its epoch
     left = size - first
@@ -185,7 +185,7 @@ def _shuffled_batches(
     if longest == 0:
         return torch.zeros(0, len(sizes), slots, dtype=torch.int64, device=device), counts
     if secret is None:
-        words = randomness.bits(randomness.bits(keys, epochs, device).view(-1), widest, device)
+        words = randomness.bits(randomness.bits(streams, epochs, device).view(-1), widest, device)
     else:
         words = secret.bits(len(sizes) * epochs, widest).to(device)
     shuffled = randomness.orders(words, [s for s in sizes for _ in range(epochs)]).view(len(sizes), epochs * widest)
@@ -288,7 +288,14 @@ def _step_keys(jobs: Sequence[Job], works: Sequence[Train], use: str, steps: int
 def joined(parts: list[Tensor], device: torch.device) -> Tensor:
     """All parts in one tensor on the device: joined where they are, so that one copy takes them there."""
     mixed = len({part.device for part in parts}) > 1
-    return torch.cat([part.to(device) for part in parts] if mixed else parts).to(device)
+    return there(torch.cat([part.to(device) for part in parts] if mixed else parts), device)
+
+
+def there(tensor: Tensor, device: torch.device) -> Tensor:
+    """On the device. From memory that stays in place the host need not wait for the copy; such memory is dear, so little of it."""
+    if device.type == "cuda" and not tensor.is_cuda and tensor.nbytes <= PINNED:
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 class Together:
