@@ -35,6 +35,7 @@ WORDS = {
     ("experiment/experiment.py", "label_sets"): "the default of an experiment",
     ("experiment/experiment.py", "fcnn"): "the default of an experiment",
     ("experiment/experiment.py", "ifca"): "the default of an experiment",
+    ("algorithms/clustered/auto_k.py", "ifca"): "what runs under it where nobody says otherwise",
     ("experiment/participation.py", "dropout"): "a stream of random numbers: who drops out",
     ("learn/work.py", "dropout"): "a stream of random numbers: units of a layer",
     ("learn/flat.py", "local"): "buffers that a client keeps",

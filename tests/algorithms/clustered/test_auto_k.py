@@ -1,0 +1,63 @@
+"""k is counted once, from first updates, and then the method runs as if it had been told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from covey import Experiment, run
+from covey.algorithms.clustered.auto_k import AutoK, FirstMove
+from covey.algorithms.contract import declaration
+from covey.errors import CoveyError
+
+SMALL: dict[str, Any] = {
+    "dataset": "digits",
+    "clients": 20,
+    "true_clusters": 4,
+    "partition": {"name": "concept_shift"},
+    "start": {"common": False, "pretrain_epochs": 0},
+    "training": {"rounds": 4, "epochs": 1, "batch_size": 10, "lr": 0.1},
+    "evaluation": {"every": 4},
+    "engine": {"workers": 1},
+}
+
+
+def test_the_method_gets_the_number_that_was_counted() -> None:
+    for under in ("ifca", "fedgroup"):
+        result = run(Experiment.of(SMALL, clusters=8, algorithm={"name": "auto_k", "under": under}), quiet=True)
+        first = result.records[0]["extra"]
+        assert first["counted"] == first["counted_silhouette"] == 4
+        assert result.declared["models"] == 4
+        assert "counted" not in result.records[1]["extra"]
+        assert max(result.records[-1]["clusters"]) < 5
+
+
+def test_later_rounds_are_those_of_the_method_that_was_told() -> None:
+    counted = run(Experiment.of(SMALL, clusters=8, algorithm={"name": "auto_k", "under": "ifca"}), quiet=True)
+    told = run(
+        Experiment.of(SMALL, clusters=4, algorithm="ifca", training={"rounds": 3}, evaluation={"every": 3}), quiet=True
+    )
+    # One round later, so with other batches: as good, not the same.
+    assert abs(counted.accuracy["client_mean"] - told.accuracy["client_mean"]) < 0.15
+    assert counted.records[1]["bytes"]["down"] == told.records[0]["bytes"]["down"]  # four models, not eight
+
+
+def test_what_cannot_run_under_it_is_refused() -> None:
+    for under, words in {
+        "fedavg": "not told a number of clusters",
+        "auto_k": "not told a number of clusters",
+        "mingledpie": "hides what clients send",
+        "fedem": "a model for each cluster",
+    }.items():
+        with pytest.raises(CoveyError, match=words):
+            AutoK(under=under)
+    with pytest.raises(CoveyError, match="choose silhouette, gap, eigengap"):
+        AutoK(estimator="silhouete")
+
+
+def test_it_declares_what_counting_shows() -> None:
+    declared = declaration(AutoK())
+    under = set(declaration(AutoK().under).replies)
+    assert set(declared.replies) == under | {FirstMove}
+    assert any("count the clusters" in given.why for given in declared.gives)
