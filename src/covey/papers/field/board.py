@@ -38,20 +38,15 @@ def beside(reproductions: Sequence[Reproduction], docs: Path) -> Beside:
 
 
 def picture(lines: Sequence[Standing], of: int) -> str:
-    """Ranks with their intervals, and two accuracies; a colour for each family."""
-    names = [line.label if line.places == of else f"{line.label} ({line.places} of {of})" for line in lines]
-    families = list(dict.fromkeys(line.family for line in lines))
+    """Ranks with their intervals, and two accuracies."""
+    names = [_named(line, of) for line in lines]
 
-    def panel(title: str, share: bool, mark: str) -> standing.Panel:
-        drawn = []
-        for family in families:
-            marks = [
-                standing.Mark(row, getattr(line, mark), line.interval if mark == "rank" else None)
-                for row, line in enumerate(lines)
-                if line.family == family
-            ]
-            drawn.append(standing.Line(family, marks))
-        return standing.Panel(title, drawn, share)
+    def panel(title: str, share: bool, figure: str) -> standing.Panel:
+        marks = [
+            standing.Mark(row, getattr(line, figure), line.interval if figure == "rank" else None)
+            for row, line in enumerate(lines)
+        ]
+        return standing.Panel(title, [standing.Line("", marks)], share)
 
     words = standing.Words(own="mean over places", interval="95 % over seeds")
     panels = [
@@ -60,6 +55,10 @@ def picture(lines: Sequence[Standing], of: int) -> str:
         panel("worst client", True, "worst"),
     ]
     return standing.dots("The field: mean rank over places", names, panels, words)
+
+
+def _named(line: Standing, of: int) -> str:
+    return line.label if line.places == of else f"{line.label} ({line.places} of {of})"
 
 
 # ---------------------------------------------------------------- a page
@@ -143,9 +142,13 @@ def _listed(every: Sequence[Reproduction]) -> str:
     by_dataset: dict[str, list[str]] = {}
     for one in every:
         by_dataset.setdefault(one.dataset, []).append(
-            f"[{SETTINGS[one.table].title.lower()}](papers/field/{one.table}.md) ({one.settings['rows']} rows)"
+            f"[{_small(SETTINGS[one.table].title)}](papers/field/{one.table}.md) ({one.settings['rows']} rows)"
         )
     return "; ".join(f"{dataset_name(name)}: {', '.join(tables)}" for name, tables in by_dataset.items())
+
+
+def _small(title: str) -> str:
+    return title[:1].lower() + title[1:]
 
 
 def pays(every: Sequence[Reproduction]) -> str:
@@ -228,12 +231,11 @@ def terminal(lines: Sequence[Standing], leaks: Mapping[str, Sequence[Worst]], of
     rows = [["method", "family", "rank", "own", "worst", "traffic", "seconds", "worst leak"]]
     for line in lines:
         low, high = line.interval
-        name = line.label if line.places == of else f"{line.label} ({line.places} of {of})"
         leak = next((one.words() for one in leaks.get(line.method, ())), UNKNOWN).split(";")[0]
         ranks = f"{line.rank:.1f} [{low:.1f}, {high:.1f}]"
         rows.append(
             [
-                name,
+                _named(line, of),
                 line.family,
                 ranks,
                 percent(line.own),
