@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from covey.engines.prepare import prepare, start_engine
+from covey.engines.prepare import prepare
 from covey.engines.simulate import InProcess, Workers, cores
+from covey.engines.start import start_engine
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 

@@ -1,4 +1,4 @@
-"""From an experiment to what the first round needs: the federation, the network, the setting, the hosts."""
+"""From an experiment to what the first round needs: the federation, the network, the setting, a host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from covey.engines.host import Host
 from covey.engines.listing import listed, places
 from covey.engines.settle import cut
 from covey.engines.shelf import Shelf
-from covey.engines.simulate import Hosts, InProcess, Workers, can_fork, cores, forks_safely
 from covey.errors import CoveyError, CoveyWarning
 from covey.experiment.experiment import Experiment
 from covey.learn.flat import Network
@@ -147,33 +146,6 @@ def _start(experiment: Experiment, federation: Federation, network: Network) -> 
         for j in range(k)
     ]
     return torch.stack([model.cpu() for model in machine.compute(jobs)])
-
-
-def start_engine(
-    experiment: Experiment,
-    network: Network,
-    federation: Federation,
-    setting: Setting,
-    keys: dict[str, Any],
-    replaced: dict[int, Any],
-) -> Hosts:
-    """Hosts for the clients, as the experiment's engine says: on a GPU one, on a CPU one per core where that can be."""
-    device = device_of(experiment)
-    elsewhere = experiment.engine.name == "ray"
-    on_gpu = device == "cuda" or (elsewhere and experiment.engine.device == "cuda")
-    at_once = experiment.engine.clients_at_once or (512 if on_gpu else 16)
-    if elsewhere:
-        from covey.engines.ray.engine import RayWorkers
-
-        return RayWorkers(experiment, federation, setting, keys, replaced, at_once)
-
-    def make() -> Host:
-        return make_host(experiment, network, federation, setting, keys, replaced)
-
-    workers = 1  # a forked process cannot use the parent's GPU
-    if device != "cuda" and can_fork():
-        workers = experiment.engine.workers or (min(cores(), setting.clients) if forks_safely() else 1)
-    return InProcess(make(), at_once) if workers == 1 else Workers(make, workers, at_once)
 
 
 def make_host(

@@ -27,9 +27,10 @@ from covey.data.federation import Federation
 from covey.engines.evaluation import RoundScores, accuracies, clustering_scores, measured
 from covey.engines.host import Outcome, heterogeneous
 from covey.engines.listing import listed
-from covey.engines.prepare import device_of, prepare, refuse_phases, start_engine
+from covey.engines.prepare import device_of, prepare, refuse_phases
 from covey.engines.settle import settle, settled, unpinned
 from covey.engines.simulate import Call
+from covey.engines.start import start_engine
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.learn.kernels.kernels import taken

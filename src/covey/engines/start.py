@@ -1,0 +1,40 @@
+"""Where clients compute, as the experiment's engine says: in this process, in several, or on Ray."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from covey.algorithms.contract import Setting
+from covey.data.federation import Federation
+from covey.engines.host import Host
+from covey.engines.prepare import device_of, make_host
+from covey.engines.simulate import Hosts, InProcess, Workers, can_fork, cores, forks_safely
+from covey.experiment.experiment import Experiment
+from covey.learn.flat import Network
+
+
+def start_engine(
+    experiment: Experiment,
+    network: Network,
+    federation: Federation,
+    setting: Setting,
+    keys: dict[str, Any],
+    replaced: dict[int, Any],
+) -> Hosts:
+    """Hosts for the clients, as the experiment's engine says: on a GPU one, on a CPU one per core where that can be."""
+    device = device_of(experiment)
+    elsewhere = experiment.engine.name == "ray"
+    on_gpu = device == "cuda" or (elsewhere and experiment.engine.device == "cuda")
+    at_once = experiment.engine.clients_at_once or (512 if on_gpu else 16)
+    if elsewhere:
+        from covey.engines.ray.engine import RayWorkers  # needed by few: most runs are spread over no cluster
+
+        return RayWorkers(experiment, federation, setting, keys, replaced, at_once)
+
+    def make() -> Host:
+        return make_host(experiment, network, federation, setting, keys, replaced)
+
+    workers = 1  # a forked process cannot use the parent's GPU
+    if device != "cuda" and can_fork():
+        workers = experiment.engine.workers or (min(cores(), setting.clients) if forks_safely() else 1)
+    return InProcess(make(), at_once) if workers == 1 else Workers(make, workers, at_once)
