@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -73,7 +73,7 @@ class FedDyn:
         gradient = me.memory.get("gradient")  # ∇_i
         if gradient is None:
             gradient = torch.zeros_like(theta)
-        plan = replace(me.plan, proximal=self.alpha)
+        plan = me.plan.but(proximal=self.alpha)
         correction = yield rowwise(torch.neg, gradient)
         model = yield Train(theta, plan, anchor=theta, correction=correction)
         me.memory["gradient"] = yield rowwise(_gradient, model, theta, gradient, self.alpha)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -69,7 +69,7 @@ class FedProx:
         return state
 
     def client(self, me: Client, message: GlobalModel) -> Coroutine:
-        model = yield Train(message.model, replace(me.plan, proximal=self.mu), anchor=message.model)
+        model = yield Train(message.model, me.plan.but(proximal=self.mu), anchor=message.model)
         return (yield from masking.hidden(me, message, LocalModel(model, me.samples), self.weighting))
 
     def aggregate(self, server: Server, state: GlobalModel, replies: Iterator[tuple[int, Any]]) -> GlobalModel:

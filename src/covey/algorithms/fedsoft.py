@@ -16,7 +16,7 @@ training (which it does not depend on), so that those not drawn have trained and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -103,7 +103,7 @@ class FedSoft:
         me.note("membership", importance.tolist())
         me.note("cluster", int(importance.argmax()))
         centre = importance @ message.models  # c̄
-        model = yield Train(centre, replace(me.plan, proximal=self.pull), anchor=centre)
+        model = yield Train(centre, me.plan.but(proximal=self.pull), anchor=centre)
         me.memory["importance"], me.memory["model"] = importance, model
         return SoftUpdate(model, importance, me.samples)
 

@@ -73,14 +73,14 @@ class AFC:
         batch = _batch(me, work, samples)
         norms, fisher = yield [GradientNorms(at, batch), Fisher(at, work.on)]
         clip = self._clip(me, work, float(norms.mean()))
-        plan = replace(work.plan, clip=0.0, noise=0.0)
+        plan = work.plan.but(clip=0.0, noise=0.0)
         if plan.steps_for(samples) == 1 and work.head is None:
             # The step's gradients are the measured ones: clipping them is weighting them. So all clients keep one plan, which
             # a machine computes as one batch (and a GPU captures once), although each has its own bound.
             weights = clipping_weights(norms, batch, clip, me.samples, work.weights)
-            work = replace(work, plan=replace(plan, batch_size=0, steps=1), on=batch, weights=weights)
+            work = replace(work, plan=plan.but(batch_size=0, steps=1), on=batch, weights=weights)
         else:
-            work = replace(work, plan=replace(plan, clip=clip))
+            work = replace(work, plan=plan.but(clip=clip))
         model: Tensor = yield work
         step, growth = step_sensitivity(plan, clip, len(batch)), sensitivity_growth(plan, samples)
         scaled_to = step * (growth if self.sensitivity == "round" else 1.0)

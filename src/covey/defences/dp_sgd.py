@@ -73,7 +73,7 @@ class DPSGD:
             )
         )
         me.note("clip", self.clip)
-        plan = replace(work.plan, clip=plan_clip(self.clip), noise=self.noise, poisson=poisson)
+        plan = work.plan.but(clip=plan_clip(self.clip), noise=self.noise, poisson=poisson)
         return (yield replace(work, plan=plan))
 
 

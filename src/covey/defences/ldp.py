@@ -66,7 +66,7 @@ class LDP:
 
     def train(self, me: Client, work: Train) -> Coroutine:
         samples = samples_of(me, work)
-        model: Tensor = yield replace(work, plan=replace(work.plan, clip=plan_clip(self.clip), noise=0.0))
+        model: Tensor = yield replace(work, plan=work.plan.but(clip=plan_clip(self.clip), noise=0.0))
         step, growth = step_sensitivity(work.plan, self.clip, samples), sensitivity_growth(work.plan, samples)
         scaled_to = step * (growth if self.sensitivity == "round" else 1.0)
         sigma = self.sigma(me.round)

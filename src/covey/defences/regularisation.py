@@ -31,7 +31,7 @@ class Dropout:
             raise CoveyError(f"defence.rate is {self.rate}: the share of dropped inputs must be at least 0 and below 1")
 
     def train(self, me: Client, work: Train) -> Coroutine:
-        return (yield replace(work, plan=replace(work.plan, dropout=self.rate)))
+        return (yield replace(work, plan=work.plan.but(dropout=self.rate)))
 
 
 @dataclass(frozen=True)
@@ -51,4 +51,4 @@ class L2:
             )
 
     def train(self, me: Client, work: Train) -> Coroutine:
-        return (yield replace(work, plan=replace(work.plan, weight_decay=self.weight_decay)))
+        return (yield replace(work, plan=work.plan.but(weight_decay=self.weight_decay)))

@@ -338,5 +338,5 @@ class Host:
 def heterogeneous(plan: Plan, share: float) -> Plan:
     """E_i = d_i E_m, at least one epoch (or step)."""
     if plan.steps:
-        return replace(plan, steps=max(1, round(plan.steps * share)))
-    return replace(plan, epochs=max(1, round(plan.epochs * share)))
+        return plan.but(steps=max(1, round(plan.steps * share)))
+    return plan.but(epochs=max(1, round(plan.epochs * share)))

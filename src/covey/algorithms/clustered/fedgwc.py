@@ -173,4 +173,4 @@ def parts_of(plan: Plan, samples: int, parts: int) -> list[Plan]:
     """A local training in so many parts of about equal steps; a part of no steps takes one."""
     steps = plan.steps_for(samples)
     ends = [round(steps * (s + 1) / parts) for s in range(parts)]
-    return [replace(plan, steps=max(1, end - begin)) for begin, end in zip([0, *ends], ends)]
+    return [plan.but(steps=max(1, end - begin)) for begin, end in zip([0, *ends], ends)]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -123,7 +123,7 @@ class StoCFL:
         me.note("cluster", message.cluster)
         anchor = me.setting.one_start()
         work: list[Work] = [
-            Train(message.model, replace(me.plan, proximal=self.pull), anchor=message.common),
+            Train(message.model, me.plan.but(proximal=self.pull), anchor=message.common),
             Train(message.common, me.plan, purpose="common"),
         ]
         if message.cluster == 0:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -52,7 +52,7 @@ class Ditto:
         return state
 
     def client(self, me: Client, message: GlobalModel) -> Coroutine:
-        near = replace(me.plan, proximal=self.pull)
+        near = me.plan.but(proximal=self.pull)
         model, own = yield [
             Train(message.model, me.plan),
             Train(self._own(me), near, anchor=message.model, purpose="personal"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -70,6 +70,6 @@ class FineTuned:
     def use(self, me: Client, message: GlobalModel) -> Coroutine:
         if self.epochs == 0:
             return Predictor(message.model[None])
-        plan = replace(me.plan, epochs=self.epochs, steps=0, lr=self.lr or me.plan.lr)
+        plan = me.plan.but(epochs=self.epochs, steps=0, lr=self.lr or me.plan.lr)
         model = yield Train(message.model, plan, purpose="fine-tune")
         return Predictor(model[None], index=None)

@@ -9,7 +9,7 @@ server:    φ = mean φ_i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
@@ -64,7 +64,7 @@ class FedRep:
         return TrainedLayers(shared_part(model, me.setting), me.samples)
 
     def _head_plan(self, plan: Plan) -> Plan:
-        return replace(plan, epochs=self.head_epochs, steps=0) if self.head_epochs else plan
+        return plan.but(epochs=self.head_epochs, steps=0) if self.head_epochs else plan
 
     def aggregate(self, server: Server, state: SharedModel, replies: Iterator[tuple[int, Any]]) -> SharedModel:
         return SharedModel(mean_vector(state.model, replies, self.weighting, self.aggregation, self.min_group))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from covey.algorithms.averaging import GlobalModel, LocalModel
@@ -72,6 +72,6 @@ class PerFedAvg:
     def use(self, me: Client, message: GlobalModel) -> Coroutine:
         if self.adapt == 0:
             return Predictor(message.model[None])
-        plan = replace(me.plan, lr=self.inner_lr, steps=self.adapt)
+        plan = me.plan.but(lr=self.inner_lr, steps=self.adapt)
         model = yield Train(message.model, plan, purpose="adapt")
         return Predictor(model[None], index=None)

@@ -6,8 +6,6 @@ step as if it took all samples, which is more than is spent.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -35,4 +33,4 @@ def batches(me: Client, steps: int, purpose: str) -> list[Tensor]:
 
 def one_step(plan: Plan, lr: float | None = None) -> Plan:
     """One step on all samples that the request names."""
-    return replace(plan, lr=plan.lr if lr is None else lr, steps=1, batch_size=0)
+    return plan.but(lr=plan.lr if lr is None else lr, steps=1, batch_size=0)

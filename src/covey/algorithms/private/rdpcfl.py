@@ -126,7 +126,7 @@ class RDPCFL:
     def client(self, me: Client, message: FirstModel | DrawnModel | EveryModel) -> Coroutine:
         if isinstance(message, FirstModel):
             me.note("cluster", 0)
-            model = yield Train(message.model, replace(me.plan, batch_size=0))
+            model = yield Train(message.model, me.plan.but(batch_size=0))
             return PlacedUpdate(model, 0, me.samples)
         if isinstance(message, DrawnModel):
             me.note("cluster", message.cluster)
