@@ -114,6 +114,7 @@ def test_the_slow_do_not_set_the_pace(tmp_path: Path) -> None:
         ({"participation": {"buffer": 2}, "algorithm": "scaffold"}, "takes no replies to older models"),
         ({"participation": {"buffer": 3}, "encryption": "secagg"}, "opens the sum of one round's replies"),
         ({"participation": {"buffer": 2}, "algorithm": {"name": "fedavg", "min_group": 3}}, "every round would be withheld"),
+        ({"participation": {"buffer": 2}, "algorithm": "ifca", "defence": "client_dp"}, "who is in which round"),
         ({"participation": {"buffer": 2}, "compression": "eight_bit"}, "of a round's own model"),
     ],
 )  # fmt: skip

@@ -503,7 +503,9 @@ class Coordinator:
             if time.monotonic() - looked > POLL_SECONDS:
                 looked = time.monotonic()
                 self.session.drop_the_gone(buffer.letters, round)
-                buffer.remain(lambda i: self.session.is_member(f"client:{i}"))
+            if len(buffer.waiting) >= buffer.size:
+                self.session.follow_the_roll()  # who was revoked since it answered is in no average
+            buffer.remain(lambda i: self.session.is_member(f"client:{i}"))
             enough = len(buffer.waiting) >= max(1, self.deployment.min_silos)
             idle = not buffer.letters and not buffer.unasked(i for i in present if i not in tally.failed)
             idle = idle and not self._unmet

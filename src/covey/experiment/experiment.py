@@ -233,6 +233,15 @@ class Experiment:
             raise CoveyError(
                 f"participation.buffer is {buffer}, of {self.clients} clients: at most so many can wait in it"
             )
+        if (
+            self.defence is not None
+            and hasattr(self.algorithm, "rebased")
+            and not hasattr(type(self.algorithm), "rebased")
+        ):
+            raise CoveyError(  # a protocol that a defence puts around the algorithm
+                f"{self.defence.name} sums one round's replies by a protocol of its own and accounts for who is in which round, "
+                "and asynchronous rounds mix several: leave out the defence or participation.buffer"
+            )
         if not hasattr(self.algorithm, "rebased"):
             raise CoveyError(
                 f"{declared.name} takes no replies to older models, so its rounds cannot be asynchronous: leave out "

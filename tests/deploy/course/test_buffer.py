@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,11 @@ from typing import Any
 import pytest
 import torch
 
+from covey.deploy import keys
+from covey.deploy.coordinator import Coordinator
 from covey.deploy.keys import deployed
 from covey.deploy.letters import unpack
+from covey.deploy.membership.roll import following, revoke
 from covey.deploy.transport import Handle, InProcess
 from covey.deploy.watch.exposition import exposition
 from covey.deploy.watch.watch import Watch
@@ -151,6 +155,25 @@ def test_a_silo_cannot_choose_how_old_its_reply_is(tmp_path: Path) -> None:
     refused = [line for line in deployment.said if "refused east" in line]
     assert "its letter is of round 3, not 1" in refused[0] and "stale, or a replay" in refused[1], refused
     assert len(result.records) == 6 and all(r["participants"] == 2 for r in result.records)
+
+
+def test_who_is_revoked_while_its_reply_waits_is_in_no_average(tmp_path: Path) -> None:
+    """West is revoked when its answer to round 1 has come, and waits since the buffer was full."""
+    deployment = Deployment(tmp_path, buffered(3, buffer=2))
+    server, agreed = keys.load(tmp_path / "keys" / "server")
+    roll = following(server, tmp_path / "keys" / "server", deployment.said.append)
+    run = Coordinator(server, agreed, deployment.office, tmp_path / "run", follow=roll, say=deployment.said.append)
+    deployment.office.wait = lambda seconds: None  # type: ignore[method-assign]
+
+    def strike(round: int, record: Any) -> None:
+        if round == 1:
+            assert 2 in run.buffer.waiting  # type: ignore[union-attr]
+            revoke(tmp_path / "keys" / "server", "west")
+
+    result = run.run(strike)
+    lines = [json.loads(text) for text in (tmp_path / "run" / "transcript.jsonl").read_text().splitlines()]
+    assert not [said for said in lines if said["from"] == "client:2"]
+    assert [r["participants"] for r in result.records] == [2, 2, 2]
 
 
 def test_fewer_silos_than_the_buffer_holds_go_on(tmp_path: Path) -> None:
