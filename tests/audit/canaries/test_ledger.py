@@ -92,6 +92,7 @@ BROKEN = {
     "no clipping in steps": (planned(DP_SGD, lambda p: replace(p, clip=1e3 * p.clip, noise=p.noise / 1e3)), 300),
     "too little claimed": (Understated(noise=2.0), 2000),
     "half the noise on models": (noised(LOCAL, lambda me: Weaker((me.seed, me.round, me.id), 0.5)), 1000),
+    "half the adaptive noise": (noised(ADP(epsilon=4.0), lambda me: Weaker((me.seed, me.round, me.id), 0.5)), 1000),
     "no clipping before noise": (planned(LOCAL, lambda p: replace(p, clip=0.0)), 300),
     "noise of every round the same": (noised(LOCAL, lambda me: KeyedNoise((me.seed, me.id))), 300),
     "noise of all clients the same": (noised(LOCAL, lambda me: KeyedNoise((me.seed, me.round))), 300),
@@ -104,6 +105,15 @@ def test_a_broken_mechanism_is_refuted(fault: str) -> None:
     test = two_worlds(defence, trials)
     assert test.verdict == REFUTED
     assert "THE CLAIM IS REFUTED" in in_words(test) and test.refutation
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "source", [lambda me: Weaker((me.seed, me.round, me.id), 0.5), lambda me: KeyedNoise((me.seed, me.id))]
+)
+def test_broken_noise_on_coefficients_takes_more_trials(source: Callable[[Client], KeyedNoise]) -> None:
+    """AFC claims a large ε for what it adds, so 1,000 trials do not refute it; 4,000 do."""
+    assert two_worlds(noised(AFC(epsilon=4.0), source), 4000).verdict == REFUTED
 
 
 def test_noise_of_steps_drawn_alike_in_every_round_is_seen_through_a_hidden_layer() -> None:

@@ -136,8 +136,14 @@ text { font: 12px system-ui, sans-serif; fill: #5d6678; } .title { font-weight: 
 .spread { stroke: var(--k); opacity: .55; } .chance { stroke: #1d2433; stroke-width: 2; } .swatch { fill: var(--k); }
 .ink { --k: #1d2433; } .c0 { --k: #2d48c5; } .c1 { --k: #fe8b0f; } .c2 { --k: #39c7ab; } .c3 { --k: #681d45; }
 .c4 { --k: #a27afc; } .c5 { --k: #5f540f; } .c6 { --k: #1e88ab; } .c7 { --k: #dd3c69; } .other { --k: #a8a49c; }
+@media (prefers-color-scheme: dark) {
+text { fill: #a3acbd; } .title { fill: #e8ebf2; } .grid { stroke: #343b4a; } .ground { fill: #14181f; } .chance { stroke: #e8ebf2; }
+.dot { stroke: #14181f; } .ring { fill: #14181f; } .ink { --k: #e8ebf2; } .c0 { --k: #7d93ff; } .c3 { --k: #d36a9e; }
+.c5 { --k: #c2b04a; }
+}
 """
 ACROSS, WIDE, TALL, LEFT, TOP = 3, 270, 230, 62, 66  # pictures in a row; pixels of one, and of what is around it
+KEY = 20  # pixels of a line of the legend
 
 
 def alone(frontier: Frontier) -> str:
@@ -145,16 +151,20 @@ def alone(frontier: Frontier) -> str:
     drawn = [(group, picture) for group in groups(frontier) if (picture := drawing(frontier, group)) is not None]
     width, row = ACROSS * (WIDE + LEFT + 24), TALL + TOP + 44
     parts: list[Html] = []
+    place, line = 16.0, 0
+    for colour, words in _keys(frontier):
+        wide = 40 + 6.4 * len(words)
+        if place > 16 and place + wide > width:
+            place, line = 16.0, line + 1
+        parts.append(tag("rect", x=place, y=14 + KEY * line, width=10, height=10, rx=2, class_=f"swatch {colour}"))
+        parts.append(tag("text", words, x=place + 15, y=23 + KEY * line))
+        place += wide
+    head = 34 + KEY * line
     for n, (group, picture) in enumerate(drawn):
-        x, y = (n % ACROSS) * (WIDE + LEFT + 24) + LEFT, 34 + (n // ACROSS) * row + TOP
+        x, y = (n % ACROSS) * (WIDE + LEFT + 24) + LEFT, head + (n // ACROSS) * row + TOP
         parts.append(tag("text", f"{sentence_case(group[0].row)}: {brief(group)}", x=x - 38, y=y - 34, class_="title"))
         parts.append(tag("svg", picture, x=x, y=y, width=WIDE, height=TALL, overflow="visible"))
-    place = 16.0
-    for colour, words in _keys(frontier):
-        parts.append(tag("rect", x=place, y=14, width=10, height=10, rx=2, class_=f"swatch {colour}"))
-        parts.append(tag("text", words, x=place + 15, y=23))
-        place += 40 + 6.4 * len(words)
-    height = 34 + -(-len(drawn) // ACROSS) * row
+    height = head + -(-len(drawn) // ACROSS) * row
     ground = tag("rect", width=width, height=height, class_="ground")
     said = tag("title", f"Accuracy against leak: {title(frontier)}")
     size_ = {"viewBox": f"0 0 {width} {height}", "width": width, "height": height, "role": "img"}
