@@ -22,6 +22,9 @@ HIDDEN = "hidden"  # attacks are scored against it, or another picture says it; 
 WAYS = (LINE, QUANTILES, MATRIX, NOISE, DISTANCES, GROUPS, HIDDEN)
 
 
+LEADS = "leads"  # in a record of accuracies: which of them leads, where it is not the mean over clusters
+
+
 @dataclass(frozen=True)
 class Measure:
     title: str

@@ -11,8 +11,12 @@ import pytest
 from covey import Experiment, run
 from covey.data.federation import Dataset, Federation
 from covey.errors import CoveyError
+from covey.report.comparison import lede
+from covey.report.format import percent
+from covey.report.sections.summary import main_accuracy
 from covey.report.terminal import closing_lines
 from covey.results.folder import RunFolder
+from covey.results.follow import leading
 from covey.rounds.loop import Result
 from covey.rounds.result import read_result
 
@@ -134,3 +138,36 @@ def test_several_labels_are_right_together_or_each() -> None:
     assert result.accuracy["client_mean"] <= min(result.metrics["balanced_accuracy"]["best"], 1.0)
     assert set(result.metrics) == {"accuracy", "balanced_accuracy", "f1", "loss", "auc"}
     assert "classes are uneven" not in "\n".join(closing_lines(result))
+
+
+def test_without_true_clusters_the_clients_mean_leads_everywhere(tmp_path: Path) -> None:
+    table = {
+        "dataset": "heart",
+        "partition": {"name": "natural", "drawn": True},
+        "clusters": 3,
+        "model": "softmax",
+        "start": {"common": False},
+        "training": {"rounds": 2, "epochs": 1, "batch_size": 16, "lr": 0.1},
+        "engine": {"workers": 1},
+    }
+    result = run(Experiment.of(table, seeds=2), out=tmp_path / "run", quiet=True)
+    own, clusters = result.accuracy["client_mean"], result.accuracy["average_cluster"]
+    assert result.accuracy["leads"] == "client_mean" and result.seeds is not None
+    lines = closing_lines(result)
+    assert f"{percent(own)} ± {percent(result.seeds['std']['accuracy.client_mean'])}" in lines[0]
+    assert "mean over clients" in lines[0] and f"{percent(clusters)} is average over clusters" in lines[1]
+    folder = RunFolder(tmp_path / "run")
+    assert leading(folder.result_json()) == own and main_accuracy(folder.read()) == (
+        own,
+        "mean over clients, each on its own distribution",
+    )
+    assert "Clients&#39; own data" in comparison_headline(folder) or "Clients' own data" in comparison_headline(folder)
+
+    # With true clusters, and in results from before this was said, it is the clusters' mean.
+    known = {"client_mean": 0.5, "average_cluster": 0.6, "global": 0.4}
+    assert leading({"accuracy": known}) == 0.6 and leading({"accuracy": {**known, "leads": "client_mean"}}) == 0.5
+    assert leading({"accuracy": {**known, "leads": "something else"}}) == 0.6
+
+
+def comparison_headline(folder: RunFolder) -> str:
+    return lede([folder.read(), folder.read()])[0]

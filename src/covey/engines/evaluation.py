@@ -21,6 +21,7 @@ from covey.algorithms.contract import Predictor
 from covey.clustering.agreement import accuracy, adjusted_rand_index, normalised_mutual_information
 from covey.learn.machine import Machine
 from covey.learn.work import Job, Logits
+from covey.measures import LEADS
 from covey.messages import message
 from covey.metrics.metric import Metric
 from covey.metrics.spread import per_class, spread
@@ -207,9 +208,13 @@ def accuracies(round: RoundScores, intended: bool, target: Any = None) -> dict[s
     own = np.array([s.own for s in scores])
     served = [s.client for s in scores]
     per_cluster = cluster_accuracies(scores, np.array([round.cluster(s) for s in scores]), intended)
-    return _record(
+    record = _record(
         float(own.mean()), per_cluster or [float(own.mean())], float(np.mean([s.everywhere for s in scores]))
-    ) | ({"target": float(own[served.index(target)])} if target in served else {})
+    )
+    if target in served:
+        record["target"] = float(own[served.index(target)])
+    # Where clusters are only those of equal choice, their unweighted mean is nobody's: one client alone would count as a cluster.
+    return record if round.truth is not None else record | {LEADS: "client_mean"}
 
 
 def measured(

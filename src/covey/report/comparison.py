@@ -20,7 +20,7 @@ from covey.report.labels import label
 from covey.report.sections.privacy import read_ledger
 from covey.report.sections.setup import flat, written
 from covey.report.sections.summary import badges as run_badges
-from covey.report.sections.summary import seeds
+from covey.report.sections.summary import led, seeds
 from covey.report.sections.training import KINDS, MAX_POINTS, phases_of
 from covey.results.contents import Run, dig, evenly, fields
 from covey.results.declared import declared
@@ -45,12 +45,19 @@ def headline(runs: Sequence[Run]) -> str:
 
 def lede(runs: Sequence[Run]) -> list[str]:
     said = []
-    for key, name, _ in KINDS:
+    for key, name, _ in _kinds(runs):
         scores = [(value, run.name) for run in runs if (value := number(run.final("accuracy", key))) is not None]
         if len(scores) == len(runs):
             best, worst = max(scores), min(scores)
             said.append(f"{name}: {best[1]} leads with {percent(best[0])}; {worst[1]} has {percent(worst[0])}.")
     return said
+
+
+def _kinds(runs: Sequence[Run]) -> list[tuple[str, str, str]]:
+    """Accuracies, the one that leads first where it is the same in all runs."""
+    orders = {led(run) for run in runs}
+    order = orders.pop() if len(orders) == 1 else tuple(key for key, *_ in KINDS)
+    return sorted(KINDS, key=lambda kind: order.index(kind[0]))
 
 
 def badges(runs: Sequence[Run]) -> list[tuple[str, str]]:
@@ -96,7 +103,7 @@ class Column:
 
 def columns(runs: Sequence[Run]) -> list[Column]:
     """What runs are compared by; what no run has is left out."""
-    every = [_column(runs, name, ("accuracy", key), percent) for key, name, _ in KINDS]
+    every = [_column(runs, name, ("accuracy", key), percent) for key, name, _ in _kinds(runs)]
     every += _metrics(runs)
     every += [
         _column(runs, "ARI", ("clustering", "ari"), lambda v: f"{v:.2f}"),
@@ -177,7 +184,7 @@ def _epsilon(run: Run) -> float | None:
 
 def _curves(runs: Sequence[Run]) -> Section | None:
     body = figures(
-        *(_overlay(runs, ("accuracy", key), name, "accuracy", percent) for key, name, _ in KINDS),
+        *(_overlay(runs, ("accuracy", key), name, "accuracy", percent) for key, name, _ in _kinds(runs)),
         *(_overlay(runs, ("metrics", one.name, "mean"), title, one.name, form) for one, title, form in _beside(runs)),
     )
     lead = "The same measure of every run on one scale. Click a name to hide its line."

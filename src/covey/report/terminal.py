@@ -16,8 +16,15 @@ from covey.report.format import duration, figure_of, percent, plain, size
 from covey.results.declared import read
 from covey.results.figures import Figures
 from covey.results.folder import RunFolder
+from covey.results.follow import KINDS, ordered
 from covey.results.measured import LEADING, Measured, shown
 from covey.results.measured import read as read_metrics
+
+MEANS = {
+    "average_cluster": "average over clusters",
+    "client_mean": "mean over clients, each on its own data",
+    "global": "on the whole test set",
+}
 
 
 def show(result: Figures, as_json: bool) -> None:
@@ -27,13 +34,15 @@ def show(result: Figures, as_json: bool) -> None:
 
 def closing_lines(result: Figures) -> list[str]:
     """A few plain sentences; the report has the rest."""
-    deviation = (result.seeds or {}).get("std", {}).get("accuracy.average_cluster")
+    kinds = ordered(result.accuracy)
+    deviation = (result.seeds or {}).get("std", {}).get(f"accuracy.{kinds[0]}")
     spread = "" if deviation is None else f" ± {percent(deviation)} over {(result.seeds or {})['n']} seeds"
     where = f"{result.dataset} ({result.stand_in})" if result.stand_in else result.dataset
     if result.accuracy:
-        lines = [
-            f"accuracy    {percent(result.accuracy['average_cluster'])}{spread}, average over clusters, on {where}"
-        ]
+        lines = [f"accuracy    {percent(result.accuracy[kinds[0]])}{spread}, {MEANS[kinds[0]]}, on {where}"]
+        if kinds != KINDS:
+            beside = f"{percent(result.accuracy['average_cluster'])} is {MEANS['average_cluster']}"
+            lines.append(f"            {beside}, which nobody knows to be true ones")
     elif result.metrics:
         lines = [f"data        {where}: numbers are predicted, which have no accuracy"]
     else:

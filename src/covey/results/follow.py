@@ -10,9 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from covey.files import number
+from covey.measures import LEADS
 from covey.results.contents import dig, evenly
 
-KINDS = ("average_cluster", "client_mean", "global")  # the accuracy that leads, as in the report
+KINDS = (
+    "average_cluster",
+    "client_mean",
+    "global",
+)  # accuracies, the one that leads first, unless they say another one does
 
 
 @dataclass
@@ -65,8 +70,15 @@ class Tail:
 
 
 def leading(record: object) -> float | None:
-    """The accuracy of a round that leads, where it was evaluated."""
-    return next((a for key in KINDS if (a := number(dig(record, "accuracy", key))) is not None), None)
+    """The accuracy of a round (or of a result) that leads, where it was evaluated."""
+    kinds = ordered(dig(record, "accuracy"))
+    return next((a for key in kinds if (a := number(dig(record, "accuracy", key))) is not None), None)
+
+
+def ordered(accuracy: object) -> tuple[str, ...]:
+    """The kinds of accuracy, the one that leads first. Results from before this was said lead with the clusters' mean."""
+    first = dig(accuracy, LEADS)
+    return (str(first), *(kind for kind in KINDS if kind != first)) if first in KINDS else KINDS
 
 
 def glance(path: Path, points: int) -> list[float]:

@@ -15,6 +15,7 @@ from torch import nn
 from covey.attacks.contract import Finding
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
+from covey.measures import LEADS
 from covey.metrics.metric import facts
 from covey.results.declared import declare
 from covey.results.figures import Figures
@@ -148,6 +149,7 @@ def summarise_seeds(results: list[Result], folder: RunFolder | None, command: st
         per_cluster = [r.accuracy["per_cluster"] for r in results]
         same = len({len(p) for p in per_cluster}) == 1
         accuracy["per_cluster"] = np.mean(per_cluster, axis=0).tolist() if same else per_cluster[0]
+        accuracy |= {k: v for k, v in first.accuracy.items() if k == LEADS}
     metrics = {name: _mean_of(entry, f"metrics.{name}", mean) for name, entry in first.metrics.items()}
     seeds = {"n": len(results), "mean": mean, "std": std}
     return _in(folder, replace(first, accuracy=accuracy, metrics=metrics, seeds=seeds, command=command, models=None))

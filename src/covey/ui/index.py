@@ -22,7 +22,7 @@ from covey.report.status import progress
 from covey.results.contents import Run, dig, evenly, fields
 from covey.results.declared import declared
 from covey.results.folder import REPORT, RunFolder
-from covey.results.follow import KINDS, Tail, glance
+from covey.results.follow import Tail, glance, leading
 from covey.results.status import STATUS, of_json
 from covey.ui.operation import PAGE as OPERATION
 from covey.ui.scan import OF_A_RUN, Place, places
@@ -106,7 +106,7 @@ class Index:
         return self._finished(run, folder, common) if result else self._under_way(place, common)
 
     def _finished(self, run: Run, folder: RunFolder, common: dict[str, Any]) -> Entry:
-        score = next((a for key in KINDS if (a := number(dig(run.result, "accuracy", key))) is not None), None)
+        score = leading(run.result)
         seeds = int(number(dig(run.result, "seeds", "n")) or 1)
         return Entry(
             **common,

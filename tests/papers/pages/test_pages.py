@@ -154,7 +154,7 @@ def test_a_papers_page_for_a_browser_has_what_was_made_here_first(tmp_path: Path
     assert page is not None
     text = page.read_text(encoding="utf-8")
     assert "Made here" in text and "A title" not in text and "data:image/svg+xml;base64," in text
-    assert "+1.23 points [0.4, 2]" in text
+    assert f"+1.23 points [0.4,{FIRM}2]" in text
 
 
 def test_a_paper_by_name_writes_its_page_and_says_where(

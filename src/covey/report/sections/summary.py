@@ -18,6 +18,7 @@ from covey.report.sections.quality import beside_in_words, worst_in_words
 from covey.report.sections.training import phases_of
 from covey.results.contents import Run, dig, numbers
 from covey.results.declared import Declared, declared
+from covey.results.follow import ordered
 from covey.results.measured import measured
 
 
@@ -36,14 +37,22 @@ def _models(own: Declared) -> str:
     return "one model" if own.models == 1 else counted(own.models, "model")
 
 
+def led(run: Run) -> tuple[str, ...]:
+    """The kinds of accuracy, the one that leads first."""
+    ended = dig(run.result, "accuracy")
+    evaluated = (entry["accuracy"] for entry in reversed(run.rounds) if isinstance(entry.get("accuracy"), dict))
+    return ordered(ended if isinstance(ended, dict) and ended else next(evaluated, None))
+
+
 def main_accuracy(run: Run) -> tuple[float, str] | None:
-    """The accuracy that leads, and what it is: of the clusters where there are some, else the clients', else global."""
-    kinds = (
-        ("average_cluster", "mean of the cluster models, each on its own cluster's test data"),
-        ("client_mean", "mean over clients, each on its own distribution"),
-        ("global", "on the whole test set"),
-    )
-    for key, words in kinds:
+    """The accuracy that leads, and what it is: of the clusters where there are true ones, else the clients', else global."""
+    kinds = {
+        "average_cluster": "mean of the cluster models, each on its own cluster's test data",
+        "client_mean": "mean over clients, each on its own distribution",
+        "global": "on the whole test set",
+    }
+    for key in led(run):
+        words = kinds[key]
         if (value := number(run.final("accuracy", key))) is not None:
             return value, words
     return None
@@ -114,7 +123,10 @@ def _accuracy(run: Run) -> Tile:
         words.append(f"Whole test set: {percent(whole)}.")
     if (spread := seeds(run)) is not None:
         words.insert(0, spread)
-    key = next(k for k in ("average_cluster", "client_mean", "global") if number(run.final("accuracy", k)) is not None)
+    key = next(k for k in led(run) if number(run.final("accuracy", k)) is not None)
+    clusters = number(run.final("accuracy", "average_cluster"))
+    if key != "average_cluster" and clusters is not None and clusters != leading[0]:
+        words.append(f"Mean of the clusters, which nobody knows to be true ones: {percent(clusters)}.")
     return Tile("Accuracy", percent(leading[0]), " ".join(words), spark(run.series("accuracy", key)))
 
 
@@ -135,7 +147,7 @@ def seeds(run: Run) -> str | None:
     count = number(dig(run.result, "seeds", "n"))
     if count is None:
         return None
-    for key in ("average_cluster", "client_mean", "global"):
+    for key in led(run):
         mean, deviation = (number(dig(run.result, "seeds", part, f"accuracy.{key}")) for part in ("mean", "std"))
         if mean is not None and deviation is not None:
             return f"{100 * mean:.1f} ± {100 * deviation:.1f}{NBSP}% over {counted(int(count), 'seed')}."
