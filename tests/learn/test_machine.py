@@ -21,7 +21,7 @@ from covey.learn.initial import initial
 from covey.learn.kernels.graph import Replays
 from covey.learn.kernels.kernels import choose
 from covey.learn.machine import Machine
-from covey.learn.schedule import lay_out
+from covey.learn.schedule import Together, lay_out
 from covey.learn.work import (
     Compute,
     Fisher,
@@ -251,3 +251,21 @@ def test_imports_with_torch_and_numpy_alone() -> None:
     ]
     code = f"import sys; sys.modules.update(dict.fromkeys({blocked!r})); import covey.learn.machine, covey.models"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_clients_that_change_a_plan_alike_hold_the_same_one() -> None:
+    plan = Plan(lr=0.1)
+    assert plan.but(proximal=0.5) is Plan(lr=0.1).but(proximal=0.5) == replace(plan, proximal=0.5)
+    assert plan.but(proximal=0.25).proximal == 0.25 and plan.proximal == 0
+    with pytest.raises(CoveyError, match=r"training\.lr is -1"):
+        plan.but(lr=-1)
+
+
+def test_rows_of_the_same_clients_stay_on_the_device() -> None:
+    together = Together(torch.device("meta"))  # any but the CPU
+    first, second, third = torch.arange(3), torch.arange(2), torch.arange(2)
+    joined = together.of([first, second])
+    assert together.of([first, second]) is joined and joined.shape == (5,)
+    assert together.of([first, third]) is not joined
+    here = Together(torch.device("cpu"))
+    assert torch.equal(here.of([second, first]), torch.tensor([0, 1, 0, 1, 2]))

@@ -23,9 +23,11 @@ from covey.learn.flat import Network
 from covey.learn.initial import initial
 from covey.learn.kernels.batched import run
 from covey.learn.kernels.graph import Replays
-from covey.learn.kernels.kernels import automatic
+from covey.learn.kernels.kernels import SideBySide, automatic
+from covey.learn.kernels.linear import Linear
 from covey.learn.kernels.stacked import Stacked
 from covey.learn.kernels.streams import Streams
+from covey.learn.kernels.whole import Whole
 from covey.learn.machine import Machine
 from covey.learn.precision import precision
 from covey.learn.schedule import lay_out
@@ -423,6 +425,36 @@ def test_secret_batches_are_new_every_time(poisson: bool) -> None:
     assert not torch.equal(waves[0].rows[:, :, :5], waves[1].rows[:, :, :5])
     if not poisson:  # an epoch is a permutation still
         assert sorted(waves[0].rows.flatten().tolist()) == list(range(40))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("extras", [(), ("anchor", "correction", "weights", "on")])
+@pytest.mark.parametrize("plan", ["plain", "epochs", "steps", "decay", "proximal"])
+def test_whole_steps_on_a_gpu(plan: str, extras: tuple[str, ...]) -> None:
+    net = network("fcnn")
+    jobs = jobs_of(net, PLANS[plan], frozenset(extras))
+    x, y = samples(net, sum(SIZES))
+    machine = Machine(net, x, y, device="cuda")
+    assert isinstance(machine.kernel, SideBySide) and machine.kernel.whole is not None
+    assert machine.kernel.whole.does(lay_out(jobs, machine.device))
+    expected = Machine(net, x, y, kernel="loop").compute(jobs)
+    for found, model in zip(machine.compute(jobs), expected):
+        torch.testing.assert_close(found.cpu(), model, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("plan", ["momentum", "clip", "noise", "dropout", "poisson"])
+def test_whole_steps_are_for_plain_ones(plan: str) -> None:
+    net = network("fcnn")
+    linear = Linear(net, Machine(net, *samples(net, sum(SIZES))).samples)
+    whole = Whole(linear)
+    assert not whole.does(lay_out(jobs_of(net, PLANS["plain"]), torch.device("cpu")))  # there is no GPU
+    whole.kernels = object()
+    assert whole.does(lay_out(jobs_of(net, PLANS["plain"]), torch.device("cpu")))
+    assert not whole.does(lay_out(jobs_of(net, PLANS[plan]), torch.device("cpu")))
+    for extra in ("head", "moves"):
+        assert not whole.does(lay_out(jobs_of(net, PLANS["plain"], frozenset([extra])), torch.device("cpu")))
+    assert not whole.does(lay_out(jobs_of(net, PLANS["full batch"], sizes=(65,)), torch.device("cpu")))
 
 
 @pytest.mark.gpu

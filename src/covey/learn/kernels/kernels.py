@@ -104,7 +104,7 @@ class SideBySide:
         chunk: int,
         whole: Whole | None = None,
     ) -> None:
-        self.name, self.points, self._whole = name, points, whole
+        self.name, self.points, self.whole = name, points, whole
         self._network, self._samples, self._accumulate = network, samples, accumulate
         self._activations, self._copies, self._chunk = activations, copies, chunk
         self._device = samples.x.device
@@ -123,7 +123,7 @@ class SideBySide:
         result = aligned(wave.start) if self._device.type == "cuda" else wave.start.new_empty(wave.start.shape)
         for low in range(0, n, size):
             part = wave.clients(low, min(low + size, n))
-            if self._whole is not None and self._whole.does(part) and self._whole.train(part, result[low : low + size]):
+            if self.whole is not None and self.whole.does(part) and self.whole.train(part, result[low : low + size]):
                 continue
             # A graph cannot ask the operating system for noise.
             if self._device.type == "cuda" and not (wave.secret is not None and wave.plan.noise):

@@ -21,9 +21,14 @@ UNITS, INPUTS, WARPS, STAGES = 64, 64, 4, 2  # a tile of the first layer's weigh
 
 @triton.jit
 def _parts(value):
-    """A float32 as the number that TF32 has for it, and the rest."""
-    high = (value.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
-    return high, value - high
+    """A float32 as two numbers that TF32 has: the nearest one, and the nearest to the rest. Tensor cores would cut, not round."""
+    high = _rounded(value)
+    return high, _rounded(value - high)
+
+
+@triton.jit
+def _rounded(value):
+    return ((value.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
 
 
 @triton.jit

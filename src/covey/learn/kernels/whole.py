@@ -26,13 +26,13 @@ class Whole:
 
     def __init__(self, linear: Linear) -> None:
         self._linear = linear
-        self._kernels: Any = None
+        self.kernels: Any = None
         if takes_triton(linear.samples.x.device):
             try:
                 from covey.learn.kernels import two_layers
             except ImportError:  # torch was installed without Triton
                 return
-            self._kernels = two_layers
+            self.kernels = two_layers
 
     def does(self, wave: Wave) -> bool:
         plan, linear = wave.plan, self._linear
@@ -40,7 +40,7 @@ class Whole:
         given = (wave.secret, wave.moves, wave.noise_keys, wave.dropout_keys, wave.head_labels)
         sizes = (wave.rows.shape[2], *linear.sizes[1:])
         return (
-            self._kernels is not None
+            self.kernels is not None
             and plain
             and all(one is None for one in given)
             and linear.hidden == 1
@@ -55,12 +55,12 @@ class Whole:
             self._train(wave, model)
         except Exception as error:  # Triton has many of its own
             warnings.warn(f"no kernels for whole steps here, training runs slower without: {error}", stacklevel=2)
-            self._kernels = None
-        return self._kernels is not None
+            self.kernels = None
+        return self.kernels is not None
 
     def _train(self, wave: Wave, model: Tensor) -> None:
         linear, rule, data = self._linear, Rule.of(wave.plan), self._linear.samples
-        self._kernels.train(
+        self.kernels.train(
             data.x, data.y, wave.rows.contiguous(), wave.factor.contiguous(), wave.divisors.contiguous(), wave.start, wave.constant,
             model, linear.sizes, linear.leak, data.scale, rule.beta, rule.alpha, rounds_to_tf32(),
         )  # fmt: skip
