@@ -26,9 +26,11 @@ def plain_words(audit: Audit) -> str:
         return f"In plain words: nothing was audited, because {audit.problem}"
     attacks = len({finding.attack for cell in audit.cells for finding in cell.tried})
     learned: dict[tuple[str, ...], list[str]] = {}  # the questions answered -> by whom
-    for column in PARTIES:
-        rows = tuple(row for row in audit.rows if audit.cell(row, column).verdict in LEAKING)
-        if rows:
+    by_party = {column: _answered(audit, column) for column in PARTIES}
+    both = {*by_party[SERVER], *by_party[CLIENT]}
+    joined = bool(by_party[SERVER] and by_party[CLIENT]) and {*by_party[COALITION]} == both
+    for column, rows in by_party.items():
+        if rows and not (joined and column == COALITION):
             learned.setdefault(rows, []).append(PEOPLE[column])
     suspected = [row for row in audit.rows if not audit.leaks(row) and audit.learners(row, SUSPECTED)]
     open_ = [row for row in audit.rows if audit.says(row) and not audit.leaks(row) and row not in suspected]
@@ -36,9 +38,14 @@ def plain_words(audit: Audit) -> str:
     if not learned and not suspected:
         return f"In plain words: these attacks did not show that anybody learns anything. {rest}: this is no proof of safety."
     told = [f"{_listed(who)} can {_deeds(audit, rows)}" for rows, who in learned.items()]
+    told += [f"{PEOPLE[COALITION]} can do what both can, and no more was shown"] if joined else []
     unseen = [f"a leak is suspected, and not certain, of {_listed(suspected)}"] if suspected else []
     unseen += [f"nothing was shown, or could be, of {_listed(open_)}"] if open_ else []
     return f"In plain words: {'. '.join(sentence_case(words) for words in (*told, *unseen, rest))}."
+
+
+def _answered(audit: Audit, column: str) -> tuple[str, ...]:
+    return tuple(row for row in audit.rows if audit.cell(row, column).verdict in LEAKING)
 
 
 def _deeds(audit: Audit, rows: Sequence[str]) -> str:
@@ -63,7 +70,7 @@ def card(audit: Audit) -> str:
         f"Accuracy: {'–' if audit.accuracy is None else percent(audit.accuracy)}, of clients on their own distribution",
         f"Cost: {_bytes(audit.cost.get('up'))} up and {_bytes(audit.cost.get('down'))} down, per client and round",
         f"ε claimed by the ledger: {_claimed(audit)}",
-        f"ε shown by canaries: {_shown(audit)}",
+        *([f"ε shown by canaries: {_shown(audit)}"] if audit.ledger or audit.claimed else []),
     ]
     head = ["| what | worst | who | attack, score (interval; best guess without it) |", "| --- | --- | --- | --- |"]
     lines = [_line(audit, row) for row in audit.rows if audit.says(row)]
@@ -77,6 +84,8 @@ def _line(audit: Audit, row: str) -> str:
     who = audit.learners(row, worst.verdict)
     if worst.verdict == NOTHING_SEEN:
         who = [f"tried from the {' and the '.join(who)}"]
+    elif len(who) == len(audit.parties) > 2:
+        who = ["anybody"]
     score = "–"
     if worst.tried:
         one = worst.tried[0]
