@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -163,13 +165,15 @@ def measure(minutes: float) -> None:
             continue
         part = RESULTS / f".{name}.part"
         print(f"== {name}: {' '.join(command)}", flush=True)
+        process = subprocess.Popen(
+            [sys.executable, str(HERE / command[0]), *command[1:], "--json", str(part)], start_new_session=True
+        )
         try:
-            done = subprocess.run(
-                [sys.executable, str(HERE / command[0]), *command[1:], "--json", str(part)], timeout=left
-            )
-            if done.returncode == 0 and part.is_file():
+            if process.wait(timeout=left) == 0 and part.is_file():
                 part.replace(RESULTS / f"{name}.json")
         except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # and the contenders that it has started
+            process.wait()
             print("   stopped in time", flush=True)
         part.unlink(missing_ok=True)
 
