@@ -38,6 +38,7 @@ ALGORITHMS: list[Any] = [
     ("sattler", "none"),
     ("fedsoft", "none"),
     ("fedper", "none"),
+    ({"name": "auto_k", "under": "fedgroup"}, "none"),
     ({"name": "pqfed", "components": 8, "k": 3, "strategy": "all"}, "none"),
     ("mingledpie", "ckks"),
     ({"name": "ifca", "min_group": 3}, "none"),
