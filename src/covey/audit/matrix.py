@@ -192,8 +192,7 @@ def fill(
         for row in questions.rows
         for column in PARTIES
     }
-    for column in PARTIES:
-        cells[leaks.IDENTITY.name, column] = _named(cells[leaks.IDENTITY.name, column], questions)
+    cells |= {key: _named(cell, questions) for key, cell in cells.items() if cell.row == leaks.IDENTITY.name}
     for row in questions.rows:
         for column in PARTIES:
             cells[row.name, column] = _carried_over(row, cells[row.name, column], cells, questions)
@@ -346,10 +345,10 @@ def _warned(cell: Cell, cells: Mapping[tuple[str, str], Cell], questions: Questi
     other = {leaks.IDENTITY.name: leaks.LABELS.name, leaks.LABELS.name: leaks.IDENTITY.name}.get(cell.row)
     if other is None or not getattr(questions.experiment.partition, "from_label_sets", False):
         return cell
-    known = cells[other, cell.column].verdict
-    if cell.verdict in (*LEAKING, INAPPLICABLE, NOBODY) or known not in LEAKING:
+    known = cells.get((other, cell.column))
+    if cell.verdict in (*LEAKING, INAPPLICABLE, NOBODY) or known is None or known.verdict not in LEAKING:
         return cell
-    return replace(cell, why=f"{cell.why}; but the {other} is {known} here, and clusters are label sets")
+    return replace(cell, why=f"{cell.why}; but the {other} is {known.verdict} here, and clusters are label sets")
 
 
 def _rank(cell: Cell) -> tuple[int, bool, float]:
