@@ -17,7 +17,7 @@ from fuzz.engine import Choices, Fault, Target, drive, forget_peak, judge
 from fuzz.readers import drop, scratch
 from fuzz.targets import TARGETS
 
-SECONDS = float(os.environ.get("COVEY_FUZZ_SECONDS", "4"))  # and twice as much for what the parties' targets prepare
+SECONDS = float(os.environ.get("COVEY_FUZZ_SECONDS", "2"))  # and twice as much for what the parties' targets prepare
 LEAST = 20  # inputs of a target, however slow the machine is
 
 
