@@ -74,6 +74,10 @@ class Wishes:
             if known.more and job.name in known.missing and known.missing.keys() <= self._ended:
                 self._asked[item] = asked(item, self._options)
 
+    def spares(self, job: Job) -> bool:
+        """Whether the table that asked for it can do without."""
+        return job.item.of.grows or job.name in self._asked[job.item].spare
+
     def next(self) -> Job | None:
         for item in self._items:
             if item not in self._asked:
@@ -109,7 +113,7 @@ def _made(item: Item, options: Options) -> Path:
 def run_many(wanted: Sequence[Item], options: Options, workers: int, minutes: float) -> list[str]:
     """Runs what these tables need, so many runs at a time; what went wrong, run by run. When time is up what runs is broken off.
 
-    What a table can do without, it says itself: `Table.grows`.
+    What a table can do without, it says itself: `Table.grows`, `Options.attempt`.
     """
     begin, done, problems = time.monotonic(), 0, list[str]()
     wishes, pool = Wishes(wanted, options), list[Worker]()
@@ -132,7 +136,7 @@ def run_many(wanted: Sequence[Item], options: Options, workers: int, minutes: fl
                 done, spent = done + 1, time.monotonic() - begin
                 words = f"{done} done, {wishes.count()} known to come: {job.item.name} {problem or said}"
                 options.say(f"[{spent:5.0f} s] {words}")
-                if problem and not job.item.of.grows:
+                if problem and not wishes.spares(job):
                     problems.append(f"{job.item.name}: {problem}")
                 if not worker.alive:
                     pool.remove(worker)

@@ -57,6 +57,7 @@ class Asked:
     missing: dict[str, Experiment]  # of them, those that are not finished
     more: bool  # whether others follow from what these reach
     alone: bool  # whether the table then computes by itself
+    spare: frozenset[str]  # of the runs, those that it can do without
 
 
 def asked(item: Item, options: Options) -> Asked:
@@ -70,7 +71,7 @@ def asked(item: Item, options: Options) -> Asked:
     except _Alone:
         alone = True
     missing = {name: one for name, one in listener.heard.items() if name in listener.missing}
-    return Asked(listener.heard, missing, more, alone)
+    return Asked(listener.heard, missing, more, alone, frozenset(listener.spare))
 
 
 class _Unsettled(Exception):
@@ -85,6 +86,7 @@ class _Alone(Exception):
 class _Listener(Options):
     heard: dict[str, Experiment] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
+    spare: set[str] = field(default_factory=set)
 
     def run(self, table: Mapping[str, Any], seeds: int = 1, first: int = 0) -> list[Outcome]:
         return [self._heard(Experiment.of({**table, "seed": seed})) for seed in range(first, first + seeds)]
@@ -94,6 +96,7 @@ class _Listener(Options):
             experiment = Experiment.of({**table, "seed": seed})
         except CoveyError as e:
             return str(e)
+        self.spare.add(hash_of(experiment))
         return self.failed.get(hash_of(experiment)) or self._heard(experiment)
 
     def settled(self, outcomes: Sequence[Outcome]) -> None:

@@ -149,19 +149,35 @@ def settings(table: dict[str, Any], **more: Any) -> dict[str, Any]:
     }
 
 
-def tuned_rates(options: Options, names: Sequence[str], betas: Sequence[float]) -> dict[tuple[float, str], float]:
-    """The rate of plain steps that each algorithm does best with, by the rule of `TUNED_NOTE`; of equals the smallest."""
+Tried = dict[tuple[float, str, float], list[Outcome | str]]  # (β, algorithm, rate) -> runs, or why there is none
+
+
+def tuning_runs(options: Options, names: Sequence[str], betas: Sequence[float]) -> Tried:
+    """Every rate of the rule of `TUNED_NOTE`, on seeds of its own. A run that diverges has no accuracy, and its rate is out."""
     rates, seeds = (RATES[1:3], 1) if options.quick else (RATES, TUNING_SEEDS)
-    tried = {}
+    tried: Tried = {}
     for beta, name, lr in itertools.product(betas, names, rates):
         table = experiment(options, name, beta, lr=lr, rounds=TUNING_ROUNDS, plain=True)
-        tried[beta, name, lr] = options.run(table, seeds, FIRST_TUNING_SEED)
-    options.settled([run for runs in tried.values() for run in runs])
-    reached = {place: float(np.mean([o.accuracy(metric="global") for o in runs])) for place, runs in tried.items()}
+        tried[beta, name, lr] = [options.attempt(table, FIRST_TUNING_SEED + n) for n in range(seeds)]
+    return tried
+
+
+def tuned_rates(options: Options, names: Sequence[str], betas: Sequence[float]) -> dict[tuple[float, str], float]:
+    """The rate of plain steps that each algorithm does best with, by the rule of `TUNED_NOTE`; of equals the smallest."""
+    tried = tuning_runs(options, names, betas)
+    options.settled([run for runs in tried.values() for run in runs if isinstance(run, Outcome)])
+    reached = {place: reached_by(runs) for place, runs in tried.items()}
     return {
-        (beta, name): max(rates, key=lambda lr: (math.isfinite(reached[beta, name, lr]), reached[beta, name, lr]))
+        (beta, name): max((lr for b, n, lr in tried if (b, n) == (beta, name)), key=lambda lr: reached[beta, name, lr])
         for beta, name in itertools.product(betas, names)
     }
+
+
+def reached_by(runs: Sequence[Outcome | str]) -> float:
+    """The mean accuracy on the global test; minus infinity where a run diverged."""
+    values = [o.accuracy(metric="global") if isinstance(o, Outcome) else math.nan for o in runs]
+    mean = float(np.mean(values))
+    return mean if math.isfinite(mean) else -math.inf
 
 
 def rounds_to(outcome: Outcome, target: float, metric: str) -> int | None:
