@@ -16,8 +16,8 @@ ABOUT = About(
     "Fisher information, with an adaptive clipping bound, stops it at less loss of accuracy than common local DP.",
     differs=(
         "One step on one batch for each client and round (Algorithm 2). With whole epochs (`local_work`) MNIST reaches the paper's "
-        "accuracy within 5 points. EMNIST and CIFAR-10, of which we have a part, stay 8 (undecided) and 14 points below at the best "
-        "reading tried: what is judged on them is judged on weaker models than the paper's.",
+        "accuracy within 5 points. EMNIST and CIFAR-10, of which we have a part, stay 8 (undecided) and 14 points below at "
+        "the best reading tried: what is judged on them is judged on weaker models than the paper's.",
         "The attack model, the size of subsets and of groups are not stated; ours are in the notes, and `choices` "
         "changes them one "
         "at a time.",
