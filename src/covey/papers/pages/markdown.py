@@ -92,7 +92,7 @@ def provenance(made: Reproduction) -> str:
 
 
 def claims_table(rows: Sequence[Judged], folder: str) -> str:
-    """A line for each sentence, a column for each dataset."""
+    """A line for each sentence, a column for each dataset; a table is named at the first of its sentences."""
     datasets = list(dict.fromkeys(row.dataset for row in rows))
     head = ["", "claim", *(dataset_name(one) for one in datasets)]
     lines: dict[tuple[str, str], dict[str, list[str]]] = {}
@@ -101,11 +101,13 @@ def claims_table(rows: Sequence[Judged], folder: str) -> str:
         said = lines.setdefault((row.table, row.sentence), {})
         said.setdefault(row.dataset, []).append(judgement(row))
         whose[row.table, row.sentence] = row.whose
-    body = []
+    body, named_tables = [], set[str]()
     for (table_name, sentence), said in sorted(lines.items(), key=lambda line: order(line[0][0])):
         words = sentence if whose[table_name, sentence] == "paper" else f"*{sentence}* (our question)"
         cells = ["<br>".join(said.get(one, [""])) for one in datasets]
-        body.append([f"[{label(rows[0].paper, table_name)}]({folder}{table_name}.md)", words, *cells])
+        link = "" if table_name in named_tables else f"[{label(rows[0].paper, table_name)}]({folder}{table_name}.md)"
+        named_tables.add(table_name)
+        body.append([link, words, *cells])
     return table(head, body) if body else "No claim is judged yet."
 
 
