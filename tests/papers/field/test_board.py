@@ -67,3 +67,14 @@ def test_the_page_says_where_clusters_pay_by_a_method_that_no_figure_picked(tmp_
     assert "not measured" in text  # no audit is stored there
     assert made.files["figures/field.svg"].startswith("<svg") and any("IFCA" in line for line in made.lines)
     assert beside([], tmp_path).files == {}
+
+
+def test_the_page_says_what_the_ranks_do_not_show(tmp_path: Path) -> None:
+    one = place("label_sets", {"ifca": [0.9, 0.91], "fedavg": [0.5, 0.5]})
+    one.settings["trials"] = {m: [{"lr": rate, "accuracy": 0.5} for rate in (0.05, 0.1)] for m in ("ifca", "fedavg")}
+    one.settings["chosen"]["fedavg"] = {"lr": 0.05}
+    text = beside([one], tmp_path).files["field.md"]
+    assert "in 1 of 2 choices the rate is the largest" in text and "in 1 the smallest" in text
+    assert "at the largest: IFCA." in text  # and not FedAvg
+    assert "No row is a private run" in text and "picked after a look at runs with seed 0" in text
+    assert "were not checked against a copy of the paper" in text

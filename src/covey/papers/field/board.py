@@ -7,6 +7,7 @@ from pathlib import Path
 
 from covey.papers.field.leaderboard import Standing, chosen, places, standings
 from covey.papers.field.leaks import Worst, worst_leaks
+from covey.papers.field.published import UNCHECKED
 from covey.papers.field.settings import RATES, SETTINGS
 from covey.papers.harness import Reproduction, stored
 from covey.papers.pages.markdown import GENERATED, dataset_name, table, verdict_words
@@ -18,6 +19,13 @@ from covey.report.text_table import text_table
 
 PICTURE = "figures/field.svg"
 UNKNOWN = "not measured"
+UNPROTECTED = (
+    "**No row is a private run.** *Private* names what a method was made for: here all of them run without encryption and without "
+    "DP noise on models (R-DPCFL and RR-Cluster are made for training under noise and have none), so their ranks are "
+    "those of their way of clustering, and what protection costs is not in them: [the frontier](frontier.md), "
+    "[their own tables](results.md). What a method mixes by itself stays on at its default: MingledPie's shown sets, FedCAPrivacy's "
+    "sketches, PQFed's noise on features (ε = 10 for each of 50 coordinates, which promises nothing)."
+)
 NOT_RUN = (
     "PACFL (Fashion-MNIST, CIFAR-10 with 20 % of the labels at each client): its authors draw labels as NIID-Bench does, a "
     "partition that covey has not",
@@ -111,12 +119,18 @@ def page(
         "[hospitals](results/audit-heart/README.md), [sealed](results/audit-digits-sealed/README.md)) of the method without a "
         "defence: the verdict, what, to whom, the attack's score beside the best guess without it, and how many of the questions "
         "that have a meaning are answered. Attacks that covey has not would add to it.",
+        UNPROTECTED,
         "## Equal footing",
         f"Every method has {len(RATES)} trials in every place, on a seed that no figure uses: learning rates, or three of them "
         "with two values of the one parameter that decides the method. [The rule, the grid and its limits]"
-        "(../src/covey/papers/field/settings.py) were written down before anything ran; trials and choices are stored with each "
-        "table. Rounds, local epochs, batches, clients and samples are the same for all; methods that are told a number of "
-        "clusters are told the true one. Rows of single places: [pages](papers/field/README.md).",
+        "(../src/covey/papers/field/settings.py) were written down before these tables were run, but "
+        "**Sattler's two values of eps were picked after a look at runs with seed 0**, which is one of the figures' seeds, since its "
+        "own rule splits nothing in so few rounds; its rank may be flattered. A trial is scored on the same test samples as a figure, "
+        "for another draw of clients, and one seed tunes. Trials and choices are stored with each table. Rounds, local epochs, "
+        "batches, clients and samples are the same for all; methods that are told a number of clusters are told the true one (five "
+        "under Dirichlet skew and three among the hospitals, where nobody knows a true one). Rows of single places: "
+        "[pages](papers/field/README.md).",
+        edges(reproductions, lines),
         *_published(reproductions, printed),
         "## What else was asked",
         f"{_questions(reproductions)}The untuned comparison with more clients and rounds: "
@@ -212,6 +226,28 @@ def _of_picked(one: Reproduction) -> list[Claim]:
     return [claim for claim in one.claims if "put first" in claim.text]
 
 
+def edges(reproductions: Sequence[Reproduction], lines: Sequence[Standing]) -> str:
+    """How often a method took the last of its rates, where one beyond the grid might have been better."""
+    largest: dict[str, int] = {}
+    smallest = choices = 0
+    for one in places(reproductions):
+        for method, fields in one.settings.get("chosen", {}).items():
+            rates = {trial["lr"] for trial in one.settings.get("trials", {}).get(method, ())}
+            if len(rates) > 1:
+                choices += 1
+                smallest += fields["lr"] == min(rates)
+                largest[method] = largest.get(method, 0) + (fields["lr"] == max(rates))
+    if not choices:
+        return ""
+    mostly = [line.label for line in lines if largest.get(line.method, 0) * 3 > 2 * line.places]
+    often = f" More than two thirds of the time at the largest: {', '.join(mostly)}." if mostly else ""
+    return (
+        f"**Rates at the edge of the grid**: in {sum(largest.values())} of {choices} choices the rate is the largest that the method "
+        f"was tried with, in {smallest} the smallest; a rate beyond might have been better. Methods with a parameter of their own "
+        f"are tried up to {max(RATES[::2]):g}, the others up to {max(RATES):g}.{often}"
+    )
+
+
 def _questions(reproductions: Sequence[Reproduction]) -> str:
     asked = {"wrong_k": "What a wrong number of clusters costs", "newcomers": "How newcomers with few samples fare"}
     made = {one.table for one in reproductions}
@@ -251,6 +287,7 @@ def _published(reproductions: Sequence[Reproduction], printed: Sequence[Sequence
             ]
     if len(parts) == 1:
         parts.append("IFCA's rotated MNIST is set up (`covey reproduce field --table rotated`) and was not run.")
+    parts.append(UNCHECKED)
     if printed:
         parts += [
             "Methods of the field in settings of other papers, rebuilt as far as these are printed:",
