@@ -86,6 +86,7 @@ def test_run_writes_its_folder_and_prints_its_result(tmp_path: Path, covey: Call
         (["compare", "/nowhere"], "no result.json"),
         (["data", "check", "mnits"], "mnits"),
         (["reproduce", "mingledpi", "--table", "fig3"], "did you mean 'mingledpie'"),
+        (["reproduce", "--minutes", "0"], "say which tables"),
         (["keys", "make", "ifca-digits", "--out", "k"], "no silo is named: give at least one"),
         (["csp", "/nowhere"], "/nowhere"),
     ],

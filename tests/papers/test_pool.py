@@ -34,6 +34,11 @@ def tuned(options: Options) -> Reproduction:
     return Reproduction("", "", "Tuned", options.dataset, {}, cells)
 
 
+def growing(options: Options) -> Reproduction:
+    """No row, since nothing has run."""
+    return Reproduction("", "", "Growing", options.dataset, {}, [])
+
+
 def drawn(options: Options) -> Reproduction:
     """No run at all."""
     options.alone()
@@ -52,7 +57,11 @@ def test_every_table_says_what_it_needs(paper: str, tmp_path: Path) -> None:
 def test_a_pool_runs_what_tables_ask_for_then_what_follows_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = {"tuned": Table(tuned, ("digits",), lambda sheet: []), "drawn": Table(drawn, ("",), lambda sheet: [])}
+    known = {
+        "tuned": Table(tuned, ("digits",), lambda sheet: []),
+        "drawn": Table(drawn, ("",), lambda sheet: []),
+        "growing": Table(growing, ("digits",), lambda sheet: [], grows=True),
+    }
     for module in (rehearsal, harness):
         monkeypatch.setattr(module, "tables", lambda paper: known)
     monkeypatch.setattr(pool, "Worker", InThisProcess)
@@ -60,6 +69,9 @@ def test_a_pool_runs_what_tables_ask_for_then_what_follows_from_it(
         Options(tmp_path, quiet=True, device="cpu"),
         [Item("own", "tuned", "digits"), Item("own", "drawn", "")],
     )
+
+    grown = [Item("own", "growing", "digits")]  # nothing is finished: an empty table would replace a stored one
+    assert pool.complete_tables(grown, options) == ([], {grown[0]: "no row has its runs"})
 
     first = asked(wanted[0], options)
     assert len(first.runs) == 2 and first.more

@@ -69,6 +69,8 @@ def reproduce(
 
     folder = out or Path("runs") / (f"reproduce-{paper}" if paper else "reproduce")
     options = Options(folder, dataset, quick, seeds, device, workers, quiet or as_json, mixed)
+    if minutes < math.inf and (table or not (paper or many)):
+        raise CoveyError("--minutes is for --many, or for a paper without --table: say which tables")
     if plan:
         _plan([paper] if paper else list(PAPERS), options, docs)
     elif many:
@@ -150,10 +152,10 @@ def _print_tables(names: Sequence[str]) -> None:
     from covey.papers.harness import tables
     from covey.report.text_table import terminal_width, text_table
 
-    for name in names:
+    for name, own in [(name, tables(name)) for name in names]:
         print(name)
         rows = [
             [label, f"{table.about} [{', '.join(d for d in table.datasets if d) or 'no data'}]"]
-            for label, table in tables(name).items()
+            for label, table in own.items()
         ]
         print("\n".join(text_table(rows, indent="  ", width=terminal_width())))

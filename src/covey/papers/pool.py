@@ -255,7 +255,11 @@ def complete_tables(wanted: Sequence[Item], options: Options) -> tuple[list[Repr
         stored = _made(item, options)
         if item.of.grows:
             asked_for = replace(options, dataset=item.dataset, seen=[], read_only=True)
-            made.append(reproduce(item.paper, item.table, asked_for, command_of(item, options)))
+            table = reproduce(item.paper, item.table, asked_for, command_of(item, options))
+            if table.cells:
+                made.append(table)
+            else:  # an empty one would replace what is stored
+                lacking[item] = "no row has its runs"
         elif known.missing or known.more:
             lacking[item] = f"{len(known.missing)} of {len(known.runs)} runs missing" + (
                 " and those that follow" * known.more

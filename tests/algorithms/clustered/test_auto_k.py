@@ -10,6 +10,7 @@ from covey import Experiment, run
 from covey.algorithms.clustered.auto_k import AutoK, FirstMove
 from covey.algorithms.contract import declaration
 from covey.errors import CoveyError
+from covey.report.terminal import closing_lines
 
 SMALL: dict[str, Any] = {
     "dataset": "digits",
@@ -31,6 +32,15 @@ def test_the_method_gets_the_number_that_was_counted() -> None:
         assert result.declared["models"] == 4
         assert "counted" not in result.records[1]["extra"]
         assert max(result.records[-1]["clusters"]) < 5
+
+
+def test_a_count_that_reaches_its_bound_ends_with_a_warning() -> None:
+    short = {**SMALL, "training": {**SMALL["training"], "rounds": 2}, "evaluation": {"every": 2}}
+    warned = {}
+    for most in (2, 8):
+        result = run(Experiment.of(short, clusters=most, algorithm="auto_k"), quiet=True)
+        warned[most] = [line for line in closing_lines(result) if line.startswith("warning")]
+    assert warned[8] == [] and "2 clusters were counted, the most that is looked for" in warned[2][0]
 
 
 def test_later_rounds_are_those_of_the_method_that_was_told() -> None:

@@ -35,9 +35,12 @@ from covey.clustering.count import ESTIMATORS, check_estimator, directions, esti
 from covey.errors import CoveyError
 from covey.leaks import IDENTITY, SERVER, Given
 from covey.learn.work import Train
-from covey.measures import Measure
+from covey.measures import HIDDEN, Measure
 from covey.messages import message
 
+BOUNDED = (
+    "{} clusters were counted, the most that is looked for (`clusters`): there may be more, or fewer; set it higher"
+)
 FEWEST = 3  # replies: fewer tell nothing of clusters
 
 
@@ -99,8 +102,9 @@ class AutoK:
     @property
     def measures(self) -> Mapping[str, Measure]:
         counted = Measure("Clusters counted", "clusters", "By the first updates of all clients, before training.")
+        bounded = Measure("Clusters counted, of so many", shown=HIDDEN, alarm=1, warning=BOUNDED)
         each = {f"counted_{name}": Measure(f"Clusters by {name}", "clusters") for name in ESTIMATORS}
-        return {**declaration(self.under).measures, **each, "counted": counted}
+        return {**declaration(self.under).measures, **each, "counted": counted, "counted_bound": bounded}
 
     @property
     def averages(self) -> bool:
@@ -156,6 +160,8 @@ class AutoK:
             server.note(f"counted_{name}", count)
         server.note("counted", counts[self.estimator])
         clusters = counts[self.estimator]
+        if clusters == most:
+            server.note("counted_bound", most)
         return Counted(state.start, clusters, self.under.start(_told(server.setting, clusters)))
 
     def use(self, me: Client, message: Any) -> Coroutine:

@@ -23,8 +23,8 @@ UNPROTECTED = (
     "**No row is a private run.** *Private* names what a method was made for: here all of them run without encryption and without "
     "DP noise on models (R-DPCFL and RR-Cluster are made for training under noise and have none), so their ranks are "
     "those of their way of clustering, and what protection costs is not in them: [the frontier](frontier.md), "
-    "[their own tables](results.md). What a method mixes by itself stays on at its default: MingledPie's shown sets, FedCAPrivacy's "
-    "sketches, PQFed's noise on features (ε = 10 for each of 50 coordinates, which promises nothing)."
+    "[their own tables](results.md). What a method mixes by itself stays on at its default: MingledPie's shown sets, "
+    "FedCAPrivacy's sketches, PQFed's noise on features (ε = 10 for each of 50 coordinates, which promises nothing)."
 )
 NOT_RUN = (
     "PACFL (Fashion-MNIST, CIFAR-10 with 20 % of the labels at each client): its authors draw labels as NIID-Bench does, a "
@@ -123,12 +123,12 @@ def page(
         "## Equal footing",
         f"Every method has {len(RATES)} trials in every place, on a seed that no figure uses: learning rates, or three of them "
         "with two values of the one parameter that decides the method. [The rule, the grid and its limits]"
-        "(../src/covey/papers/field/settings.py) were written down before these tables were run, but "
-        "**Sattler's two values of eps were picked after a look at runs with seed 0**, which is one of the figures' seeds, since its "
-        "own rule splits nothing in so few rounds; its rank may be flattered. A trial is scored on the same test samples as a figure, "
-        "for another draw of clients, and one seed tunes. Trials and choices are stored with each table. Rounds, local epochs, "
-        "batches, clients and samples are the same for all; methods that are told a number of clusters are told the true one (five "
-        "under Dirichlet skew and three among the hospitals, where nobody knows a true one). Rows of single places: "
+        "(../src/covey/papers/field/settings.py) were written down before these tables were run, but **Sattler's two values of "
+        "eps were picked after a look at runs with seed 0**, which is one of the figures' seeds, since its own rule splits "
+        "nothing in so few rounds; its rank may be flattered. A trial is scored on the same test samples as a figure, for "
+        "another draw of clients, and one seed tunes. Trials and choices are stored with each table. Rounds, local epochs, "
+        "batches, clients and samples are the same for all; methods that are told a number of clusters are told the true one "
+        "(five under Dirichlet skew and three among the hospitals, where nobody knows a true one). Rows of single places: "
         "[pages](papers/field/README.md).",
         edges(reproductions, lines),
         *_published(reproductions, printed),
@@ -242,9 +242,9 @@ def edges(reproductions: Sequence[Reproduction], lines: Sequence[Standing]) -> s
     mostly = [line.label for line in lines if largest.get(line.method, 0) * 3 > 2 * line.places]
     often = f" More than two thirds of the time at the largest: {', '.join(mostly)}." if mostly else ""
     return (
-        f"**Rates at the edge of the grid**: in {sum(largest.values())} of {choices} choices the rate is the largest that the method "
-        f"was tried with, in {smallest} the smallest; a rate beyond might have been better. Methods with a parameter of their own "
-        f"are tried up to {max(RATES[::2]):g}, the others up to {max(RATES):g}.{often}"
+        f"**Rates at the edge of the grid**: in {sum(largest.values())} of {choices} choices the rate is the largest that the "
+        f"method was tried with, in {smallest} the smallest; a rate beyond might have been better. Methods with a parameter of "
+        f"their own are tried up to {max(RATES[::2]):g}, the others up to {max(RATES):g}.{often}"
     )
 
 
