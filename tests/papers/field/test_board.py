@@ -73,7 +73,9 @@ def test_the_page_says_what_the_ranks_do_not_show(tmp_path: Path) -> None:
     one = place("label_sets", {"ifca": [0.9, 0.91], "fedavg": [0.5, 0.5]})
     one.settings["trials"] = {m: [{"lr": rate, "accuracy": 0.5} for rate in (0.05, 0.1)] for m in ("ifca", "fedavg")}
     one.settings["chosen"]["fedavg"] = {"lr": 0.05}
+    one.settings["missing"] = {"pqfed": "no selection"}
     text = beside([one], tmp_path).files["field.md"]
+    assert "- PQFed, label sets on digits: no selection" in text
     assert "in 1 of 2 choices the rate is the largest" in text and "in 1 the smallest" in text
     assert "at the largest: IFCA." in text  # and not FedAvg
     assert "No row is a private run" in text and "picked after a look at runs with seed 0" in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from covey.papers.field.leaderboard import Standing, chosen, places, standings
+from covey.papers.field.leaderboard import Standing, chosen, label_of, places, standings
 from covey.papers.field.leaks import Worst, worst_leaks
 from covey.papers.field.published import UNCHECKED
 from covey.papers.field.settings import RATES, SETTINGS
@@ -109,7 +109,8 @@ def page(
         GENERATED,
         f"![Mean ranks over places, with intervals]({PICTURE})",
         f"{len(lines)} methods in {counted(len(every), 'place')} (a setting on a dataset): {_listed(every)}. A place has a row for "
-        "every method whose runs are finished; who lacks places stands at the end. What a client gets is scored, on its own test "
+        "every method whose runs are finished and not refused; who lacks places stands at the end, with means over fewer places "
+        "that do not compare. What a client gets is scored, on its own test "
         "data: the **rank** among all methods is a mean over places, its interval the middle 95 % over draws of the seeds.",
         f"**Does clustering pay?** {pays(every)}",
         table(HEAD, [_row(line, leaks.get(line.method, ()), len(every)) for line in lines]),
@@ -120,6 +121,7 @@ def page(
         "defence: the verdict, what, to whom, the attack's score beside the best guess without it, and how many of the questions "
         "that have a meaning are answered. Attacks that covey has not would add to it.",
         UNPROTECTED,
+        absent(every),
         "## Equal footing",
         f"Every method has {len(RATES)} trials in every place, on a seed that no figure uses: learning rates, or three of them "
         "with two values of the one parameter that decides the method. [The rule, the grid and its limits]"
@@ -224,6 +226,16 @@ def pays(every: Sequence[Reproduction]) -> str:
 
 def _of_picked(one: Reproduction) -> list[Claim]:
     return [claim for claim in one.claims if "put first" in claim.text]
+
+
+def absent(every: Sequence[Reproduction]) -> str:
+    """Who has no row where, in the words of the run that refused."""
+    lines = [
+        f"- {label_of(method)}, {one.table.replace('_', ' ')} on {one.dataset}: {why}"
+        for one in every
+        for method, why in one.settings.get("missing", {}).items()
+    ]
+    return "Rows that are missing, and why:\n\n" + "\n".join(lines) if lines else ""
 
 
 def edges(reproductions: Sequence[Reproduction], lines: Sequence[Standing]) -> str:
