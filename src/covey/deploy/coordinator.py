@@ -503,13 +503,16 @@ class Coordinator:
             if time.monotonic() - looked > POLL_SECONDS:
                 looked = time.monotonic()
                 self.session.drop_the_gone(buffer.letters, round)
-            if len(buffer.waiting) >= buffer.size:
+            if len(buffer.waiting) >= buffer.size or not buffer.letters:
                 self.session.follow_the_roll()  # who was revoked since it answered is in no average
             buffer.remain(lambda i: self.session.is_member(f"client:{i}"))
             enough = len(buffer.waiting) >= max(1, self.deployment.min_silos)
             idle = not buffer.letters and not buffer.unasked(i for i in present if i not in tally.failed)
             idle = idle and not self._unmet
-            if len(buffer.waiting) >= buffer.size or (idle and enough and self.deployment.missing == "go_on"):
+            goes_on = enough and self.deployment.missing == "go_on"
+            # Nobody is left to wait for: one refused or revoked silo must not hold all others for ever.
+            settled = bool(buffer.waiting) and self._all_have_answered(buffer, state, tally)
+            if len(buffer.waiting) >= buffer.size or (idle and (goes_on or settled)):
                 break
             if idle and tally.failed and not buffer.waiting:
                 tries += 1
@@ -535,6 +538,11 @@ class Coordinator:
             tally.up += size(one.came)
             self.transcript.add(one.begun, f"client:{i}", self.role, one.came)
         return tally, arrivals, asked
+
+    def _all_have_answered(self, buffer: Buffer, state: Any, tally: Tally) -> bool:
+        """Whether of every silo that is let in and wanted, there or not, an answer waits or was refused in this round."""
+        members = sorted(i for i in self.session.party.silos.values() if self.session.is_member(f"client:{i}"))
+        return all(i in buffer.waiting or i in tally.failed for i in wanted(self.algorithm, state, members))
 
     def _put(self, buffer: Buffer, sent: PendingLetter, data: bytes | None, round: int, tally: Tally) -> None:
         """An answer into the buffer, if all is well with it and it is not too old."""

@@ -185,6 +185,41 @@ def test_fewer_silos_than_the_buffer_holds_go_on(tmp_path: Path) -> None:
     assert [r["participants"] for r in result.records] == [3, 3, 2]
 
 
+@pytest.mark.parametrize("waits", [{"missing": "wait"}, {"min_silos": 4}])
+def test_one_silo_cannot_hold_the_others_for_ever(tmp_path: Path, waits: dict[str, Any]) -> None:
+    """East answers with junk, and west is revoked after round 1: a buffer of all four, which waits for all, goes on without them."""
+    said = rehearsal(
+        "fedavg",
+        training={"rounds": 3, "epochs": 1},
+        participation={"buffer": 4},
+        model="softmax",
+        deployment=waits,
+    )
+    deployment = Deployment(tmp_path, said)
+    server, agreed = keys.load(tmp_path / "keys" / "server")
+    roll = following(server, tmp_path / "keys" / "server", deployment.said.append)
+    run = Coordinator(server, agreed, deployment.office, tmp_path / "run", follow=roll, say=deployment.said.append)
+    deployment.office.wait = bounded()  # type: ignore[method-assign]
+
+    def tamper(name: str, call: bytes, answer: bytes) -> bytes:
+        return b"junk" if name == "east" and decode(unpack(answer).payload).kind == "round" else answer
+
+    deployment.office.tamper = tamper
+    strikes = "missing" in waits  # with min_silos = 4 of three members no round begins
+    result = run.run(lambda round, _: revoke(tmp_path / "keys" / "server", "west") if strikes and round == 1 else None)
+    assert [r["participants"] for r in result.records] == ([3, 2, 2] if strikes else [3, 3, 3])
+
+
+def bounded(times: int = 1000) -> Callable[[float], None]:
+    """A wait that fails where a run would go on waiting."""
+    left = iter(range(times))
+
+    def wait(seconds: float) -> None:
+        assert next(left, None) is not None, "waits for ever"
+
+    return wait
+
+
 def test_what_a_deployment_refuses() -> None:
     with pytest.raises(CoveyError, match="set min_silos to 2 at most"):
         deployed(rehearsal("fedavg", participation={"buffer": 2}, deployment={"min_silos": 3}))
