@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from covey import roles
 from covey.algorithms.contract import Setting, declaration
 from covey.data.checks import check, who
 from covey.data.federation import Dataset, Federation
@@ -32,6 +33,12 @@ from covey.randomness import generator, key
 UNDERSTATED = (
     "clients keep their model's running statistics (layers.buffers = 'local'), and the attacks predict with those of a fresh "
     "model: a stronger attacker would estimate them, so what these attacks do not find here says little"
+)
+
+
+ALIKE = (
+    "all cluster models begin as the same one, so clients that choose between them cannot tell them apart and may all stay in one: "
+    "set start.common = false, or keep start.pretrain_epochs with a partition that has public samples of as many clusters"
 )
 
 
@@ -81,7 +88,17 @@ def agree(experiment: Experiment, federation: Federation, network: Network) -> S
     layers = experiment.layers.personal or declaration(experiment.algorithm).personal_layers
     personal = personal_mask(network, layers) if layers else torch.ones(network.d, dtype=torch.bool)
     start = _start(experiment, federation, network)
+    # Where the partition makes another number of clusters there are no pre-trained starts, which nobody would guess.
+    if experiment.true_clusters and len(start) > 1 and _chooses(experiment) and bool((start == start[0]).all()):
+        warnings.warn(ALIKE, CoveyWarning, stacklevel=2)
     return setting_of(experiment, len(federation.clients), start, personal, public_samples(network, federation))
+
+
+def _chooses(experiment: Experiment) -> bool:
+    """Whether clients are sent all models and name one of them."""
+    declared = declaration(experiment.algorithm)
+    sent = any(roles.carries(kind, roles.Models) for kind in declared.sends)
+    return sent and any(roles.carries(kind, roles.Identity) for kind in declared.replies)
 
 
 def _check_statistics(experiment: Experiment, network: Network) -> None:

@@ -9,7 +9,7 @@ import pytest
 from covey import Experiment, run
 from covey.algorithms.clustered.auto_k import AutoK, FirstMove
 from covey.algorithms.contract import declaration
-from covey.errors import CoveyError
+from covey.errors import CoveyError, CoveyWarning
 from covey.report.terminal import closing_lines
 
 SMALL: dict[str, Any] = {
@@ -64,6 +64,13 @@ def test_what_cannot_run_under_it_is_refused() -> None:
             AutoK(under=under)
     with pytest.raises(CoveyError, match="choose silhouette, gap, eigengap"):
         AutoK(estimator="silhouete")
+
+
+def test_models_that_nobody_can_tell_apart_are_said() -> None:
+    """Pre-trained starts are there for the true number only; with another one all clients stay in one cluster."""
+    alike = Experiment.of(SMALL, clusters=8, algorithm="auto_k", start={"common": True}, training={"rounds": 1})
+    with pytest.warns(CoveyWarning, match="set start.common = false"):
+        run(alike, quiet=True)
 
 
 def test_it_declares_what_counting_shows() -> None:

@@ -187,7 +187,7 @@ def test_fewer_silos_than_the_buffer_holds_go_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("waits", [{"missing": "wait"}, {"min_silos": 4}])
 def test_one_silo_cannot_hold_the_others_for_ever(tmp_path: Path, waits: dict[str, Any]) -> None:
-    """East answers with junk, and west is revoked after round 1: a buffer of all four, which waits for all, goes on without them."""
+    """East answers with junk, and west is revoked after round 1: a buffer of all four, which waits, goes on without them."""
     said = rehearsal(
         "fedavg",
         training={"rounds": 3, "epochs": 1},
