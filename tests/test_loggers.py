@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -142,9 +143,20 @@ def test_tensorboard_forgets_the_rounds_that_a_resumed_run_repeats(tmp_path: Pat
     assert [e.step for e in found] == [1, 2] and found[1].value == 123.0
 
 
+@pytest.fixture(scope="module")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow's tables, which it makes in a second and forty steps."""
+    mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed: pip install 'covey[mlflow]'")
+    folder = tmp_path_factory.mktemp("mlflow")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        mlflow.MlflowClient(f"sqlite:///{folder}/mlflow.db").search_experiments()
+    return folder / "mlflow.db"
+
+
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    pytest.importorskip("mlflow", reason="mlflow is not installed: pip install 'covey[mlflow]'")
+def store(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
     monkeypatch.chdir(tmp_path)
     return f"sqlite:///{tmp_path}/mlflow.db"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import numpy as np
@@ -41,6 +42,11 @@ def test_groups_that_are_equal_or_empty_tell_nothing_more() -> None:
     assert keeps_apart(groups("1111", "1111"), 3)
 
 
+@functools.cache  # most rounds look like one that was there before
+def gives_away(member: bytes, clusters: int) -> bool:
+    return bool(isolating(np.frombuffer(member, dtype=bool).reshape(clusters, -1)))
+
+
 def share_isolated(silos: int, clusters: int, rate: float) -> float:
     """Of all rounds of MingledPie with the threshold 1: every silo of any cluster, every other cluster shown at `rate`."""
     share = 0.0
@@ -53,7 +59,7 @@ def share_isolated(silos: int, clusters: int, rate: float) -> float:
                 for j, bit in zip(others[i], bits):
                     member[j, i] |= bool(bit)
             chance = rate ** sum(shown) * (1 - rate) ** (len(shown) - sum(shown)) / clusters**silos
-            share += chance * bool(isolating(member))
+            share += chance * gives_away(member.tobytes(), clusters)
     return share
 
 

@@ -18,6 +18,7 @@ from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.ifca import IFCA, ClusterModels
 from covey.attacks.contract import Finding, Truth, View
 from covey.attacks.observe import Observers
+from covey.attacks.property import pictures
 from covey.attacks.property.active import ActivePropertyInference
 from covey.attacks.property.passive import PropertyInference, averages
 from covey.attacks.property.score import OTHER, PROPERTY, Evidence, Labels, auc, forest, judge, labels_of
@@ -413,6 +414,13 @@ def test_without_its_head_and_scale_the_active_attacker_is_an_honest_client() ->
 # Runs
 
 
+@pytest.fixture
+def few_dots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For who does not look at the map, which takes longer to draw than all the rest."""
+    monkeypatch.setattr(pictures, "DOTS", 20)
+
+
+@pytest.mark.usefixtures("few_dots")
 def test_a_planted_property_leaks_and_its_controls_do_not() -> None:
     runs = [found(experiment(seed=seed)) for seed in range(2)]
     kept = [f.details["own contribution kept"] for f, _ in runs]
@@ -424,6 +432,7 @@ def test_a_planted_property_leaks_and_its_controls_do_not() -> None:
     assert abs(np.mean(placebos) - 0.5) < 0.15
 
 
+@pytest.mark.usefixtures("few_dots")
 def test_noise_on_clients_hides_it() -> None:
     defence = {"name": "dp_sgd", "clip": 0.5, "noise": 0.5}
     values = [found(experiment(seed=seed, defence=defence))[0].value for seed in range(2)]

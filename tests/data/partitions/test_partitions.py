@@ -42,12 +42,14 @@ def assert_sound(fed: Federation, clients: int, disjoint: bool = True):
     held = np.concatenate(fed.clients)
     public = np.concatenate(fed.public) if fed.public else np.array([], int)
     assert held.min() >= 0 and held.max() < len(fed.dataset.y_train)
+    times = np.bincount(held, minlength=len(fed.dataset.y_train))
+    assert all(len(rows) > 0 for rows in fed.clients)
     if disjoint:
-        assert len(np.unique(held)) == len(held)
-    for rows in fed.clients:
-        assert len(np.unique(rows)) == len(rows) > 0
+        assert times.max() == 1  # and so within every client
+    else:
+        assert all(len(np.unique(rows)) == len(rows) for rows in fed.clients)
     assert len(np.unique(public)) == len(public)
-    assert not np.intersect1d(public, held).size
+    assert not times[public].any()
     assert fed.distributions.shape[0] == clients
     assert fed.distributions.min() >= 0
     np.testing.assert_allclose(fed.distributions.sum(1), 1.0)

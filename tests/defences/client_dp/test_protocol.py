@@ -154,12 +154,12 @@ def test_turns_are_priced_by_own_answers():
 
 def test_poisson_sampling_is_amplified_and_rounds_without_clients_count():
     more = {"participation": {"share": 0.05, "sampling": "poisson"}, "training": {**SMALL["training"], "rounds": 12}}
-    result = run(experiment(BY_CLIENT, epsilon=2.0, more=more), quiet=True)
+    sampled = experiment(BY_CLIENT, epsilon=2.0, more=more)
+    result = run(sampled, quiet=True)
     assert 0 in [record["participants"] for record in result.records]
     entry = result.privacy["client_dp"]
     assert entry["total"]["sums"] == 12 and 1.9 < entry["epsilon"] <= 2.0 and entry["composition"] == "PLD"
     everyone = experiment(BY_CLIENT, epsilon=2.0, more={"training": {**SMALL["training"], "rounds": 12}})
-    sampled = experiment(BY_CLIENT, epsilon=2.0, more=more)
     assert sampled.algorithm.summation.amounts.joint < 0.5 * everyone.algorithm.summation.amounts.joint
 
 

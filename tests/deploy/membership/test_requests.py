@@ -247,13 +247,17 @@ def test_an_approval_that_was_cut_short_is_done_again(
     assert set(roll.party.known) >= {"client:0"} and (before in roll.struck) == renews
 
 
-def test_an_invitation_that_costs_too_much_is_not_read(founded: Path, tmp_path: Path) -> None:
+def test_an_invitation_that_costs_too_much_is_not_read(
+    founded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert requests.INVITATION_BYTES == 1 << 30
+    monkeypatch.setattr(requests, "INVITATION_BYTES", 1 << 20)  # a gigabyte takes seconds to read
     (tmp_path / "any.invitation").write_bytes(b"")
     with (tmp_path / "any.invitation").open("wb") as file:
         file.truncate(requests.INVITATION_BYTES + 1)
     outcome = CliRunner().invoke(app, ["keys", "accept", str(founded / "north"), str(tmp_path / "any.invitation")])
     assert isinstance(outcome.exception, CoveyError) and "is no invitation: it has more than" in str(outcome.exception)
-    heavy = encode({"a": [{} for _ in range(1 << 17)]})  # a tree that takes far more memory than its text
+    heavy = encode({"a": [{} for _ in range(1 << 15)]})  # a tree that takes far more memory than its text
     with pytest.raises(CoveyError, match="too many for what it carries"):
         requests.accept(founded / "north", heavy)
 
