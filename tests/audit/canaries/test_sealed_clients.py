@@ -39,7 +39,7 @@ def test_a_sealed_sum_holds_what_the_ledger_claims_of_it() -> None:
     """Sealed and opened in every trial, with noise as silos draw it; two of four clients add none. Few trials show little: those
     of the mechanism without its lattices are below.
     """
-    part, cluster = clients.tests(sealed(), 20, deployed=True)
+    part, cluster = clients.tests(sealed(), 40, deployed=True)
     assert part.claimed == pytest.approx(6.0, abs=1e-2) and part.claimed <= 6.0 and part.rounds == 2
     assert cluster.claimed is not None and cluster.claimed > part.claimed
     assert {part.verdict, cluster.verdict} == {NOT_REFUTED} and part.deployed
