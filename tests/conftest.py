@@ -2,10 +2,8 @@
 
 import gc
 import os
-import shutil
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads that wait for each other on busy cores crawl
 # The workers of pytest share the cores: a run has processes of its own where its test asks for them.
@@ -27,7 +25,6 @@ settings.register_profile("covey", deadline=None, max_examples=50)  # a busy mac
 settings.register_profile("thorough", deadline=None, max_examples=300)  # of `make test-all`
 settings.load_profile("covey")
 
-MEMORY, ROOM = Path("/dev/shm"), 4 << 30  # the files of one run of the suite take 400 MB
 WAITING = 1  # workers beyond the cores: the parties of a deployment often wait for each other
 # What takes longest begins first, so that nothing long is left at the end. A worker that begins with a single test is given a
 # second file at once, the fourth of these: both files wait for silos that were killed, and share what parties are copied from.
@@ -63,16 +60,6 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False  # xdist would begin with the files that have most tests
-    if "TMPDIR" not in os.environ and has_room(MEMORY):
-        # Tens of thousands of small files, each put in place by a rename, for which a disk's journal makes us wait.
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
-
-
-def has_room(folder: Path) -> bool:
-    """For all that a run writes; and programs can be run there, which some tests write."""
-    if not os.access(folder, os.W_OK):
-        return False
-    return shutil.disk_usage(folder).free > ROOM and not os.statvfs(folder).f_flag & os.ST_NOEXEC
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
