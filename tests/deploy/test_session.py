@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -341,6 +342,24 @@ def test_a_silo_that_is_gone_is_missed_and_comes_back(tmp_path: Path, monkeypatc
 
     result = deployment.coordinator().run(change)
     assert [r["participants"] for r in result.records] == [4, 3, 4]
+
+
+@pytest.mark.parametrize(("later", "forgotten"), [(-1, False), (1, True)])
+def test_a_late_word_of_a_beginning_forgets_no_silo_that_was_greeted_since(
+    tmp_path: Path, later: int, forgotten: bool
+) -> None:
+    """The door says in a line of its own that a node has begun: on a busy machine that is heard after the node's answer."""
+    deployment = Deployment(tmp_path, rehearsal("ifca", training={"rounds": 1}))
+    coordinator, office = deployment.coordinator(), deployment.office
+    node, began = office.nodes["west"], time.monotonic() + 60 * later  # before or after every greeting
+    words = [{node: began}]
+
+    def begun() -> dict[int, float]:
+        return words.pop() if words and node in coordinator.session.at.values() else {}
+
+    office.begun = begun  # type: ignore[method-assign]
+    coordinator.run()
+    assert not words and any("west was started again" in text for text in deployment.said) == forgotten
 
 
 def test_waiting_for_all_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,9 @@ claims to be can have written. What is wrong with a letter is said once per part
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,7 @@ class Session:
         self._former: dict[str, str] = {}  # names of those that were let in once
         self.at: dict[str, int] = {}  # role -> node that answered to it
         self._greeted: dict[int, float] = {}  # node -> when
+        self._met: dict[int, float] = {}  # node -> when the greeting was sent that it has answered
         self._hellos: dict[str, PendingLetter] = {}
         self._said: set[tuple[str, str]] = set()
         self.resent = 0  # bytes of letters that had to be written twice
@@ -121,11 +123,15 @@ class Session:
         """Whose node this is, where the carrier knows: who cannot be read has not said who it is."""
         return next((n for n, i in self.mail.nodes.items() if i == node and self.mail.authenticated), STRANGER)
 
-    def _forget(self, begun: set[int]) -> list[str]:
-        """Nodes that were started again are strangers until they have answered a new greeting; whose they were."""
-        self._hellos = {id: sent for id, sent in self._hellos.items() if sent.node not in begun}
-        self._greeted = {node: when for node, when in self._greeted.items() if node not in begun}
-        roles = [role for role, node in self.at.items() if node in begun]
+    def _forget(self, begun: Mapping[int, float]) -> list[str]:
+        """Nodes that were started again are strangers until they have answered a new greeting; whose they were. Who was greeted
+        after it had begun is no stranger: on a busy machine the word of its beginning comes after its answer.
+        """
+        never = -math.inf
+        anew = {node for node, since in begun.items() if since > self._greeted.get(node, self._met.get(node, never))}
+        self._hellos = {id: sent for id, sent in self._hellos.items() if sent.node not in anew}
+        self._greeted = {node: when for node, when in self._greeted.items() if node not in anew}
+        roles = [role for role, node in self.at.items() if node in anew]
         for role in roles:
             self.say(f"{self.name(role)} was started again")
             self.watch.left(self.name(role), "started again")
@@ -161,6 +167,7 @@ class Session:
             self.say(f"{self.name(sender)} is there{version}")
             self.watch.met(self.name(sender), hello.version[:40])
         self.at[sender] = sent.node
+        self._met[sent.node] = self._greeted[sent.node]
 
     def send(
         self, letters: dict[str, PendingLetter], role: str, kind: str, round: int, body: Any, resent: int = 0

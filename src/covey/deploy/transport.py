@@ -37,8 +37,10 @@ class Mail(Protocol):
     def present(self) -> set[int]:
         """Nodes that are there."""
 
-    def begun(self) -> set[int]:
-        """Nodes that have begun anew since this was asked last: what was sent to them before is lost."""
+    def begun(self) -> dict[int, float]:
+        """Nodes that have begun anew since this was asked last, and when (`time.monotonic`): what was sent to them before is
+        lost. This may be heard after answers of their new life.
+        """
 
     def wait(self, seconds: float) -> None:
         """Until there may be something to read, or so long."""
@@ -81,8 +83,8 @@ class InProcess:
     def present(self) -> set[int]:
         return {number for name, number in self.nodes.items() if name not in self.away}
 
-    def begun(self) -> set[int]:
-        return set()
+    def begun(self) -> dict[int, float]:
+        return {}
 
     def undelivered(self) -> set[str]:
         return set()

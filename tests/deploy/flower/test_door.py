@@ -230,10 +230,12 @@ def test_a_node_that_begins_again(door: StandingDoor) -> None:
     door.inner.calls.clear()
     door.inner.bodies.clear()
     door.heard.clear()
+    asked = time.monotonic()
     assert door.status(door.silo.request(activate, b"begin")) == 200
     assert [path for path, _, _ in door.inner.calls] == [deactivate, activate]
     assert door.inner.bodies == [DeactivateNodeRequest(node_id=NUMBER).SerializeToString(), b"begin"]
-    until(lambda: door.heard == [{"begins": door.silo.public.decode()}], lambda: door.heard)
+    until(lambda: [words["begins"] for words in door.heard] == [door.silo.public.decode()], lambda: door.heard)
+    assert asked <= float(door.heard[0]["since"]) <= time.monotonic()  # the coordinator's own clock
     assert (
         door.status(door.silo.request()) == 200
     )  # now it lives, and another one under its key is for Flower to refuse
@@ -241,7 +243,10 @@ def test_a_node_that_begins_again(door: StandingDoor) -> None:
     door.inner.calls.clear()
     assert door.status(door.silo.request(activate, b"begin")) == 200
     assert [path for path, _, _ in door.inner.calls] == [activate]  # the coordinator hears of it where Flower takes it
-    until(lambda: [words for words in door.heard if "begins" in words] == 2 * door.heard[:1], lambda: door.heard)
+    until(
+        lambda: [w["begins"] for w in door.heard if "begins" in w] == 2 * [door.silo.public.decode()],
+        lambda: door.heard,
+    )
 
 
 def test_a_silent_node_may_begin_again_and_a_living_one_may_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -385,11 +385,12 @@ class Door:
         self.guests.hear(key, request.path)
         if request.path == PULL and request.length <= QUESTION_BYTES:
             return await self._hold(key, request, line)
+        since = time.monotonic()  # one clock for all processes of a machine
         if request.path == ACTIVATE:
             await self._end_former_life(key, request)
         async with self._asked(request, line.reader) as answer:
             if request.path == ACTIVATE and answer.is_well:
-                self.tell({"begins": key.decode()})
+                self.tell({"begins": key.decode(), "since": str(since)})
             return await answer.give(line.writer)
 
     async def _hold(self, key: bytes, request: Request, line: Line) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -48,10 +49,8 @@ class Link:
         self._keys = dict(nodes) if self.authenticated else {}
         self._struck: dict[bytes, str] = {}  # keys that passed once -> since when and why they do not
         self._posted: dict[str, None] = {}  # messages that this SuperLink holds, the oldest first
-        self._news, self._begun = (
-            threading.Event(),
-            set[bytes](),
-        )  # from the door: something came; keys whose nodes began
+        # From the door: something came; keys whose nodes began, and when.
+        self._news, self._begun = threading.Event(), deque[tuple[bytes, float]]()
         self._looked, self._failures, self._tls = 0.0, 0, tls
         self._certificate = self._certificate_state()
         self._listener = listening(host, port)
@@ -120,10 +119,11 @@ class Link:
         states = [path.stat() for path in files if path is not None and path.is_file()]
         return [(state.st_mtime_ns, state.st_size) for state in states]
 
-    def begun(self) -> set[int]:
-        """Nodes that have been started since this was asked last: what was sent to them before is lost."""
-        keys, self._begun = self._begun, set()
-        return {number for name, number in self.nodes.items() if self._keys.get(name) in keys}
+    def begun(self) -> dict[int, float]:
+        """Nodes that have been started since this was asked last, and when: what was sent to them before is lost."""
+        numbers = {self._keys[name]: number for name, number in self.nodes.items() if name in self._keys}
+        words = [self._begun.popleft() for _ in range(len(self._begun))]
+        return {numbers[key]: since for key, since in words if key in numbers}
 
     def wait(self, seconds: float) -> None:
         """Until a node begins or has sent an answer, or so long."""
@@ -223,5 +223,5 @@ class Link:
     def _hear(self, words: dict[str, str]) -> None:
         """What the door says, in a thread of its own."""
         if "begins" in words:
-            self._begun = self._begun | {words["begins"].encode()}
+            self._begun.append((words["begins"].encode(), float(words["since"])))
         self._news.set()
