@@ -31,7 +31,8 @@ from covey.clustering.agreement import accuracy
 from covey.clustering.density import by_density, scaled_groups
 from covey.clustering.features import k_means, nearest_centre
 from covey.clustering.subspaces import angles, leading_vectors
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
 from covey.learn.work import Plan
 from covey.randomness import generator
 

@@ -42,7 +42,8 @@ def one(clients: int, model: str, algorithm: str, bare: bool, device: str) -> di
     import numpy as np
     import torch
 
-    from covey.data.federation import Dataset, Federation
+    from covey.data.dataset import Dataset
+    from covey.data.federation import Federation
     from covey.data.holdings import Holdings
     from covey.experiment.experiment import Experiment
     from covey.learn.machine import Machine

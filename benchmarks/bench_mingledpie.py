@@ -22,7 +22,8 @@ import torch
 from covey.algorithms.contract import Server, Setting, make_keys
 from covey.algorithms.mingledpie.mingledpie import MingledPie, MingledSums, MingledUpdate, seal_with_indicator
 from covey.algorithms.sums.openings import Seals
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
 from covey.experiment.experiment import Experiment
 from covey.learn.work import Plan
 from covey.rounds.loop import run

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from covey import Federation
-from covey.data.checks import check
+from covey.data.federation import check
 from covey.data.fingerprint import digest, federation_parts
 from covey.data.partitions.natural import Natural
 

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
 from covey.engines.prepare import prepare, start_engine
 from covey.engines.ray.engine import RayWorkers
 from covey.engines.simulate import Hosts

@@ -20,7 +20,8 @@ import numpy as np
 import torch
 
 from covey import Experiment, run
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
 
 SIZES = ((120, 500), (1000, 50))
 CASES = [(a, n, m, False) for n, m in SIZES for a in ("fedavg", "ifca", "scaffold", "feddyn", "fedprox")]

@@ -64,7 +64,8 @@ class Peak:
 
 def one(clients: int, most: int, engine: str) -> dict[str, float]:
     """One round of so many clients, with the data of the most there will be."""
-    from covey.data.federation import Dataset, Federation
+    from covey.data.dataset import Dataset
+    from covey.data.federation import Federation
     from covey.experiment.experiment import Experiment
     from covey.rounds.loop import run
 

@@ -88,7 +88,8 @@ def research_loop(case: Case, turns: Turns) -> None:
 
 
 def covey(case: Case, turns: Turns) -> None:
-    from covey.data.federation import Dataset, Federation
+    from covey.data.dataset import Dataset
+    from covey.data.federation import Federation
     from covey.experiment.experiment import Experiment
     from covey.rounds.loop import run
 

@@ -11,7 +11,8 @@ from typing import ClassVar
 import numpy as np
 
 from covey import CoveyError, Experiment, run
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
 from covey.data.partitions.dealing import by_label
 from covey.randomness import generator
 

@@ -49,7 +49,7 @@ REFERENCE: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "data": (
         "Data",
         "Datasets, federations, partitions.",
-        ("covey.data.federation", "covey.data.own", "covey.data.partitions"),
+        ("covey.data.dataset", "covey.data.federation", "covey.data.own", "covey.data.partitions"),
     ),
     "algorithm": (
         "Contract of an algorithm",

@@ -9,6 +9,7 @@ import ast
 import dataclasses
 import functools
 import typing
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from covey.algorithms import ALGORITHMS
 from covey.algorithms.contract import declaration
 from covey.attacks import ATTACKS
 from mutants import MUTANTS
-from support.house import SOURCE, Literal, attributes_by_string, literals, modules, registered
+from support.house import SOURCE, Literal, attributes_by_string, imports, literals, modules, registered
 
 TESTS = Path(__file__).parent
 FILES_PER_FOLDER = 16  # about fifteen: what one look takes in
@@ -147,6 +148,13 @@ def test_every_folder_says_what_lives_there_and_is_small() -> None:
         if (count := len(list((SOURCE / folder).glob("*.py"))) - 1) > FILES_PER_FOLDER
     }
     assert crowded == {}
+
+
+def test_no_modules_import_each_other_not_even_inside_functions() -> None:
+    """import-linter keeps the floors; within a room, and behind imports of functions, this does. A cycle is said by the error."""
+    graph = imports(SOURCE)
+    assert sum(map(len, graph.values())) > 2000
+    TopologicalSorter(graph).prepare()
 
 
 def test_tests_lie_in_the_rooms_of_what_they_test() -> None:

@@ -14,7 +14,8 @@ from covey.version import __version__
 
 TYPE_CHECKING = False  # as checkers read it; `typing` alone would take longer than everything else here
 if TYPE_CHECKING:
-    from covey.data.federation import Dataset, Federation
+    from covey.data.dataset import Dataset
+    from covey.data.federation import Federation
     from covey.errors import CoveyError
     from covey.experiment.experiment import Experiment
     from covey.rounds.loop import run
@@ -24,7 +25,7 @@ __all__ = ["CoveyError", "Dataset", "Experiment", "Federation", "Result", "__ver
 
 _HOMES = {
     "CoveyError": "covey.errors",
-    "Dataset": "covey.data.federation",
+    "Dataset": "covey.data.dataset",
     "Federation": "covey.data.federation",
     "Experiment": "covey.experiment.experiment",
     "Result": "covey.rounds.result",

@@ -11,7 +11,8 @@ import torch
 
 from covey import CoveyError, Experiment, run
 from covey.algorithms import ALGORITHMS
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
 from covey.models import MODELS
 from support import own_models
 

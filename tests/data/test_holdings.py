@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from covey.data.checks import check
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation, check
 from covey.data.holdings import Holdings
 from covey.errors import CoveyError
 

@@ -13,7 +13,8 @@ from covey.deploy.budget import NAME, Budget, BudgetSpent, total
 from covey.deploy.letters import Refused, RoundReply, Spent
 from covey.errors import CoveyError
 from covey.files import write_state
-from covey.ledger.events import GaussianRelease, LaplaceRelease, price
+from covey.ledger.events import GaussianRelease, LaplaceRelease
+from covey.ledger.pricing import price
 from support.deployment import Deployment, rehearsal
 
 RELEASE = GaussianRelease(epsilon=1.0, delta=1e-5, sigma=4.0, sensitivity=1.0)

@@ -16,7 +16,8 @@ from covey.ledger.clients import (
     sums_epsilon,
     truth_probability,
 )
-from covey.ledger.events import EVERYONE, ClientRelease, RandomisedAnswer, SubsampledGaussian, price
+from covey.ledger.events import EVERYONE, ClientRelease, RandomisedAnswer, SubsampledGaussian
+from covey.ledger.pricing import price
 
 
 def test_sums_over_everybody_are_exact_and_a_replaced_client_moves_them_twice_as_far():

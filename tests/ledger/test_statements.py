@@ -10,7 +10,8 @@ import pytest
 from covey.errors import CoveyError
 from covey.ledger import accountants
 from covey.ledger.calibration import analytic_epsilon, classic_sigma
-from covey.ledger.events import PRIVATE, GaussianRelease, LaplaceRelease, SubsampledGaussian, price
+from covey.ledger.events import PRIVATE, GaussianRelease, LaplaceRelease, SubsampledGaussian
+from covey.ledger.pricing import price
 from covey.ledger.statements import EXACT
 from covey.messages import decode, encode
 

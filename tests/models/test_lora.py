@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from covey import CoveyError, Experiment, run
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.engines.prepare import network_of
 from covey.learn.flat import Network
 from covey.learn.initial import initial

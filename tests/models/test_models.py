@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.errors import CoveyError
 from covey.learn.flat import Network
 from covey.learn.initial import initial, layers, parameters, personal_mask

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from covey import Experiment, run
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
 from covey.errors import CoveyError
 from covey.report.comparison import lede
 from covey.report.format import percent

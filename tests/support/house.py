@@ -108,6 +108,38 @@ def attributes_by_string(root: Path, fields: set[str]) -> list[Literal]:
     return places
 
 
+def imports(root: Path) -> dict[str, set[str]]:
+    """Module -> those of the same package that it imports, wherever it does: also inside a function, where a cycle would hide."""
+    names = {_dotted(root, path): path for path, _ in modules(root)}
+    graph: dict[str, set[str]] = {}
+    for path, nodes in modules(root):
+        module = _dotted(root, path)
+        typed = {id(inner) for node in nodes if _for_types(node) for inner in ast.walk(node)}
+        imported = [name for node in nodes if id(node) not in typed for name in _imported(node)]
+        whole = {next((n for n in (name, name.rpartition(".")[0]) if n in names), "") for name in imported}
+        graph[module] = whole - {"", module, root.name}
+    return graph
+
+
+def _dotted(root: Path, path: Path) -> str:
+    parts = (root.name, *path.with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _for_types(node: ast.AST) -> bool:
+    """What only a type checker reads."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def _imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [name.name for name in node.names]
+    if isinstance(node, ast.ImportFrom):
+        assert not node.level, "imports name the whole path"
+        return [f"{node.module}.{name.name}" for name in node.names]
+    return []
+
+
 def registries() -> dict[str, Registry]:
     return {
         "algorithm": ALGORITHMS,

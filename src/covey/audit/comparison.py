@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from covey.attacks.finding import NOTHING_SEEN
 from covey.audit.matrix import Audit, rows_of
-from covey.audit.page import LEGEND, badges, findings, gaps, lede, origin, own_style, runs, shown_cell, table
+from covey.audit.sections import LEGEND, badges, findings, gaps, lede, origin, own_style, runs, shown_cell, table
 from covey.audit.text import LETTERS, WHO, title
 from covey.report.draw.layout import Section
 from covey.report.draw.markup import Html, join, tag

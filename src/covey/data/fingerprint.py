@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
 
 PIECE = 16 * 2**20  # bytes
 WORDS = {  # the parts of a fingerprint, in words for a refusal

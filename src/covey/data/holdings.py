@@ -75,3 +75,11 @@ def held(clients: Any) -> Any:
         return clients
     arrays = all(isinstance(c, np.ndarray) and c.ndim == 1 and c.dtype.kind in "iu" for c in clients)
     return Holdings.of(clients) if arrays else clients
+
+
+def label_shares(clients: Sequence[Rows], labels: NDArray[np.int64], groups: int) -> NDArray[np.float64]:
+    """Each client's empirical distribution over `groups` labels, [n, groups]."""
+    joined = clients if isinstance(clients, Holdings) else Holdings.of(clients)
+    cells = joined.owners * groups + labels[joined.rows]
+    counts = np.bincount(cells, minlength=len(clients) * groups).reshape(-1, groups)
+    return np.asarray(counts / counts.sum(1, keepdims=True), np.float64)

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from covey import config
 from covey.algorithms.contract import Setting
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
 from covey.data.names import SILOS
 from covey.data.own.silo import read_folder, read_part
 from covey.engines import prepare

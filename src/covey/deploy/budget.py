@@ -19,7 +19,7 @@ from typing import Any
 
 from covey.deploy.usage import BesideKeys
 from covey.errors import CoveyError
-from covey.ledger.events import price
+from covey.ledger.pricing import price
 from covey.messages import message
 
 NAME = "budget.bin"

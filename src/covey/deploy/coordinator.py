@@ -46,7 +46,7 @@ from covey.engines.prepare import device_of
 from covey.errors import CoveyError, printable
 from covey.experiment.participation import POISSON
 from covey.files import append_line
-from covey.ledger.events import price
+from covey.ledger.pricing import price
 from covey.measures import STALENESS, STALEST
 from covey.messages import same, size, to_device
 from covey.metrics.metric import chosen

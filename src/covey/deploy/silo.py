@@ -31,7 +31,8 @@ import numpy as np
 from covey import config, files
 from covey.algorithms.contract import Declaration, declaration, is_reticent
 from covey.crypto.noise.source import SecretNoise
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
 from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
 from covey.deploy.budget import Budget, BudgetSpent
 from covey.deploy.letters import (
@@ -55,7 +56,7 @@ from covey.engines.host import Host, heterogeneous
 from covey.engines.prepare import device_of
 from covey.errors import CoveyError
 from covey.learn.machine import Machine
-from covey.ledger.events import price
+from covey.ledger.pricing import price
 from covey.messages import check_fields, encode, message
 from covey.metrics.metric import chosen
 from covey.version import __version__

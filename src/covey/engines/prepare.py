@@ -12,8 +12,8 @@ from torch import Tensor
 
 from covey import roles
 from covey.algorithms.contract import Setting, declaration
-from covey.data.checks import check, who
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation, check, who
 from covey.engines.evaluation import Examiner
 from covey.engines.host import Host
 from covey.engines.listing import listed, places

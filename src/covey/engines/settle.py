@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from covey.data.checks import check
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation, check
 from covey.data.fingerprint import federation_parts, fingerprint, parts
 from covey.data.names import GIVEN, SILOS, is_given, is_path
 from covey.data.own.read import read_path

@@ -30,7 +30,7 @@ from covey.models.classifier import Classifier
 from covey.models.spec import VOCABULARY
 
 if TYPE_CHECKING:
-    from covey.data.federation import Dataset
+    from covey.data.dataset import Dataset
 
 T = TypeVar("T")
 BUFFERS = ("shared", "local")

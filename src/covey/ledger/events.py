@@ -13,12 +13,8 @@ client, a client with all that it holds, or only its cluster; `units` has the ε
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from covey.errors import CoveyError
 from covey.messages import message
 
 PUBLIC = "public bound"
@@ -137,34 +133,3 @@ def _worth(sigma: float, growth: float, rounding: float) -> float:
     if rounding == 0 or sigma == 0:
         return sigma / growth
     return 1 / (growth / sigma + rounding)
-
-
-def price(spends: Sequence[tuple[int, int, Any]], delta: float | None = None) -> dict[str, dict[str, Any]]:
-    """What a run spent, (round, client, event) each, by mechanism. `delta` overrides the δ that the events carry."""
-    from covey.ledger import clients, statements
-
-    by_mechanism: dict[str, list[tuple[int, int, Event]]] = defaultdict(list)
-    for round, client, event in spends:
-        if type(event) not in statements.STATEMENTS:
-            known = ", ".join(kind.__name__ for kind in statements.STATEMENTS)
-            raise CoveyError(f"the ledger cannot price a {type(event).__name__}: it knows {known}")
-        by_mechanism[event.mechanism].append((round, client, event))
-    priced = {name: _entry(name, entries, delta, statements.STATEMENTS) for name, entries in by_mechanism.items()}
-    return priced | clients.together(by_mechanism, delta)
-
-
-def _entry(name: str, spends: list[tuple[int, int, Event]], delta: float | None, known: Any) -> dict[str, Any]:
-    kinds = {type(event) for _, _, event in spends}
-    if len(kinds) > 1:
-        raise CoveyError(f"mechanism '{name}' booked events of several kinds: give each kind a name of its own")
-    # The weakest δ that was asked for holds for all.
-    deltas = {event.delta for _, _, event in spends}
-    chosen = max(deltas) if delta is None else delta
-    if not 0 < chosen < 1:
-        raise CoveyError(f"delta is {chosen}: a failure probability lies strictly between 0 and 1")
-    histories: dict[int, list[Any]] = defaultdict(list)
-    for _, client, event in spends:
-        histories[client].append(event)
-    entry: dict[str, Any] = known[kinds.pop()](histories, chosen)
-    everyone = max((getattr(event, "clients", 0) for event in histories.get(EVERYONE, ())), default=0)
-    return entry | {"clients": everyone or len(histories), "rounds": len({round for round, _, _ in spends})}

@@ -198,7 +198,7 @@ def priced(spends: list[tuple[int, int, Any]], delta: float | None = None) -> di
     """The ledger of a run; `delta` overrides the δ that its events carry."""
     if not spends:
         return {}
-    from covey.ledger.events import price
+    from covey.ledger.pricing import price
 
     try:
         return price(spends, delta)

@@ -17,7 +17,8 @@ from covey.engines.settle import cut
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.ledger.clients import told_apart
-from covey.ledger.events import ClientRelease, price
+from covey.ledger.events import ClientRelease
+from covey.ledger.pricing import price
 from covey.rounds.loop import run
 
 NAME = "client_membership"

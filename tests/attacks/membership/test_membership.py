@@ -14,7 +14,8 @@ from covey.attacks.membership.features import FeatureMembership
 from covey.attacks.membership.scores import SCORES, area, crowding, nearest, power, simulated_power
 from covey.attacks.membership.strangers import matched, samples_at, unused
 from covey.clustering.features import principal_components
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
 from covey.data.sources.load import load
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment

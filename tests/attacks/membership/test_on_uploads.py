@@ -14,7 +14,8 @@ from covey.attacks.membership.on_uploads import BEFORE, Split
 from covey.attacks.membership.shadows import Reference, confidence, draws
 from covey.audit.matrix import LEAKING
 from covey.audit.questions import Questions
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.rounds.loop import run

@@ -12,7 +12,8 @@ import torch
 from covey.attacks.finding import NOT_MEASURED, NOTHING_SEEN, Finding
 from covey.attacks.property.on_uploads import BY_LABELS, Ridge, UploadProperty, draw, fisher_interval, property_marks
 from covey.audit.matrix import LEAKING
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
 from covey.data.own.encoding import Feature
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment

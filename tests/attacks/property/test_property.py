@@ -23,7 +23,8 @@ from covey.attacks.property.active import ActivePropertyInference
 from covey.attacks.property.passive import PropertyInference, averages
 from covey.attacks.property.score import OTHER, PROPERTY, Evidence, Labels, auc, forest, judge, labels_of
 from covey.attacks.property.update_features import update_features
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
 from covey.data.partitions.property_split import PropertySplit
 from covey.engines.prepare import prepare
 from covey.errors import CoveyError

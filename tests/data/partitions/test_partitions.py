@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.clustering.features import k_means, nearest_centre, principal_components
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
 from covey.data.partitions import PARTITIONS
 from covey.data.partitions.dealing import apportion
 from covey.data.partitions.dirichlet import Dirichlet, log_dirichlet, top_up

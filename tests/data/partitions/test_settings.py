@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from covey import Experiment, run
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.data.partitions.drift import Drift
 from covey.data.partitions.quantity_skew import QuantitySkew
 from covey.data.partitions.shifts import ConceptShift, FeatureShift, blurred, tinted, turned

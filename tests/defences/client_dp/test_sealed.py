@@ -25,7 +25,8 @@ from covey.deploy.letters import unpack
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.ledger.clients import sums_epsilon
-from covey.ledger.events import ClientRelease, price
+from covey.ledger.events import ClientRelease
+from covey.ledger.pricing import price
 from covey.messages import decode
 from covey.rounds.loop import run
 from support.deployment import Deployment, rehearsal, simulated

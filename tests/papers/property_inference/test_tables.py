@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.experiment.experiment import Experiment
 from covey.papers.cells import Sheet, cell
 from covey.papers.harness import Options, tables

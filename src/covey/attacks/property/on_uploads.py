@@ -28,7 +28,8 @@ from covey.attacks.membership.shadows import batches
 from covey.attacks.membership.strangers import samples_at, unused
 from covey.attacks.thinking import answered, defended
 from covey.attacks.uploads import Upload
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
 from covey.errors import CoveyError, nearest
 from covey.leaks import PROPERTY, Leak
 from covey.learn.machine import Machine

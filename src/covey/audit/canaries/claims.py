@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from covey.engines.host import Outcome
-from covey.ledger.events import Event, GaussianRelease, LaplaceRelease, price
+from covey.ledger.events import Event, GaussianRelease, LaplaceRelease
+from covey.ledger.pricing import price
 
 FURTHER = (1e-4, 1e-3, *np.linspace(0.01, 0.5, 16).tolist())  # a claim is a curve: it may be refuted at any δ
 

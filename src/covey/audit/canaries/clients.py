@@ -28,7 +28,7 @@ from covey.audit.canaries.verdict import LedgerTest
 from covey.crypto.noise.source import SecretNoise
 from covey.experiment.experiment import Experiment
 from covey.learn.work import Plan
-from covey.ledger.events import price
+from covey.ledger.pricing import price
 from covey.randomness import generator
 
 WIDTH = 8  # weights of the models that the canary moves: one direction is all that counts

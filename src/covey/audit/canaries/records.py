@@ -18,7 +18,8 @@ from covey.audit.canaries import guesses, worlds
 from covey.audit.canaries.claims import claims, worst_claim
 from covey.audit.canaries.mechanism import Public, own_trials
 from covey.audit.canaries.verdict import LedgerTest
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
 from covey.experiment.experiment import Experiment
 from covey.learn.flat import Network
 from covey.randomness import generator

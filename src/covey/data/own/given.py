@@ -1,4 +1,4 @@
-"""Federations of what is in memory already: arrays, frames, torch and Hugging Face datasets."""
+"""Datasets of what is in memory already: arrays, frames, torch and Hugging Face datasets."""
 
 from __future__ import annotations
 
@@ -11,22 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey import config
-from covey.data.checks import check
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
 from covey.data.own.arrays import Arrays
 from covey.data.own.read import Reading, of_arrays, of_mapped, of_sheet, read_path
 from covey.data.own.rules import Rules
 from covey.data.own.sheet import joined, of_arrow, of_frame
-from covey.data.partitions.natural import Natural
 from covey.errors import CoveyError
-
-
-def federation_of(dataset: Dataset) -> Federation:
-    """Cut by the clients that the data name; where they name none, without clients, for a partition to cut."""
-    if dataset.owners is not None:
-        return check(Natural().make(dataset, 0, 0, 0))
-    nobody = np.zeros(0, np.int64)
-    return Federation(dataset, (), None, np.zeros(len(dataset.y_test), np.int64), np.zeros((0, 1)), (nobody,)[:0])
 
 
 def from_arrays(
@@ -39,7 +29,7 @@ def from_arrays(
     kind: str,
     task: str,
     name: str,
-) -> Federation:
+) -> Dataset:
     place = f"'{name}'"
     samples, labels = _array(x, "x", place), _array(y, "y", place)
     _same_length(samples, labels, place)
@@ -55,27 +45,27 @@ def from_arrays(
             raise CoveyError(f"{place} has test_clients but no clients: give both, or neither")
         tested = None if test_clients is None else _array(test_clients, "test_clients", place)
         there = Arrays(f"the test part of {place}", x_test, y_test, tested)
-        return federation_of(of_mapped(here, there, rules, name, classes).dataset)
+        return of_mapped(here, there, rules, name, classes).dataset
     if test_clients is not None:
         raise CoveyError(f"{place} has test_clients without a test part: they belong to test=(x, y)")
     mask, rules = _test_rule(test, rules, len(labels), place)
-    return federation_of(of_arrays(here, rules, name, None, mask, classes).dataset)
+    return of_arrays(here, rules, name, None, mask, classes).dataset
 
 
-def from_frame(frame: Any, label: Any, client: str, test: Any, name: str, more: Mapping[str, Any]) -> Federation:
+def from_frame(frame: Any, label: Any, client: str, test: Any, name: str, more: Mapping[str, Any]) -> Dataset:
     sheet, rules = of_frame(frame), _rules(label, client, more)
     if hasattr(test, "columns") or hasattr(test, "column_names"):
         other = of_frame(test, "the test frame")
         mask = np.arange(sheet.rows + other.rows) >= sheet.rows
-        return federation_of(of_sheet(joined([sheet, other]), rules, name, None, mask).dataset)
+        return of_sheet(joined([sheet, other]), rules, name, None, mask).dataset
     if isinstance(test, str):
-        return federation_of(of_sheet(sheet, replace(rules, test=test), name).dataset)
+        return of_sheet(sheet, replace(rules, test=test), name).dataset
     marks, rules = _test_rule(test, rules, sheet.rows, "the frame")
-    return federation_of(of_sheet(sheet, rules, name, None, marks).dataset)
+    return of_sheet(sheet, rules, name, None, marks).dataset
 
 
-def from_path(path: str, more: Mapping[str, Any]) -> Federation:
-    return federation_of(reading_of(path, more).dataset)
+def from_path(path: str, more: Mapping[str, Any]) -> Dataset:
+    return reading_of(path, more).dataset
 
 
 def reading_of(path: str, more: Mapping[str, Any]) -> Reading:
@@ -83,7 +73,7 @@ def reading_of(path: str, more: Mapping[str, Any]) -> Reading:
     return read_path(Path(path), config.build(Rules, dict(more), "data."))
 
 
-def from_torch(samples: Any, test: Any, clients: Any, name: str, more: Mapping[str, Any]) -> Federation:
+def from_torch(samples: Any, test: Any, clients: Any, name: str, more: Mapping[str, Any]) -> Dataset:
     known = {"test_clients", "classes", "kind", "task"}
     strange = sorted(set(more) - known)
     if strange:
@@ -131,7 +121,7 @@ def _items(samples: Any, place: str) -> tuple[NDArray[Any], NDArray[Any]]:
 
 def from_huggingface(
     samples: Any, label: Any, client: str, column: str, test: Any, name: str, more: Mapping[str, Any]
-) -> Federation:
+) -> Dataset:
     splits = dict(samples) if isinstance(samples, Mapping) else {"train": samples}
     if "train" not in splits:
         raise CoveyError(
@@ -150,7 +140,7 @@ def from_huggingface(
         mask = None if tested is None else np.arange(sum(s.rows for s in sheets)) >= sheets[0].rows
         if tested is None:
             mask, rules = _test_rule(test, rules, sheets[0].rows, f"'{name}'")
-        return federation_of(of_sheet(joined(sheets), rules, name, None, mask).dataset)
+        return of_sheet(joined(sheets), rules, name, None, mask).dataset
     labels = rules.labels[0] if rules.labels else "label"
     for wanted in (arrays, labels, *([client] if client else [])):
         if wanted not in train.column_names:

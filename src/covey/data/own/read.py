@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.data.checks import check_dataset
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.data.own.arrays import Arrays, is_mapped, read_mapped, read_npz_parts
 from covey.data.own.encoding import Feature, encode, fit
 from covey.data.own.images import read_pictures

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from covey.data.own.lines import line_of
 from covey.errors import CoveyError
 
 Numbers = NDArray[np.float64]  # [m]; NaN: missing
@@ -250,18 +250,3 @@ def _of_series(series: Any) -> Column:
         return Other(f"values of type {type(wrong).__name__}")
     texts = [v if isinstance(v, str) else str(v) for v in values]
     return _trimmed(np.asarray(codes, np.int64), texts)
-
-
-def line_of(path: Path, row: int) -> int:
-    """The line of a CSV that a row begins on; read again, since only an error asks."""
-    from covey.data.own.tables import opened, separator_of
-
-    with opened(path) as file:
-        lines = csv.reader(file, delimiter=separator_of(path))
-        seen = -1  # the header
-        for fields in lines:
-            if fields:
-                if seen == row:
-                    return lines.line_num
-                seen += 1
-    return row + 2

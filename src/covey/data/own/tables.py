@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import gzip
-import io
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from covey.data.own.limits import explained, room
+from covey.data.own.lines import check_lines, header_of, separator_of
 from covey.data.own.rules import TABLES
 from covey.data.own.sheet import Column, Origin, Sheet, beyond, of_arrow, words_of
 from covey.errors import CoveyError
@@ -84,7 +80,7 @@ def _csv(path: Path) -> Sheet:
             ),
         )
     except pa.ArrowException as e:
-        _explain_line(path, header)
+        check_lines(path, header)
         if "Empty CSV file" in str(e):  # a header without a line after it
             return Sheet({name: np.zeros(0) for name in header}, (Origin(str(path), 0, path),))
         raise CoveyError(f"{path} cannot be read ({_one_line(e)}): write it again as UTF-8 CSV") from e
@@ -119,53 +115,6 @@ def _mostly_numbers(texts: Any) -> bool:
                 return False
             return True
     return False
-
-
-def header_of(path: Path) -> list[str]:
-    """The names in the first line."""
-    try:
-        with opened(path) as file:
-            names = [name.strip() for name in next(csv.reader(file, delimiter=separator_of(path)), [])]
-    except UnicodeDecodeError as e:
-        raise CoveyError(f"{path} is not written in UTF-8: save it as 'CSV UTF-8'") from e
-    if not names:
-        raise CoveyError(f"{path} is empty: its first line must name the columns, 0 columns are named")
-    return names
-
-
-def separator_of(path: Path) -> str:
-    """What parts the names of the first line: a comma, a semicolon or a tab."""
-    with opened(path) as file:
-        try:
-            first = file.readline()
-        except UnicodeDecodeError:
-            return ","
-    return max(",;\t", key=first.count)
-
-
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[TextIO]:
-    """A CSV as text, packed or not."""
-    if path.name.lower().endswith(".gz"):
-        with gzip.open(path, "rb") as packed, io.TextIOWrapper(packed, "utf-8-sig", newline="") as file:
-            yield file
-    else:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            yield file
-
-
-def _explain_line(path: Path, header: list[str]) -> None:
-    """Raises with the first line that has another number of fields than the header, if there is one."""
-    try:
-        with opened(path) as file:
-            lines = csv.reader(file, delimiter=separator_of(path))
-            for fields in lines:
-                if fields and len(fields) != len(header):
-                    raise CoveyError(
-                        f"{path}, line {lines.line_num}: {len(fields)} fields, the first line has {len(header)}: correct that line"
-                    )
-    except UnicodeDecodeError as e:
-        raise CoveyError(f"{path} is not written in UTF-8 (byte {e.start}): save it as 'CSV UTF-8'") from e
 
 
 def _one_line(error: Exception) -> str:

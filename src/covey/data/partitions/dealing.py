@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.data.federation import Dataset, Federation
-from covey.data.holdings import Holdings
+from covey.data.holdings import Holdings, Rows
 from covey.errors import CoveyError
-
-Rows = NDArray[np.int64]
 
 
 def generator(seed: int, stream: int) -> np.random.Generator:
@@ -56,30 +51,3 @@ def set_aside(rows: Rows, count: int, rng: np.random.Generator) -> tuple[Rows, R
         )
     order = rng.permutation(rows)
     return order[:count], np.sort(order[count:])
-
-
-def label_shares(clients: Sequence[Rows], labels: NDArray[np.int64], groups: int) -> NDArray[np.float64]:
-    """Each client's empirical distribution over `groups` labels, [n, groups]."""
-    joined = clients if isinstance(clients, Holdings) else Holdings.of(clients)
-    cells = joined.owners * groups + labels[joined.rows]
-    counts = np.bincount(cells, minlength=len(clients) * groups).reshape(-1, groups)
-    return np.asarray(counts / counts.sum(1, keepdims=True), np.float64)
-
-
-def by_label(dataset: Dataset, clients: Sequence[Rows], public: Rows, **notes: object) -> Federation:
-    """Clients without true clusters, each to be tested on labels in the proportions that it holds.
-
-    Where rows have no one label (several at once, numbers), all test rows are one group.
-    """
-    one_label = dataset.task == "classes"
-    return Federation(
-        dataset=dataset,
-        clients=clients,
-        clusters=None,
-        test_groups=dataset.y_test if one_label else np.zeros(len(dataset.y_test), np.int64),
-        distributions=label_shares(clients, dataset.y_train, len(dataset.classes))
-        if one_label
-        else np.ones((len(clients), 1)),
-        public=(public,) if len(public) else (),
-        notes=notes,
-    )

@@ -8,8 +8,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.data.federation import Dataset, Federation
-from covey.data.partitions.dealing import Rows, by_label, check_clients, generator, hand_out, set_aside
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
+from covey.data.holdings import Rows
+from covey.data.partitions.dealing import check_clients, generator, hand_out, set_aside
 from covey.errors import CoveyError
 
 
@@ -57,7 +59,7 @@ class Dirichlet:
         public, rows = set_aside(np.arange(len(dataset.y_train)), self.public, rng)
         rows, owner = self.share(rows, dataset.y_train[rows], clients, rng)
         held = hand_out(rows, owner, clients, rng)
-        return by_label(dataset, held, public)
+        return Federation.by_label(dataset, held, public)
 
     def share(
         self, rows: Rows, labels: NDArray[np.int64], clients: int, rng: np.random.Generator

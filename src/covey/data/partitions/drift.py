@@ -8,8 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from covey.config import later
-from covey.data.federation import Dataset, Federation, Phase
-from covey.data.partitions.dealing import Rows, generator
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation, Phase
+from covey.data.holdings import Rows
+from covey.data.partitions.dealing import generator
 from covey.data.partitions.label_sets import LabelSets
 from covey.errors import CoveyError
 

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.clustering.features import k_means, nearest_centre, principal_components
-from covey.data.federation import Dataset, Federation
-from covey.data.partitions.dealing import Rows, apportion, generator, label_shares, set_aside
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
+from covey.data.holdings import Rows, label_shares
+from covey.data.partitions.dealing import apportion, generator, set_aside
 from covey.errors import CoveyError
 
 

@@ -8,8 +8,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.data.federation import Dataset, Federation
-from covey.data.partitions.dealing import Rows, apportion, check_clients, generator, hand_out
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
+from covey.data.holdings import Rows
+from covey.data.partitions.dealing import apportion, check_clients, generator, hand_out
 from covey.errors import CoveyError
 
 # (labels, clusters) -> labels per set in the papers' heterogeneous experiments

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from covey.config import later
-from covey.data.federation import Dataset, Federation
-from covey.data.holdings import Holdings
-from covey.data.partitions.dealing import Rows, by_label, generator
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
+from covey.data.partitions.dealing import generator
 from covey.errors import CoveyError
 
 
@@ -42,14 +41,7 @@ class Natural:
             )
         if self.drawn:
             dataset = split_anew(dataset, generator(seed, self.stream))
-        owners: Rows = np.asarray(dataset.owners)
-        order = np.argsort(owners, kind="stable")
-        counts = np.bincount(owners, minlength=len(dataset.holders))
-        held = Holdings.cut(order.astype(np.int64), counts)
-        if dataset.test_owners is None:
-            shared = by_label(dataset, held, np.zeros(0, np.int64))
-            return Federation(dataset, held, None, shared.test_groups, shared.distributions, names=dataset.holders)
-        return Federation(dataset, held, None, dataset.test_owners, _identity(len(held)), names=dataset.holders)
+        return Federation.by_owner(dataset)
 
 
 def split_anew(dataset: Dataset, rng: np.random.Generator) -> Dataset:
@@ -77,10 +69,3 @@ def split_anew(dataset: Dataset, rng: np.random.Generator) -> Dataset:
         owners=owners[~test],
         test_owners=owners[test],
     )
-
-
-def _identity(n: int) -> NDArray[np.float64]:
-    """[n, n], of which only 2n - 1 numbers are stored: ten thousand clients would take 800 MB."""
-    line = np.zeros(2 * n - 1)
-    line[n - 1] = 1.0
-    return np.lib.stride_tricks.as_strided(line[n - 1 :], (n, n), (-line.itemsize, line.itemsize), writeable=False)

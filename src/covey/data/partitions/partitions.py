@@ -11,8 +11,9 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from covey.data.federation import Dataset, Federation
-from covey.data.partitions.dealing import by_label, check_clients, generator, hand_out, set_aside
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
+from covey.data.partitions.dealing import check_clients, generator, hand_out, set_aside
 from covey.errors import CoveyError
 
 
@@ -54,7 +55,7 @@ class Iid:
             )
         used = clients * self.samples or len(rows)
         held = hand_out(rng.permutation(rows)[:used], np.arange(used) % clients, clients, rng)
-        return by_label(dataset, held, public)
+        return Federation.by_label(dataset, held, public)
 
 
 @dataclass(frozen=True)
@@ -88,4 +89,4 @@ class Shards:
         rows = rows[np.lexsort((rng.random(len(rows)), dataset.y_train[rows]))]
         shard = np.arange(len(rows)) * shards // len(rows)
         held = hand_out(rows, (rng.permutation(shards) // self.s)[shard], clients, rng)
-        return by_label(dataset, held, public)
+        return Federation.by_label(dataset, held, public)

@@ -10,8 +10,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.data.federation import Dataset, Federation
-from covey.data.partitions.dealing import Rows, by_label, check_clients, generator, hand_out, set_aside
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
+from covey.data.holdings import Rows
+from covey.data.partitions.dealing import check_clients, generator, hand_out, set_aside
 from covey.data.partitions.dirichlet import Dirichlet
 from covey.errors import CoveyError, nearest
 
@@ -64,7 +66,7 @@ class PropertySplit:
             others, dataset.y_train[others], clients, rng
         )
         held = hand_out(np.concatenate([marked, others]), np.concatenate([holders, owner]), clients, rng)
-        return by_label(
+        return Federation.by_label(
             dataset,
             held,
             public,

@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from covey.config import later
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
 from covey.data.partitions.dealing import generator
 from covey.data.partitions.dirichlet import log_dirichlet
 from covey.data.partitions.label_sets import LabelSets

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.config import later
-from covey.data.federation import Dataset, Federation
-from covey.data.partitions.dealing import Rows, check_clients, generator, hand_out, set_aside
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
+from covey.data.holdings import Rows
+from covey.data.partitions.dealing import check_clients, generator, hand_out, set_aside
 from covey.errors import CoveyError, meant
 
 TRIES = 1000  # draws of a permutation that no other cluster has

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.data.sources import cifar, class_names, faces, generated, idx, packed, tabular, text
 from covey.data.sources.files import Source, held_out
 from covey.errors import CoveyError

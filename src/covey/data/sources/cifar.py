@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.data.sources.class_names import CIFAR10, CIFAR100
 from covey.data.sources.files import Form, WantedFile, damaged, named
 

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.errors import CoveyError
 
 Read = Callable[[tuple[Path, ...], str], Dataset]  # (the files of a form, the chosen label) -> the dataset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.data.sources.class_names import numbered
 from covey.data.sources.files import held_out
 from covey.data.sources.text import Review

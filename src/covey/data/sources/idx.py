@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.data.sources.files import Form, WantedFile, damaged, named, reading
 
 UBYTE = 8  # the idx code of unsigned bytes, the only type these sets use

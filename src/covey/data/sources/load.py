@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.data.sources import SOURCES
 from covey.data.sources.files import Form, Source, damaged, data_folder, reading
 from covey.errors import CoveyError, nearest

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.data.sources.files import Form, WantedFile, arrays, damaged
 
 Pixels = NDArray[np.uint8]

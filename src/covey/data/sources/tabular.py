@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.data.sources.class_names import numbered
 from covey.data.sources.files import Form, WantedFile, arrays, damaged, held_out, members, named, reading
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.data.sources.class_names import STARS
 from covey.data.sources.files import Form, WantedFile, damaged, held_out, reading
 

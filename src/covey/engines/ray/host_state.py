@@ -18,7 +18,8 @@ from covey import config
 from covey.algorithms.contract import Setting
 from covey.attacks.contract import parties
 from covey.attacks.observe import Observers
-from covey.data.federation import Dataset, Federation
+from covey.data.dataset import Dataset
+from covey.data.federation import Federation
 from covey.data.holdings import Holdings
 from covey.engines.host import Host
 from covey.engines.prepare import device_of, make_host, network_of

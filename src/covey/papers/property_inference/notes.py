@@ -39,7 +39,8 @@ def label_gaps(options: Options, beta: float) -> list[str]:
 
 def ledger(options: Options) -> list[str]:
     """ε of one step and of the whole run, as the accountant composes them, beside what the paper prints."""
-    from covey.ledger.events import SubsampledGaussian, price
+    from covey.ledger.events import SubsampledGaussian
+    from covey.ledger.pricing import price
 
     task = next(iter(TASKS[options.dataset].values()))
     table = experiment(task, "FL", 5, quick=options.quick)

@@ -15,7 +15,7 @@ from importlib.resources import files
 
 import numpy as np
 
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.data.own.read import of_sheet
 from covey.data.own.rules import Rules
 from covey.data.own.sheet import Column, Origin, Sheet, Words

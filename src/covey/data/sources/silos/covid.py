@@ -10,7 +10,7 @@ loss does.
 
 from __future__ import annotations
 
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.data.own.sheet import Column
 from covey.data.sources.files import Source
 from covey.data.sources.silos.tables import at_most, columns_of, federation_of, words

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.data.own.read import of_sheet
 from covey.data.own.rules import Rules
 from covey.data.own.sheet import Column, Origin, Sheet, Words

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.data.own.sheet import Column
 from covey.data.sources.files import Source
 from covey.data.sources.silos.tables import columns_of, federation_of, words

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.data.own.read import of_sheet
 from covey.data.own.rules import Rules
 from covey.data.own.sheet import Column, Origin, Sheet, Words

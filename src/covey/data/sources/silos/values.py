@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.data.federation import Dataset
+from covey.data.dataset import Dataset
 from covey.data.own.sheet import Column
 from covey.data.sources.files import Source
 from covey.data.sources.silos.tables import at_most, categories, columns_of, federation_of
