@@ -1,7 +1,10 @@
 #!/bin/bash
-# All GPU figures of docs/benchmarks.md in about three minutes, to $OUT (default: here). Run from the repository's root; goes on past failures.
+# All GPU figures of docs/benchmarks.md in about three minutes, packed into $OUT/gpu.tar.gz (default: here). Run from the repository's
+# root; goes on past failures.
 export PYTHONPATH=src:benchmarks:$PYTHONPATH OMP_WAIT_POLICY=passive
-OUT=${OUT:-.}
+FINAL=${OUT:-.}
+OUT=$(mktemp -d)
+trap 'tar -czf "$FINAL/gpu.tar.gz" -C "$OUT" .' EXIT
 BEGIN=$SECONDS
 left() { echo $(( ${SECONDS_IN_ALL:-200} - SECONDS + BEGIN > 5 ? ${SECONDS_IN_ALL:-200} - SECONDS + BEGIN : 5 )); }
 timeout 50 python -m pytest -n 0 -q -m gpu tests/learn tests/algorithms/test_averaging.py > "$OUT/gpu_tests.txt" 2>&1

@@ -10,7 +10,7 @@ deployment come from the operating system (`crypto/noise`), and the ledger says 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -26,6 +26,14 @@ _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
 def key(*parts: int | str) -> int:
     """The 63-bit key of a stream, e.g. `key(seed, round, client, "train")`."""
     return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "big") >> 1
+
+
+def keys(before: tuple[int | str, ...], numbers: Iterable[int], after: tuple[int | str, ...]) -> NDArray[np.int64]:
+    """`key(*before, n, *after)` of each number: a round has thousands of clients. At least one part beside the number."""
+    head = "(" + "".join(f"{part!r}, " for part in before)
+    tail = "".join(f", {part!r}" for part in after) + ")"
+    words = b"".join([blake2b(f"{head}{n}{tail}".encode(), digest_size=8).digest() for n in numbers])
+    return (np.frombuffer(words, ">u8") >> 1).astype(np.int64)
 
 
 def generator(*parts: int | str) -> np.random.Generator:
@@ -58,11 +66,12 @@ def permutations(keys: Sequence[int] | Tensor, sizes: Sequence[int], device: tor
     return orders(bits(keys, max(sizes), device), sizes)
 
 
-def orders(words: Tensor, sizes: Sequence[int]) -> Tensor:
+def orders(words: Tensor, sizes: Sequence[int] | NDArray[np.int64]) -> Tensor:
     """The same from random words [n, max(sizes)]."""
-    widest = max(sizes)
-    if min(sizes) < widest:
-        own = torch.tensor(list(sizes), device=words.device)[:, None]
+    lengths = np.asarray(sizes, np.int64)
+    widest = int(lengths.max())
+    if lengths.min() < widest:
+        own = torch.from_numpy(lengths).to(words.device)[:, None]
         padding = torch.arange(widest, device=words.device) >= own
         words = words.masked_fill(padding, torch.iinfo(torch.int64).max)
     return words.argsort(dim=1, stable=True)

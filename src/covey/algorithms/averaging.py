@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from covey import roles
@@ -37,17 +39,22 @@ def check_weighting(weighting: str) -> None:
         raise CoveyError(f"algorithm.weighting is {weighting!r}: choose 'samples' or 'clients'")
 
 
-def weight_of(reply: Any, weighting: str) -> float:
+Numbers = NDArray[np.int64] | NDArray[np.float64]  # of clients that came as one
+
+
+def weight_of(reply: Any, weighting: str) -> Any:
     """A reply's weight in its average: its sample count, or one per client."""
-    return float(reply.samples) if weighting == "samples" else 1.0
+    if weighting != "samples":
+        return 1.0
+    return reply.samples.astype(np.float64) if isinstance(reply.samples, np.ndarray) else float(reply.samples)
 
 
 class Term(NamedTuple):
-    """What goes into the average of a group."""
+    """What goes into the average of a group; or what many clients' replies, as one, bring to theirs: [n] groups and weights."""
 
-    group: int
-    model: Tensor  # [d]: a client's, or the mean of several
-    weight: float
+    group: int | Numbers
+    model: Tensor  # [d]: a client's, or the mean of several; [n, d]
+    weight: float | Numbers
     clients: int = 1
 
 
@@ -57,9 +64,10 @@ def terms(replies: Iterator[tuple[int, Any]], weighting: str) -> Iterator[Term]:
         yield Term(group_of(reply), reply.model, weight_of(reply, weighting))
 
 
-def group_of(reply: Any) -> int:
+def group_of(reply: Any) -> Any:
     kind: Any = type(reply)
-    return int(roles.first(reply, roles.Identity) or 0) if _may_name_one(kind) else 0
+    named = roles.first(reply, roles.Identity) if _may_name_one(kind) else None
+    return named if isinstance(named, np.ndarray) else int(named or 0)
 
 
 @functools.cache
@@ -86,8 +94,13 @@ class Averages:
         self._waiting: list[tuple[int, Tensor, float]] = []  # on a GPU: sum, model, weight
         self._at_once = max(1, int(AT_ONCE / (8 * like.shape[-1])))
 
-    def add(self, j: int, model: Tensor, weight: float = 1.0, clients: int = 1) -> None:
-        """One model, or the mean of several clients'."""
+    def add(self, j: int | Numbers, model: Tensor, weight: float | Numbers = 1.0, clients: int = 1) -> None:
+        """One model, or the mean of several clients'; or a row for each of many clients, [n, d], with one j and weight or [n]."""
+        if model.dim() == 2:
+            self._add_rows(np.broadcast_to(j, len(model)), model, np.broadcast_to(weight, len(model)))
+            return
+        assert isinstance(j, int)
+        assert isinstance(weight, int | float)
         self.weights[j] += weight
         self.counts[j] += clients
         if self._sums.is_cuda:
@@ -96,6 +109,21 @@ class Averages:
                 self._add_waiting()
         else:
             self._sums[j].add_(model, alpha=weight)
+
+    def _add_rows(self, groups: NDArray[Any], models: Tensor, weights: NDArray[Any]) -> None:
+        k, n = len(self._sums), len(models)
+        for j, (weight, count) in enumerate(
+            zip(np.bincount(groups, weights, k).tolist(), np.bincount(groups, minlength=k))
+        ):
+            self.weights[j] += weight
+            self.counts[j] += int(count)
+        shares = torch.zeros(k, n, dtype=torch.float64)
+        shares[torch.from_numpy(groups.astype(np.int64)), torch.arange(n)] = torch.from_numpy(
+            weights.astype(np.float64)
+        )
+        shares = shares.to(self._sums.device)
+        for part, share in zip(torch.split(models, self._at_once), torch.split(shares, self._at_once, dim=1)):
+            self._sums.addmm_(share, part.to(self._sums.dtype))
 
     @property
     def sums(self) -> Tensor:

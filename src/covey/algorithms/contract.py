@@ -105,7 +105,7 @@ class Client:
 
     def choose(self, losses: Tensor) -> int:
         """The cluster to take part in, by the losses [k] of their models: the best, unless a defence answers for the client."""
-        return int(losses.argmin()) if self.chooser is None else self.chooser(self, losses)
+        return lowest(losses) if self.chooser is None else self.chooser(self, losses)
 
     def random(self, purpose: str) -> np.random.Generator:
         """For what may be foreseen by others at no loss; noise that protects comes from `noise`."""
@@ -122,6 +122,11 @@ class Client:
     def spend(self, event: Any) -> None:
         """A privacy event for the ledger."""
         self.events.append(event)
+
+
+def lowest(losses: Tensor) -> Any:
+    """Which of [k] is the lowest; of rows [n, k] an array [n]."""
+    return int(losses.argmin()) if losses.dim() == 1 else losses.argmin(1).cpu().numpy()
 
 
 def _nobody_answers(questions: Mapping[int, Any], enough: int) -> Mapping[int, Any]:
@@ -247,6 +252,9 @@ class Declaration:
     family: str = ""  # what comparisons put it beside: "personalised", "private"; "": by what it trains
     surveyed: bool = False  # whether `covey audit --matrix` compares it unless told what to compare
     strengths: tuple[Strength, ...] = ()  # options that buy protection: `covey audit --frontier` sweeps them
+    # whether its text (`broadcast`, `client`, `use`, `aggregate`) reads the same for many clients as for one: vectors as rows
+    # [n, d], numbers as arrays [n], nothing but plain training, losses and rowwise arithmetic asked for (see `engines.cohort`)
+    in_rows: bool = False
     rounds_sent: int = 1  # rounds whose sums one broadcast may hold: messages grow with it
     measures: Mapping[str, Measure] = field(default_factory=dict)  # what it notes about itself, and how to show it
     min_group: int = 1  # fewest clients of an average that it hands out
@@ -334,6 +342,7 @@ _EXPECTED: dict[
     "averages": (lambda value: isinstance(value, bool), "True or False"),
     "family": _A_TEXT,
     "surveyed": (lambda value: isinstance(value, bool), "True or False"),
+    "in_rows": (lambda value: isinstance(value, bool), "True or False"),
     "numbered": (lambda value: isinstance(value, bool), "True or False"),
     "strengths": (_tuple_of(Strength), "a tuple of strength.Strength"),
     "rounds_sent": (

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from covey import roles
 from covey.algorithms.averaging import check_weighting, moved_on
-from covey.algorithms.contract import MASKS, Client, Coroutine, Messages, Predictor, Server, Setting
+from covey.algorithms.contract import MASKS, Client, Coroutine, Messages, Predictor, Server, Setting, lowest
 from covey.algorithms.robust.averages import averages, check_aggregation, check_group
 from covey.algorithms.sums import masking, openings
 from covey.algorithms.sums.contributions import Contribution
@@ -50,6 +50,7 @@ class IFCA:
     name: ClassVar[str] = "ifca"
     label: ClassVar[str] = "IFCA"
     title: ClassVar[str] = "each client joins the cluster whose model fits it best (Ghosh et al. 2020)"
+    in_rows: ClassVar[bool] = True
     surveyed: ClassVar[bool] = True
     counted: ClassVar[bool] = True
     chooses: ClassVar[bool] = True  # clients ask `me.choose` which cluster to take part in
@@ -91,7 +92,7 @@ class IFCA:
     def client(self, me: Client, message: ClusterModels) -> Coroutine:
         losses = yield Losses(message.models)  # [k]
         choice = me.choose(losses)
-        me.note("cluster", choice if me.chooser is None else int(losses.argmin()))
+        me.note("cluster", choice if me.chooser is None else lowest(losses))
         model = yield Train(message.models[choice], me.plan)
         return (yield from masking.hidden(me, message, ClusterUpdate(model, choice, me.samples), self.weighting))
 
@@ -131,4 +132,4 @@ class IFCA:
 
     def use(self, me: Client, message: ClusterModels) -> Coroutine:
         losses = yield Losses(message.models)
-        return Predictor(message.models, index=int(losses.argmin()))
+        return Predictor(message.models, index=lowest(losses))

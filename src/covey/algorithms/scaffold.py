@@ -55,6 +55,7 @@ class Scaffold:
     name: ClassVar[str] = "scaffold"
     label: ClassVar[str] = "SCAFFOLD"
     title: ClassVar[str] = "control variates against client drift (Karimireddy et al. 2020)"
+    in_rows: ClassVar[bool] = True
     sends: ClassVar[Messages] = (ControlledModel,)
     replies: ClassVar[Messages] = (ControlledChange,)
     trains: ClassVar[str] = "one"

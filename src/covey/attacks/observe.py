@@ -110,11 +110,8 @@ class Observers:
 
         A reply that the algorithm does not declare is refused: what attacks can read is judged by what is declared.
         """
-        if self.replies and sender.startswith("client:") and type(message) not in self.replies:
-            declared = " or ".join(kind.__name__ for kind in self.replies)
-            raise CoveyError(
-                f"{sender} returned a {type(message).__name__}, but the algorithm's `replies` declare {declared}: add it there"
-            )
+        if sender.startswith("client:"):
+            self.check_kind(sender, message)
         if self.attacks:
             view = View(round, sender, receiver, message)
             once: dict[int, Any] = {}  # by whose copies they are
@@ -127,6 +124,14 @@ class Observers:
                         for shown in self._read(n, replace(view, message=once[id(copies)])):
                             self._think(n, attack.observe(shown), round)
         return message
+
+    def check_kind(self, sender: str, reply: Any) -> None:
+        """Refuses a reply that the algorithm does not declare."""
+        if self.replies and type(reply) not in self.replies:
+            declared = " or ".join(kind.__name__ for kind in self.replies)
+            raise CoveyError(
+                f"{sender} returned a {type(reply).__name__}, but the algorithm's `replies` declare {declared}: add it there"
+            )
 
     def _read(self, n: int, view: View) -> list[View]:
         """A message as an attack reads it: as it is, or as servers open it that put their keys together."""

@@ -46,6 +46,13 @@ class Holdings(Sequence[Rows]):
         """[len(rows)] whose each of `rows` is."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
+    def joined(self, clients: NDArray[np.int64]) -> tuple[Rows, NDArray[np.int64]]:
+        """The rows of these clients, one's after the other's, and how many each holds."""
+        first = self.starts[clients]
+        sizes = self.starts[clients + 1] - first
+        before = np.cumsum(sizes) - sizes
+        return self.rows[np.repeat(first - before, sizes) + np.arange(int(sizes.sum()))], sizes
+
     def __len__(self) -> int:
         return len(self.starts) - 1
 

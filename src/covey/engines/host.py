@@ -13,11 +13,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from covey.algorithms.contract import Algorithm, Client, Coroutine, Predictor, Setting, own_keys
@@ -25,13 +26,16 @@ from covey.compression.replies import Compression, pack
 from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Federation
 from covey.defences.contract import Defence, defend
+from covey.engines.cohort import Apart, Cohort, Outcomes, Sheet, reads_in_rows
 from covey.engines.evaluation import Examiner, Score
 from covey.engines.shelf import Shelf
 from covey.experiment.exposure import Exposure, expose
 from covey.learn.machine import Machine
-from covey.learn.rowwise import by_rows, owned
+from covey.learn.rowwise import by_rows, on_rows, owned
+from covey.learn.schedule import WAVES, stacked, there
 from covey.learn.work import (
     VECTORS,
+    Bundle,
     Compute,
     Fisher,
     Gradient,
@@ -87,10 +91,25 @@ class Host:
     _staged_round: int = 0
     _shared: dict[tuple[int, str], tuple[Any, Any]] = field(default_factory=dict)
     _rows: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+    _joined: dict[tuple[bytes, int], tuple[Tensor, NDArray[np.int64]]] = field(default_factory=dict)
+    _sheets: dict[bytes, Sheet] = field(default_factory=dict)
+    _staged_sheets: dict[bytes, Sheet] = field(default_factory=dict)
 
     def run(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Outcome]:
         """One round of these clients: (client, message, plan) in, outcomes out."""
         return self._take_turns(round, calls, self._turn, self.compression)
+
+    def run_as_one(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> Outcomes | None:
+        """The same of clients that can run as one; None: they cannot."""
+        if not self.as_one or (cohort := self._cohort(round, calls)) is None:
+            return None
+        self._begin(round)
+        try:
+            reply = self._advance_as_one(cohort, self.algorithm.client, calls[0][1])
+        except Apart:
+            return None
+        self._stage(cohort)
+        return Outcomes(cohort.ids, reply, cohort.notes)
 
     def advise(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Outcome]:
         """What these clients answer to a further question of the round; an attacker answers as an honest client would, unless
@@ -117,9 +136,7 @@ class Host:
         begin: Callable[[Client, Any], Coroutine],
         compression: Compression | None = None,
     ) -> list[Outcome]:
-        if round != self._staged_round:
-            self.snapshot(self._staged_round)
-            self._staged_round = round
+        self._begin(round)
         clients = self._clients(round, calls)
         messages = [message for _, message, _ in calls]
         if self.replaced:
@@ -137,17 +154,29 @@ class Host:
                 self._staged[me.id] = self.shelf.put(me.id, me.memory)
         return [Outcome(me.id, reply, me.notes, me.events) for me, reply in zip(clients, replies)]
 
-    def snapshot(self, done: int) -> dict[int, dict[str, Any]]:
-        """The clients' memories as they were after round `done`; what a later, unfinished round changed is not in them."""
+    def _begin(self, round: int) -> None:
+        if round != self._staged_round:
+            self._settle(self._staged_round)
+            self._staged_round = round
+
+    def _settle(self, done: int) -> None:
+        """Round `done` is whole."""
         if self._staged_round <= done:
             self.memories |= self._staged
-            self._staged = {}
+            self._sheets |= self._staged_sheets
+            self._staged, self._staged_sheets = {}, {}
             self.shelf.rest()
-        return self.memories
+
+    def snapshot(self, done: int) -> dict[int, dict[str, Any]]:
+        """The clients' memories as they were after round `done`; what a later, unfinished round changed is not in them."""
+        self._settle(done)
+        in_rows = {i: memory for sheet in self._sheets.values() for i, memory in sheet.memories()}
+        return self.memories | in_rows if in_rows else self.memories
 
     def restore(self, memories: dict[int, dict[str, Any]]) -> None:
         """Memories that a checkpoint, or another process, had."""
         self.memories = {i: self.shelf.put(i, memory) for i, memory in memories.items()}
+        self._staged, self._sheets, self._staged_sheets = {}, {}, {}
 
     def changed(self, clients: Sequence[int]) -> dict[int, dict[str, Any]]:
         """The memories of these clients that the round under way has changed."""
@@ -165,6 +194,97 @@ class Host:
     def predictors(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[tuple[int, Predictor]]:
         """(client, what it predicts with), for what is kept of a run."""
         return [(client, use) for (client, _, _), use in zip(calls, self.uses(round, calls))]
+
+    # Clients as one: see `cohort`. What they remember lies in sheets, one for each set of clients that went together, and is newer
+    # than what `memories` has of them. A set that is asked for and has no sheet, or a client alone, finds all sheets spread again.
+
+    @cached_property
+    def as_one(self) -> bool:
+        """Whether nothing stands between the algorithm's text and the machine that wants to see each client."""
+        plain = not (self.replaced or self.keys or self.reticent or self.compression or self.machine.network.local)
+        ours = (
+            self.defence is None and self.secret is None and self.private_seed is None and self.exposure == Exposure()
+        )
+        return plain and ours and reads_in_rows(self.algorithm)
+
+    def _cohort(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> Cohort | None:
+        _, message, plan = calls[0]
+        if not all([m is message and p is plan for _, m, p in calls]):  # noqa: C419 - faster
+            return None
+        ids = np.fromiter((i for i, _, _ in calls), np.int64, len(calls))
+        sizes = self._joined_rows(ids, round)[1]
+        return Cohort(ids, round, self.setting.seed, sizes, plan, self.setting, self._recall)
+
+    def _advance_as_one(self, me: Cohort, begin: Callable[..., Coroutine], message: Any) -> Any:
+        turn, answer = begin(me, message), None
+        while True:
+            try:
+                request = turn.send(answer)
+            except StopIteration as stop:
+                return stop.value
+            answer = self._answer_as_one(me, request, message)
+
+    def _answer_as_one(self, me: Cohort, work: Work | list[Work], message: Any) -> Any:
+        rows, sizes = self._joined_rows(me.ids, me.round)
+        if isinstance(work, Train):
+            if any(one is not None for one in (work.on, work.weights, work.head, work.moves)):
+                raise Apart
+            bundle = Bundle(work, me.streams, rows, sizes)
+            with self._timed(PHASES[Train]):
+                return self.machine.train_bundle(bundle)
+        if isinstance(work, Losses) and work.on is None and work.models.dim() == 2:
+            with self._timed(PHASES[Losses]):
+                return self.machine.losses_of_bundle(work.models, rows, sizes)
+        if isinstance(work, Compute) and work.rowwise:
+            with self._timed(work.phase):
+                return on_rows(work, self.machine.device)
+        if isinstance(work, Compute) and work.shared:
+            return self._compute(work, message)
+        raise Apart
+
+    def _joined_rows(self, ids: NDArray[np.int64], round: int) -> tuple[Tensor, NDArray[np.int64]]:
+        """The rows of these clients on the machine's device, one's after the other's, and how many each has."""
+        at = (ids.tobytes(), self.federation.phase(round))
+        if at not in self._joined:
+            if len(self._joined) >= WAVES:
+                self._joined.clear()
+            rows, sizes = self.federation.at(round).holdings.joined(ids)
+            self._joined[at] = (there(torch.from_numpy(rows), self.machine.device), sizes)
+        return self._joined[at]
+
+    def _recall(self, ids: NDArray[np.int64]) -> dict[str, Tensor]:
+        at = ids.tobytes()
+        sheet = self._staged_sheets.get(at) or self._sheets.get(at)
+        if sheet is not None:
+            return dict(sheet.columns)
+        memories = [self._memory(i) for i in ids.tolist()]
+        names = memories[0].keys()
+        if any(m.keys() != names or not all(isinstance(v, Tensor) for v in m.values()) for m in memories):
+            raise Apart
+        n, device = len(ids), self.machine.device
+        return {name: stacked([m[name] for m in memories], device).expand(n, -1) for name in names}
+
+    def _stage(self, me: Cohort) -> None:
+        if not me.remembers:
+            return
+        sheet = Sheet(me.ids, {name: rows.expand(len(me.ids), -1) for name, rows in me.memory.items()})
+        held = sum(one.nbytes for one in (*self._sheets.values(), *self._staged_sheets.values(), sheet))
+        if held > self.shelf.limit:
+            self._staged |= self._laid_by(sheet)
+        else:
+            self._staged_sheets[me.ids.tobytes()] = sheet
+
+    def _spread(self) -> None:
+        for sheets, memories in ((self._sheets, self.memories), (self._staged_sheets, self._staged)):
+            for sheet in sheets.values():
+                memories |= self._laid_by(sheet)
+            sheets.clear()
+
+    def _laid_by(self, sheet: Sheet) -> dict[int, dict[str, Any]]:
+        """Each client's own, in memory of its own."""
+        memories = dict(sheet.memories())
+        owned(list(memories.values()))
+        return {i: self.shelf.put(i, memory) for i, memory in memories.items()}
 
     def score(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Score]:
         """Accuracy of the model each of these clients would use, on its own distribution and everywhere."""
@@ -294,6 +414,8 @@ class Host:
 
     def _memory(self, i: int) -> dict[str, Any]:
         """What a client remembers, where its machine computes: the shelf is not there."""
+        if self._sheets or self._staged_sheets:
+            self._spread()
         memory = dict(self._staged.get(i) or self.memories.get(i) or ())
         if memory and self.shelf.mapped and self.machine.device.type != "cpu":
             return dict(to_device(memory, self.machine.device.type))

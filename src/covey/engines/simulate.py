@@ -48,14 +48,19 @@ class Hosts(Protocol):
 
 
 class InProcess:
-    """One host, here."""
+    """One host, here. `in_rows`: clients of a wave may run as one, and their outcomes come as one: see `cohort`."""
 
-    def __init__(self, host: Host, wave: int) -> None:
-        self.host, self.wave = host, wave
+    def __init__(self, host: Host, wave: int, in_rows: bool = False) -> None:
+        self.host, self.wave, self.in_rows = host, wave, in_rows
 
     def run(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
         for at in range(0, len(calls), self.wave):
-            yield from self.host.run(round, calls[at : at + self.wave])
+            wave = calls[at : at + self.wave]
+            together = self.host.run_as_one(round, wave) if self.in_rows else None
+            if together is None:
+                yield from self.host.run(round, wave)
+            else:
+                yield together
 
     def advise(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
         for at in range(0, len(calls), self.wave):

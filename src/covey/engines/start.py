@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from covey.algorithms.contract import Setting
 from covey.data.federation import Federation
 from covey.engines.host import Host
@@ -11,6 +13,10 @@ from covey.engines.prepare import device_of, make_host
 from covey.engines.simulate import Hosts, InProcess, Workers, can_fork, cores, forks_safely
 from covey.experiment.experiment import Experiment
 from covey.learn.flat import Network
+
+IN_ROWS = (
+    "cuda",
+)  # where clients run as one: on a CPU a client's vector stays in its caches if they go one after another
 
 
 def start_engine(
@@ -25,7 +31,7 @@ def start_engine(
     device = device_of(experiment)
     elsewhere = experiment.engine.name == "ray"
     on_gpu = device == "cuda" or (elsewhere and experiment.engine.device == "cuda")
-    at_once = experiment.engine.clients_at_once or (512 if on_gpu else 16)
+    at_once = experiment.engine.clients_at_once or (_wave_on_gpu(network) if on_gpu else 16)
     if elsewhere:
         from covey.engines.ray.engine import RayWorkers  # needed by few: most runs are spread over no cluster
 
@@ -37,4 +43,12 @@ def start_engine(
     workers = 1  # a forked process cannot use the parent's GPU
     if device != "cuda" and can_fork():
         workers = experiment.engine.workers or (min(cores(), setting.clients) if forks_safely() else 1)
-    return InProcess(make(), at_once) if workers == 1 else Workers(make, workers, at_once)
+    return InProcess(make(), at_once, device in IN_ROWS) if workers == 1 else Workers(make, workers, at_once)
+
+
+def _wave_on_gpu(network: Network) -> int:
+    """Clients that a GPU advances together: the more, the less each costs, as long as their models take little of its memory."""
+    if not torch.cuda.is_available():  # it is another machine's
+        return 512
+    room = torch.cuda.get_device_properties(0).total_memory / 64
+    return max(512, min(2048, int(room / (4 * network.d))))

@@ -41,14 +41,14 @@ def logits_of(kernel: Forward, samples: Samples, models: Tensor, rows: Tensor) -
     return torch.cat([logits for logits, _ in outputs(kernel, samples, models, rows)], dim=1)
 
 
-def means(losses: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """[k, Σ sizes] → the mean over each client's samples, [k] each, on the CPU: a client compares them one by one."""
+def means(losses: Tensor, sizes: Sequence[int]) -> Tensor:
+    """[k, Σ sizes] → the mean over each client's samples, [n, k], on the CPU: a client compares them one by one."""
     if len(set(sizes)) == 1:
-        return list(losses.view(len(losses), len(sizes), -1).mean(dim=2).cpu().unbind(1))
+        return losses.view(len(losses), len(sizes), -1).mean(dim=2).cpu().t()
     if losses.device.type == "cpu":
-        return [part.mean(dim=1) for part in torch.split(losses, list(sizes), dim=1)]
+        return torch.stack([part.mean(dim=1) for part in torch.split(losses, list(sizes), dim=1)])
     lengths = torch.tensor(sizes, device=losses.device)
     owner = torch.arange(len(sizes), device=losses.device).repeat_interleave(lengths, output_size=losses.shape[1])
     sums = torch.zeros(len(losses), len(sizes), dtype=torch.float64, device=losses.device)
     sums.index_add_(1, owner, losses.to(torch.float64))
-    return list((sums / lengths).to(losses.dtype).cpu().unbind(1))
+    return (sums / lengths).to(losses.dtype).cpu().t()

@@ -21,10 +21,24 @@ from covey.learn.flat import Network
 from covey.learn.kernels.kernels import choose
 from covey.learn.precision import precision
 from covey.learn.samples import Samples
-from covey.learn.schedule import Together, lay_out
-from covey.learn.work import Compute, Fisher, Gradient, GradientNorms, Job, Logits, Losses, Plan, SampleLosses, Train
+from covey.learn.schedule import Together, lay_out, lay_out_bundle
+from covey.learn.work import (
+    Bundle,
+    Compute,
+    Fisher,
+    Gradient,
+    GradientNorms,
+    Job,
+    Logits,
+    Losses,
+    Plan,
+    SampleLosses,
+    Train,
+)
 
 Array = Tensor | NDArray[np.generic]
+NO_SAMPLES = "a client has no samples to compute on: give every client at least one, or leave it out"
+HUGE = "a model holds huge or undefined values: lower training.lr"
 
 
 class Machine:
@@ -78,6 +92,38 @@ class Machine:
                     results[index] = answer
         return [result for result in results if result is not None]
 
+    def train_bundle(self, bundle: Bundle) -> Tensor:
+        """What each client of a bundle arrives at, [n, d]."""
+        work, facts = bundle.work, self.network.facts
+        self._check_plan(work.plan)
+        for what, vector in (
+            ("the start", work.start),
+            ("the anchor", work.anchor),
+            ("the correction", work.correction),
+        ):
+            if vector is not None:
+                _check_size(what, vector.shape[-1], self.network.d)
+        if bundle.sizes.min() == 0:
+            raise CoveyError(NO_SAMPLES)
+        with precision(self._precision, self.device):
+            wave = lay_out_bundle(bundle, self.device, facts.dropping or facts.drawing)
+            trained = self.kernel.train(wave)[:, : self.network.d]
+            _check_numbers([trained], "local training", _too_fast(wave.plan))
+        if wave.order == tuple(range(len(wave.order))):
+            return trained
+        places = torch.from_numpy(np.argsort(np.array(wave.order))).to(self.device)
+        return trained[places]
+
+    def losses_of_bundle(self, models: Tensor, rows: Tensor, sizes: NDArray[np.int64]) -> Tensor:
+        """Mean loss of each model on each client's samples, [n, k], on the CPU. `rows` as a bundle has them."""
+        _check_size("a model", models.shape[-1], self.network.d)
+        if sizes.min() == 0:
+            raise CoveyError(NO_SAMPLES)
+        with precision(self._precision, self.device):
+            losses = evaluate.sample_losses(self.kernel.points, self.samples, models.to(self.device), rows)
+            _check_numbers([losses], "the losses", HUGE)
+            return evaluate.means(losses, sizes.tolist())
+
     def _group(self, work: object, jobs: list[Job]) -> list[Tensor]:
         if work is Train:
             return self._train(jobs)
@@ -100,10 +146,7 @@ class Machine:
         facts = self.network.facts
         wave = lay_out(jobs, self.device, facts.dropping or facts.drawing, self._together)
         trained = self.kernel.train(wave)[:, :size]
-        reason = (
-            f"training.lr = {wave.plan.lr:g} is probably too high: lower it, or look for huge values in the samples"
-        )
-        _check_finite(jobs, [trained], "local training", reason)
+        _check_finite(jobs, [trained], "local training", _too_fast(wave.plan))
         return _in_order(trained.unbind(0), wave.order)
 
     def _evaluate(self, work: object, jobs: list[Job]) -> list[Tensor]:
@@ -113,15 +156,15 @@ class Machine:
         if work is Logits:
             return list(torch.split(evaluate.logits_of(self.kernel.points, self.samples, models, every), sizes, dim=1))
         losses = evaluate.sample_losses(self.kernel.points, self.samples, models, every)
-        _check_finite(jobs, [losses], "the losses", "a model holds huge or undefined values: lower training.lr")
-        return evaluate.means(losses, sizes) if work is Losses else list(torch.split(losses, sizes, dim=1))
+        _check_finite(jobs, [losses], "the losses", HUGE)
+        return list(evaluate.means(losses, sizes)) if work is Losses else list(torch.split(losses, sizes, dim=1))
 
     def _check(self, job: Job) -> None:
         work = job.work
         if isinstance(work, Compute):
             raise CoveyError("a machine computes on models and samples: run the function of a Compute request directly")
         if job.rows.shape[0] == 0 or (work.on is not None and work.on.shape[0] == 0):
-            raise CoveyError("a client has no samples to compute on: give every client at least one, or leave it out")
+            raise CoveyError(NO_SAMPLES)
         if isinstance(work, Train):
             self._check_training(work, job.rows.shape[0])
             return
@@ -236,8 +279,15 @@ def _at(job: Job) -> Tensor:
 
 def _check_finite(jobs: list[Job], answers: list[Tensor], what: str, reason: str) -> None:
     """One sum per group: cheap, and any NaN or infinity shows in it."""
-    if all(job.lenient for job in jobs):
-        return
+    if not all(job.lenient for job in jobs):
+        _check_numbers(answers, what, reason)
+
+
+def _check_numbers(answers: list[Tensor], what: str, reason: str) -> None:
     total = sum(answer.sum() for answer in answers)
     if not torch.isfinite(torch.as_tensor(total)):
         raise NotFinite(f"{what} gave values that are not finite: {reason}")
+
+
+def _too_fast(plan: Plan) -> str:
+    return f"training.lr = {plan.lr:g} is probably too high: lower it, or look for huge values in the samples"

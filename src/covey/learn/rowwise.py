@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,6 +43,24 @@ def side_by_side(works: Sequence[Compute]) -> list[Any]:
     if isinstance(stacks, tuple):
         return list(zip(*(stack.expand(len(works), -1).unbind(0) for stack in stacks)))
     return list(stacks.expand(len(works), -1).unbind(0))
+
+
+def on_rows(work: Compute, device: torch.device) -> Any:
+    """A request of clients that run as one: vectors [n, d], or [d] where they share one; numbers as arrays [n], or one for all."""
+    given = [_as_rows(argument, device) for argument in work.arguments]
+    stacks = work.function(*given)
+    alone = all(len(one) == 1 for one in given if isinstance(one, Tensor))
+    if isinstance(stacks, tuple):
+        return tuple(stack[0] for stack in stacks) if alone else stacks
+    return stacks[0] if alone else stacks
+
+
+def _as_rows(argument: Any, device: torch.device) -> Any:
+    if isinstance(argument, Tensor):
+        return argument[None] if argument.dim() == 1 else argument
+    if isinstance(argument, np.ndarray):
+        return torch.from_numpy(argument.astype(np.float32)).to(device)[:, None]
+    return argument
 
 
 def owned(memories: Sequence[dict[str, Any]]) -> None:

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from covey import randomness
 from covey.crypto.noise.source import SecretNoise
-from covey.learn.work import Job, Plan, Train
+from covey.learn.work import Bundle, Job, Plan, Train
 
 T = TypeVar("T")
 SLOTS = 16  # Poisson batches are laid out in multiples of so many, so that few shapes occur
@@ -116,66 +118,155 @@ def lay_out(jobs: Sequence[Job], device: torch.device, drawing: bool = False, to
     """
     works = [job.work for job in jobs if isinstance(job.work, Train)]
     plan = works[0].plan
-    sizes = [(job.rows if work.on is None else work.on).shape[0] for job, work in zip(jobs, works)]
-    needs = {size: plan.steps_for(size) for size in set(sizes)}
-    order: Sequence[int] = range(len(jobs))
-    if len(needs) > 1:
-        order = sorted(order, key=lambda i: (-needs[sizes[i]], -sizes[i]))
-        jobs, works, sizes = ([values[i] for i in order] for values in (jobs, works, sizes))  # type: ignore[assignment]
-    steps = [needs[size] for size in sizes]
+    sizes = _numbers([(job.rows if work.on is None else work.on).shape[0] for job, work in zip(jobs, works)])
+    order, steps = _by_steps(plan, sizes)
+    if order is not None:
+        jobs, works, sizes = [jobs[i] for i in order], [works[i] for i in order], sizes[order]
     secret = jobs[0].secret
-    batches = _sampled_batches if plan.poisson else _shuffled_batches
-    keys = [_key(j, w, "order") for j, w in zip(jobs, works)]
-    position, counts = batches(plan, keys, sizes, steps, device, secret)
-    divisors = _expected(plan, sizes, steps, device) if plan.poisson else counts
-
-    def samples(parts: list[Tensor]) -> Tensor:
-        return joined(chosen(parts), device)[position]
 
     def chosen(parts: list[Tensor]) -> list[Tensor]:
         return [part if work.on is None else part[work.on.to(part.device)] for part, work in zip(parts, works)]
 
-    within = torch.arange(position.shape[2], device=device) < counts[..., None]
-    factor = within / divisors.clamp(min=1)[..., None]
+    def step_keys(use: str) -> Tensor:
+        return _step_keys(_numbers([_key(j, w, use) for j, w in zip(jobs, works)]), int(steps[0]), device)
+
+    batches = _batches(
+        plan, _numbers([_key(j, w, "order") for j, w in zip(jobs, works)]), sizes, steps, None, device, secret
+    )
+    factor = batches.factor
     if works[0].weights is not None:
-        factor = factor * samples([_given(work.weights) for work in works])
+        factor = factor * joined(chosen([_given(work.weights) for work in works]), device)[batches.position]
     head = works[0].head
+    labels = None
+    if head is not None:
+        labels = joined(chosen([_given(work.head).labels for work in works]), device)[batches.position]
     start = stacked([work.start for work in works], device)
-    constant = _constant(plan, works, start)
+    anchor, correction = (
+        None if getattr(works[0], name) is None else stacked([_given(getattr(work, name)) for work in works], device)
+        for name in ("anchor", "correction")
+    )
+    constant = _constant(plan, start, anchor, correction, own=True)
     moves = _moves(works, start)
-    longest = max(steps)
     return Wave(
         plan=plan,
-        steps=tuple(steps),
+        steps=tuple(steps.tolist()),
         start=start.expand(len(jobs), -1),
         constant=None if constant is None else constant.expand(len(jobs), -1),
         moves=None if moves is None else moves.expand(len(jobs), -1),
-        rows=(together or Together(device)).of(chosen([job.rows for job in jobs]))[position],
+        rows=(together or Together(device)).of(chosen([job.rows for job in jobs]))[batches.position],
         factor=factor,
-        counts=counts,
-        divisors=divisors,
-        noise_keys=_step_keys(jobs, works, "noise", longest, device) if plan.noise and secret is None else None,
+        counts=batches.counts,
+        divisors=batches.divisors,
+        noise_keys=step_keys("noise") if plan.noise and secret is None else None,
         secret=secret if plan.clip or works[0].weights is not None else None,
-        dropout_keys=_step_keys(jobs, works, "dropout", longest, device) if plan.dropout or drawing else None,
-        head_labels=None if head is None else samples([_given(work.head).labels for work in works]),
+        dropout_keys=step_keys("dropout") if plan.dropout or drawing else None,
+        head_labels=labels,
         head_classes=0 if head is None else head.classes,
         head_share=1.0 if head is None else head.share,
-        order=tuple(order),
+        order=tuple(range(len(jobs)) if order is None else order.tolist()),
     )
 
 
+def lay_out_bundle(bundle: Bundle, device: torch.device, drawing: bool = False) -> Wave:
+    """The wave of equal trainings: the same as that of their jobs, without an object for each of them."""
+    work, plan, sizes = bundle.work, bundle.work.plan, bundle.sizes
+    order, steps = _by_steps(plan, sizes)
+    offsets, streams = np.cumsum(sizes) - sizes, bundle.streams
+    start, anchor, correction = _as_rows(work.start), None, None
+    if work.anchor is not None:
+        anchor = _as_rows(work.anchor)
+    if work.correction is not None:
+        correction = _as_rows(work.correction)
+    if order is not None:
+        sizes, offsets, streams = sizes[order], offsets[order], streams[order]
+        places = there(torch.from_numpy(order), device)
+        start = start if len(start) == 1 else start[places]
+        anchor = anchor if anchor is None or len(anchor) == 1 else anchor[places]
+        correction = correction if correction is None or len(correction) == 1 else correction[places]
+    n = len(sizes)
+
+    def keys(use: str) -> NDArray[np.int64]:
+        return randomness.keys((), streams.tolist(), (work.purpose, use))
+
+    batches = _batches(plan, keys("order"), sizes, steps, offsets, device, None)
+    constant = _constant(plan, start, anchor, correction, own=False)
+    return Wave(
+        plan=plan,
+        steps=tuple(steps.tolist()),
+        start=start.expand(n, -1),
+        constant=None if constant is None else constant.expand(n, -1),
+        moves=None,
+        rows=bundle.rows[batches.position],
+        factor=batches.factor,
+        counts=batches.counts,
+        divisors=batches.divisors,
+        noise_keys=_step_keys(keys("noise"), int(steps[0]), device) if plan.noise else None,
+        secret=None,
+        dropout_keys=_step_keys(keys("dropout"), int(steps[0]), device) if plan.dropout or drawing else None,
+        head_labels=None,
+        head_classes=0,
+        head_share=1.0,
+        order=tuple(range(n) if order is None else order.tolist()),
+    )
+
+
+def _by_steps(plan: Plan, sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+    """The order in which those with the most steps come first (None: as they are), and the steps in that order."""
+    kinds, of = np.unique(sizes, return_inverse=True)
+    steps = _numbers([plan.steps_for(size) for size in kinds.tolist()])[of]
+    if len(kinds) == 1:
+        return None, steps
+    order = np.lexsort((-sizes, -steps))
+    return order, steps[order]
+
+
+@dataclass(frozen=True)
+class Batches:
+    """What each step of each client takes."""
+
+    position: Tensor  # [T, n, B] in the clients' joined rows
+    counts: Tensor  # [T, n]
+    divisors: Tensor  # [T, n]
+    factor: Tensor  # [T, n, B]
+
+
+def _batches(
+    plan: Plan,
+    keys: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    steps: NDArray[np.int64],
+    offsets: NDArray[np.int64] | None,
+    device: torch.device,
+    secret: SecretNoise | None,
+) -> Batches:
+    """`offsets`: where each client's rows begin; None: one client's after the other's."""
+    offsets = np.cumsum(sizes) - sizes if offsets is None else offsets
+    draw = _sampled_batches if plan.poisson else _shuffled_batches
+    position, counts = draw(plan, keys, sizes, steps, offsets, device, secret)
+    divisors = _expected(plan, sizes, steps, device) if plan.poisson else counts
+    within = torch.arange(position.shape[2], device=device) < counts[..., None]
+    return Batches(position, counts, divisors, within / divisors.clamp(min=1)[..., None])
+
+
 def _shuffled_batches(
-    plan: Plan, keys: list[int], sizes: list[int], steps: list[int], device: torch.device, secret: SecretNoise | None
+    plan: Plan,
+    keys: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    steps: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    device: torch.device,
+    secret: SecretNoise | None,
 ) -> tuple[Tensor, Tensor]:
     """What each step takes: positions in the clients' concatenated samples [T, n, B], and batch sizes [T, n]."""
-    widest, longest = max(sizes), max(steps)
+    widest, longest = int(sizes.max()), int(steps.max())
     batch = plan.batch_size or widest
-    batches_of = {size: plan.batches(size) for size in set(sizes)}
-    per_epoch = [batches_of[size] for size in sizes]
-    spans = {plan.span(of - 1, size) for size, of in batches_of.items()}  # of last batches, which may be the longest
+    kinds, of = np.unique(sizes, return_inverse=True)
+    per_epoch = _numbers([plan.batches(size) for size in kinds.tolist()])[of]
+    spans = {plan.span(plan.batches(size) - 1, size) for size in kinds.tolist()}  # of last batches: maybe the longest
     slots = max(min(batch, widest), *(end - first for first, end in spans))
-    epochs = max(-(-count // of) for count, of in zip(steps, per_epoch)) if longest else 0
-    size, step_count, batches, streams = there(torch.tensor([sizes, steps, per_epoch, keys]), device).unbind(0)
+    epochs = int((-(-steps // per_epoch)).max()) if longest else 0
+    table = torch.from_numpy(np.stack([sizes, steps, per_epoch, keys, offsets]))
+    size, step_count, batches, streams, offset = there(table, device).unbind(0)
     t = torch.arange(longest, device=device)[:, None]
     first = (t % batches) * batch  # [T, n] where the batch begins in its epoch
     left = size - first
@@ -188,33 +279,38 @@ def _shuffled_batches(
         words = randomness.bits(randomness.bits(streams, epochs, device).view(-1), widest, device)
     else:
         words = secret.bits(len(sizes) * epochs, widest).to(device)
-    shuffled = randomness.orders(words, [s for s in sizes for _ in range(epochs)]).view(len(sizes), epochs * widest)
+    shuffled = randomness.orders(words, np.repeat(sizes, epochs)).view(len(sizes), epochs * widest)
     slot = torch.arange(slots, device=device)
     within = torch.minimum(first[..., None] + slot, size[:, None] - 1)  # [T, n, B]
     epoch = (t // batches).clamp(max=epochs - 1)  # of done clients: any
     where = epoch[..., None] * widest + within
     drawn = shuffled.gather(1, where.permute(1, 0, 2).reshape(len(sizes), -1))
     drawn = drawn.view(len(sizes), longest, -1).permute(1, 0, 2)
-    offset = size.cumsum(0) - size
     return drawn + offset[:, None], counts
 
 
 def _sampled_batches(
-    plan: Plan, keys: list[int], sizes: list[int], steps: list[int], device: torch.device, secret: SecretNoise | None
+    plan: Plan,
+    keys: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    steps: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    device: torch.device,
+    secret: SecretNoise | None,
 ) -> tuple[Tensor, Tensor]:
     """The same with every sample in every step by a coin of its own."""
-    chosen = [_coins(plan, *client, device, secret) for client in zip(keys, sizes, steps)]  # [T_i, n_i] each
+    of_clients = zip(keys.tolist(), sizes.tolist(), steps.tolist())
+    chosen = [_coins(plan, *client, device, secret) for client in of_clients]  # [T_i, n_i] each
     most = max((int(mask.sum(1).max()) for mask in chosen if len(mask)), default=0)
     slots = max(SLOTS, -(-most // SLOTS) * SLOTS)
-    position = torch.zeros(max(steps), len(sizes), slots, dtype=torch.int64, device=device)
-    counts = torch.zeros(max(steps), len(sizes), dtype=torch.int64, device=device)
-    offset = 0
-    for client, mask in enumerate(chosen):
+    longest = int(steps.max())
+    position = torch.zeros(longest, len(sizes), slots, dtype=torch.int64, device=device)
+    counts = torch.zeros(longest, len(sizes), dtype=torch.int64, device=device)
+    for client, (mask, offset) in enumerate(zip(chosen, offsets.tolist())):
         first = mask.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :slots]
         position[: len(mask), client, : first.shape[1]] = first
         position[:, client] += offset
         counts[: len(mask), client] = mask.sum(1)
-        offset += mask.shape[1]
     return position, counts
 
 
@@ -231,27 +327,23 @@ def _coins(plan: Plan, key: int, size: int, steps: int, device: torch.device, se
     return torch.cat(masks)
 
 
-def _expected(plan: Plan, sizes: list[int], steps: list[int], device: torch.device) -> Tensor:
+def _expected(plan: Plan, sizes: NDArray[np.int64], steps: NDArray[np.int64], device: torch.device) -> Tensor:
     """[T, n]: the batch that a client expects, while it takes steps."""
-    table = torch.tensor([[min(plan.batch_size or size, size) for size in sizes], steps], device=device)
-    t = torch.arange(max(steps), device=device)[:, None]
+    expected = np.minimum(plan.batch_size or sizes, sizes)
+    table = torch.from_numpy(np.stack([expected, steps])).to(device)
+    t = torch.arange(int(steps.max()), device=device)[:, None]
     return table[0] * (t < table[1])
 
 
-def _constant(plan: Plan, works: Sequence[Train], start: Tensor) -> Tensor | None:
-    """correction − μ · anchor, [n, D] or, where it is one for all, [1, D]; or nothing."""
-    constant: Tensor | None = None
-    if works[0].correction is not None:
-        constant = stacked([_given(work.correction) for work in works], start.device)
-    if plan.proximal:
-        anchor = start
-        if works[0].anchor is not None:
-            anchor = stacked([_given(work.anchor) for work in works], start.device)
-        if constant is None:
-            return anchor * -plan.proximal
-        own = constant if len(constant) > 1 else None  # one row may have to become n
-        constant = torch.sub(constant, anchor, alpha=plan.proximal, out=own)
-    return constant
+def _constant(plan: Plan, start: Tensor, anchor: Tensor | None, correction: Tensor | None, own: bool) -> Tensor | None:
+    """correction − μ · anchor, [n, D] or, where it is one for all, [1, D]; or nothing. `own`: the correction may be written to."""
+    if not plan.proximal:
+        return correction
+    anchor = start if anchor is None else anchor
+    if correction is None:
+        return anchor * -plan.proximal
+    into = correction if own and len(correction) > 1 else None  # one row may have to become n
+    return torch.sub(correction, anchor, alpha=plan.proximal, out=into)
 
 
 def _moves(works: Sequence[Train], start: Tensor) -> Tensor | None:
@@ -281,8 +373,16 @@ def _key(job: Job, work: Train, use: str) -> int:
     return randomness.key(job.key, work.purpose, use)
 
 
-def _step_keys(jobs: Sequence[Job], works: Sequence[Train], use: str, steps: int, device: torch.device) -> Tensor:
-    return randomness.bits([_key(j, w, use) for j, w in zip(jobs, works)], steps, device).t().contiguous()
+def _step_keys(keys: NDArray[np.int64], steps: int, device: torch.device) -> Tensor:
+    return randomness.bits(torch.from_numpy(keys), steps, device).t().contiguous()
+
+
+def _as_rows(vector: Tensor) -> Tensor:
+    return vector[None] if vector.dim() == 1 else vector
+
+
+def _numbers(values: list[int]) -> NDArray[np.int64]:
+    return np.array(values, np.int64)
 
 
 def joined(parts: list[Tensor], device: torch.device) -> Tensor:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from covey.crypto.noise.source import SecretNoise
@@ -191,6 +193,18 @@ def rowwise(function: Callable[..., Any], *arguments: Tensor | float) -> Compute
 
 
 Work = Train | Losses | SampleLosses | Logits | Gradient | GradientNorms | Fisher | Compute
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The same training of many clients: vectors of the work are [d], one for all of them, or [n, d]. Neither `on` nor weights
+    nor a head nor a mask of trained parameters.
+    """
+
+    work: Train
+    streams: NDArray[np.int64]  # [n]
+    rows: Tensor  # of the machine's dataset and on its device, one client's after the other's
+    sizes: NDArray[np.int64]  # [n]
 
 
 @dataclass(frozen=True)

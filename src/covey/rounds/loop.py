@@ -24,6 +24,7 @@ from covey.attacks.observe import Observers
 from covey.clustering.cohesion import wasserstein_adjusted
 from covey.compression.replies import unpack
 from covey.data.federation import Federation
+from covey.engines.cohort import Outcomes
 from covey.engines.evaluation import RoundScores, accuracies, clustering_scores, measured
 from covey.engines.host import Outcome, heterogeneous
 from covey.engines.listing import listed
@@ -404,10 +405,13 @@ class _Loop:
         sent = {client: broadcast for client, broadcast, _ in calls} if self.experiment.compression else {}
         while True:
             begin = time.perf_counter()
-            outcome: Outcome | None = next(outcomes, None)
+            outcome: Outcome | Outcomes | None = next(outcomes, None)
             seconds["waited"] += time.perf_counter() - begin
             if outcome is None:
                 return
+            if isinstance(outcome, Outcomes):
+                yield from self._replies_as_one(round, outcome, traffic, facts)
+                continue
             client, reply = outcome.client, outcome.reply
             traffic.up += size(reply)
             facts[client] = outcome.notes
@@ -418,6 +422,22 @@ class _Loop:
                 reply = unpack(self.experiment.compression, self.setting, sent[client], reply)
             self.observers.see(round, f"client:{client}", server, reply)
             yield client, reply
+
+    def _replies_as_one(
+        self, round: int, outcomes: Outcomes, traffic: Traffic, facts: dict[int, Any]
+    ) -> Iterator[tuple[Any, Any]]:
+        """The replies of clients that ran as one: as one message in rows, unless somebody looks at each."""
+        traffic.up += outcomes.bytes_sent()
+        if self.observers or self.experiment.participation.buffer:
+            for client, reply, notes in outcomes.each():
+                facts[client] = notes
+                self.observers.see(round, f"client:{client}", self._server, reply)
+                yield client, reply
+            return
+        self.observers.check_kind(f"client:{outcomes.clients[0]}", outcomes.reply)
+        if outcomes.notes:
+            facts.update(zip(outcomes.clients.tolist(), outcomes.notes_of_each()))
+        yield outcomes.clients, outcomes.reply
 
     def _consult(
         self, round: int, traffic: Traffic, seconds: dict[str, float], questions: Mapping[int, Any], enough: int

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from covey.algorithms.averaging import (
     Averages,
     GlobalModel,
     LocalModel,
+    Numbers,
     Term,
     check_weighting,
     terms,
@@ -99,7 +101,13 @@ class RobustAverages:
     def weights(self) -> list[float]:
         return [float(count) for count in self.counts]
 
-    def add(self, j: int, model: Tensor, weight: float = 1.0, clients: int = 1) -> None:
+    def add(self, j: int | Numbers, model: Tensor, weight: float | Numbers = 1.0, clients: int = 1) -> None:
+        if model.dim() == 2:
+            n = len(model)
+            for one in zip(np.broadcast_to(j, n).tolist(), model.unbind(0), np.broadcast_to(weight, n).tolist()):
+                self.add(*one)
+            return
+        assert isinstance(j, int)
         if clients != 1:
             raise CoveyError(f"the mean of {clients} models came, but '{self.rule.name}' compares models one by one")
         if weight != 1:

@@ -1,0 +1,143 @@
+"""Cohorts: clients of one wave that run as one, where their algorithm says that its text reads the same for many (`in_rows`).
+
+A round of a thousand small clients is mostly the Python of a thousand coroutines. Where all of a wave got the same message and
+the same plan and remember the same kinds of vectors, one coroutine runs for all of them: a vector has a row for each client, [n, d]
+(or is [d], one for all), a number is an array [n] (or one for all). What cannot go so (`Apart`) goes client by client, with the
+same results but for floating-point noise.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from covey import randomness
+from covey.algorithms.contract import Setting, lowest
+from covey.learn.work import Plan
+from covey.messages import size
+
+METHODS = ("broadcast", "client", "aggregate", "use")
+
+
+class Apart(Exception):
+    """These clients do not go as one."""
+
+
+@dataclass
+class Cohort:
+    """Many clients, as their algorithm's text sees them: a `Client` with arrays."""
+
+    ids: NDArray[np.int64]  # [n]
+    round: int
+    seed: int
+    sizes: NDArray[np.int64]  # [n] samples
+    plan: Plan
+    setting: Setting
+    recall: Callable[[NDArray[np.int64]], dict[str, Tensor]]
+    notes: dict[str, Any] = field(default_factory=dict)
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    chooser: None = None
+
+    @cached_property
+    def samples(self) -> int | NDArray[np.int64]:
+        return int(self.sizes[0]) if (self.sizes == self.sizes[0]).all() else self.sizes
+
+    @cached_property
+    def memory(self) -> dict[str, Tensor]:
+        """What each remembers, in rows; looked for where the algorithm asks."""
+        return self.recall(self.ids)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether anything of it may have changed."""
+        return "memory" in self.__dict__ and bool(self.memory)
+
+    @cached_property
+    def streams(self) -> NDArray[np.int64]:
+        """The stream of randomness of each: that of a client's first request of a step."""
+        return randomness.keys((self.seed, self.round), self.ids.tolist(), (0,))
+
+    def choose(self, losses: Tensor) -> Any:
+        return lowest(losses)
+
+    def note(self, name: str, value: Any) -> None:
+        self.notes[name] = value
+
+
+def reads_in_rows(algorithm: Any) -> bool:
+    """Whether it says so of the very text that runs: a subclass that writes a method anew must say it again."""
+    kinds = type(algorithm).__mro__
+    said = next((place for place, kind in enumerate(kinds) if "in_rows" in vars(kind)), None)
+    if said is None or not vars(kinds[said])["in_rows"]:
+        return False
+    return all(next((p for p, kind in enumerate(kinds) if m in vars(kind)), 0) >= said for m in METHODS)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What clients remember, in rows."""
+
+    ids: NDArray[np.int64]
+    columns: Mapping[str, Tensor]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(column.nbytes for column in self.columns.values())
+
+    def memories(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        rows = zip(*(column.unbind(0) for column in self.columns.values()))
+        for client, values in zip(self.ids.tolist(), rows):
+            yield client, dict(zip(self.columns, values))
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What the turn of a cohort produced: see `host.Outcome`."""
+
+    clients: NDArray[np.int64]
+    reply: Any  # its fields in rows
+    notes: dict[str, Any]
+
+    def each(self) -> Iterator[tuple[int, Any, dict[str, Any]]]:
+        """(client, reply, notes) one by one."""
+        return zip(self.clients.tolist(), split(self.reply, len(self.clients)), self.notes_of_each())
+
+    def notes_of_each(self) -> Iterator[dict[str, Any]]:
+        columns = [one_by_one(column, len(self.clients)) for column in self.notes.values()]
+        return (
+            (dict(zip(self.notes, values)) for values in zip(*columns)) if columns else iter([{} for _ in self.clients])
+        )
+
+    def bytes_sent(self) -> int:
+        """By all of them. A message's size depends on its numbers by how many digits they have, so equal ones are counted."""
+        names = [f.name for f in fields(self.reply)]
+        columns = [_numbers(getattr(self.reply, name), len(self.clients)) for name in names]
+        kinds = Counter(zip(*columns))
+        one = next(split(self.reply, len(self.clients)))
+        tensors = {name: getattr(one, name) for name in names if isinstance(getattr(one, name), Tensor)}
+        make = type(self.reply)
+        return sum(size(make(**{**dict(zip(names, kind)), **tensors})) * count for kind, count in kinds.items())
+
+
+def split(reply: Any, n: int) -> Iterator[Any]:
+    """The messages of n clients from one in rows."""
+    columns = [one_by_one(getattr(reply, f.name), n) for f in fields(reply)]
+    return (type(reply)(*values) for values in zip(*columns))
+
+
+def one_by_one(column: Any, n: int) -> Any:
+    if isinstance(column, Tensor):
+        return column.unbind(0) if column.dim() > 1 else repeat(column, n)
+    return column.tolist() if isinstance(column, np.ndarray) else repeat(column, n)
+
+
+def _numbers(column: Any, n: int) -> Any:
+    return repeat(None, n) if isinstance(column, Tensor) else one_by_one(column, n)

@@ -1,0 +1,190 @@
+"""Clients that run as one give what they give one by one: on the CPU, where both can be compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from covey import Experiment, run
+from covey.algorithms import ALGORITHMS
+from covey.algorithms.averaging import Averages, LocalModel
+from covey.algorithms.contract import declaration
+from covey.algorithms.fedavg import FedAvg
+from covey.data.federation import Dataset, Federation
+from covey.engines import start
+from covey.engines.cohort import Outcomes, reads_in_rows
+from covey.engines.host import Host
+from covey.messages import size
+
+IN_ROWS = sorted(name for name, kind in ALGORITHMS.items() if declaration(kind).in_rows)
+
+
+def federation(sizes: tuple[int, ...]) -> Federation:
+    generator = np.random.default_rng(0)
+    x = generator.integers(0, 256, (sum(sizes), 4, 4)).astype(np.uint8)
+    y = generator.integers(0, 3, sum(sizes))
+    dataset = Dataset("pixels", x, y, x[:40], y[:40], ("a", "b", "c"))
+    ends = np.cumsum(sizes)
+    rows = tuple(np.arange(end - size, end) for end, size in zip(ends, sizes))
+    shares = generator.dirichlet(np.ones(3), len(sizes))
+    return Federation(dataset, rows, np.arange(len(sizes)) % 2, y[:40], shares)
+
+
+def experiment(algorithm: Any, **changes: Any) -> Experiment:
+    tables: dict[str, Any] = {
+        "model": "fcnn",
+        "clusters": 2,
+        "training": {"rounds": 3, "epochs": 2, "batch_size": 4, "lr": 0.05},
+        "start": {"common": False},
+        "engine": {"workers": 1, "device": "cpu", "clients_at_once": 3},
+    }
+    return Experiment.of(algorithm=algorithm, **(tables | changes))
+
+
+def both(monkeypatch: pytest.MonkeyPatch, given: Experiment, data: Federation, **more: Any) -> tuple[Any, Any, int]:
+    """The run with clients one by one, as one, and how many cohorts went through."""
+    taken = []
+    staged = Host._stage
+    monkeypatch.setattr(Host, "_stage", lambda self, cohort: (taken.append(cohort), staged(self, cohort)))
+    apart = run(given, federation=data, quiet=True, **more)
+    assert not taken
+    monkeypatch.setattr(start, "IN_ROWS", ("cpu",))
+    return apart, run(given, federation=data, quiet=True, **more), len(taken)
+
+
+def vectors(state: Any) -> list[Tensor]:
+    if isinstance(state, Tensor):
+        return [state]
+    return [t for part in getattr(state, "__dict__", {}).values() for t in vectors(part)]
+
+
+def assert_same(one: Any, other: Any) -> None:
+    for a, b in zip(vectors(one.state), vectors(other.state), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+    for a, b in zip(one.records, other.records, strict=True):
+        assert_alike({k: v for k, v in a.items() if k != "seconds"}, {k: v for k, v in b.items() if k != "seconds"})
+
+
+def assert_alike(one: Any, other: Any, at: str = "") -> None:
+    """Two trees of a record, but for floating-point noise."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), at
+        for name, value in one.items():
+            assert_alike(value, other[name], f"{at}.{name}")
+    elif isinstance(one, list):
+        assert len(one) == len(other), at
+        for place, (a, b) in enumerate(zip(one, other)):
+            assert_alike(a, b, f"{at}[{place}]")
+    elif isinstance(one, float):
+        assert one == pytest.approx(other, abs=1e-5, nan_ok=True), at
+    else:
+        assert one == other, at
+
+
+def test_some_run_so() -> None:
+    assert set(IN_ROWS) >= {"fedavg", "ifca"}
+
+
+@pytest.mark.parametrize("sizes", [(8,) * 7, (5, 12, 8, 9, 1, 8, 20)], ids=["even", "uneven"])
+@pytest.mark.parametrize("algorithm", IN_ROWS)
+def test_as_one_by_one(algorithm: str, sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other, cohorts = both(monkeypatch, experiment(algorithm), federation(sizes))
+    assert cohorts == 9  # three waves in each round
+    assert_same(one, other)
+
+
+@pytest.mark.parametrize("algorithm", ["scaffold", "feddyn", "ifca"])
+def test_with_other_clients_in_every_round(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some remember something and some do not yet: such a wave goes one by one, and finds what sheets held."""
+    given = experiment(algorithm, participation={"share": 0.6}, training={"rounds": 6, "batch_size": 4, "lr": 0.05})
+    one, other, cohorts = both(monkeypatch, given, federation((8,) * 7))
+    assert cohorts > 0
+    assert_same(one, other)
+
+
+def test_with_little_room_for_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = {"workers": 1, "device": "cpu", "clients_at_once": 3, "state_mb": 0}
+    one, other, _ = both(monkeypatch, experiment("scaffold", engine=engine), federation((8,) * 7))
+    assert_same(one, other)
+
+
+def test_resumes(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """A checkpoint has what clients remember one by one, whoever wrote it."""
+    monkeypatch.setattr(start, "IN_ROWS", ("cpu",))
+    given, data = experiment("scaffold"), federation((8,) * 7)
+    whole = run(given, federation=data, quiet=True)
+
+    def stop(record: dict[str, Any], state: Any) -> None:
+        if record["round"] == 2:
+            raise StopIteration
+
+    run(given, federation=data, quiet=True, out=tmp_path, callbacks=[stop])
+    assert_same(whole, run(given, federation=data, quiet=True, out=tmp_path, resume=True))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"attacks": ["label_shares"]},
+        {"participation": {"buffer": 3, "delay": 1.0}},
+        {"defence": {"name": "ldp", "epsilon": 10.0}},
+        {"algorithm": {"name": "fedavg", "aggregation": "median", "weighting": "clients"}},
+        {"training": {"rounds": 2, "batch_size": 4, "lr": 0.05, "dropout": 0.2}},
+        {"participation": {"slowest": 0.3}},
+    ],
+    ids=["attacked", "asynchronous", "defended", "median", "dropout", "slow"],
+)
+def test_beside_other_things(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other, _ = both(monkeypatch, experiment(**({"algorithm": "fedavg"} | changes)), federation((8, 5, 8, 9, 6, 8)))
+    assert_same(one, other)
+    assert [f.score for f in one.findings] == pytest.approx([f.score for f in other.findings], abs=1e-6)
+
+
+def test_who_writes_a_method_anew_must_say_it_again() -> None:
+    @dataclass(frozen=True)
+    class Mine(FedAvg):
+        def client(self, me: Any, message: Any) -> Any:
+            return (yield from super().client(me, message))
+
+    @dataclass(frozen=True)
+    class Said(Mine):
+        in_rows: ClassVar[bool] = True
+
+    @dataclass(frozen=True)
+    class Renamed(FedAvg):
+        name: ClassVar[str] = "renamed"
+
+    assert reads_in_rows(FedAvg())
+    assert reads_in_rows(Renamed())
+    assert reads_in_rows(Said())
+    assert not reads_in_rows(Mine())
+    assert not reads_in_rows(object())
+
+
+def test_replies_in_rows_count_and_come_apart() -> None:
+    models, samples = torch.arange(12.0).view(4, 3), np.array([7, 70, 700, 8])
+    outcomes = Outcomes(np.array([3, 4, 5, 9]), LocalModel(models, samples), {"cluster": np.array([0, 1, 0, 1])})  # type: ignore[arg-type]
+    each = list(outcomes.each())
+    assert [(client, reply.samples, notes["cluster"]) for client, reply, notes in each] == [
+        (3, 7, 0),
+        (4, 70, 1),
+        (5, 700, 0),
+        (9, 8, 1),
+    ]
+    assert torch.equal(each[2][1].model, models[2])
+    assert outcomes.bytes_sent() == sum(size(reply) for _, reply, _ in each)
+
+
+def test_averages_of_rows() -> None:
+    models, groups, weights = torch.randn(5, 3), np.array([0, 1, 1, 0, 1]), np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    whole, one_by_one = Averages(2, models), Averages(2, models)
+    whole.add(groups, models, weights)
+    for j, model, weight in zip(groups.tolist(), models, weights.tolist()):
+        one_by_one.add(j, model, weight)
+    torch.testing.assert_close(whole.sums, one_by_one.sums)
+    assert (whole.counts, whole.weights) == (one_by_one.counts, one_by_one.weights)
