@@ -142,7 +142,7 @@ def test_resumes(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
 def test_beside_other_things(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     one, other, _ = both(monkeypatch, experiment(**({"algorithm": "fedavg"} | changes)), federation((8, 5, 8, 9, 6, 8)))
     assert_same(one, other)
-    assert [f.score for f in one.findings] == pytest.approx([f.score for f in other.findings], abs=1e-6)
+    assert [f.value for f in one.findings] == pytest.approx([f.value for f in other.findings], abs=1e-6)
 
 
 def test_who_writes_a_method_anew_must_say_it_again() -> None:
