@@ -10,6 +10,7 @@ and, where it needs them,
 
     keys(setting)                       -> key material by party; keys(setting, publics): where clients made keys of their own
     check_keys(keys, client, encryption) -> refuses what a client cannot take part with, before it does
+    introduce(me, message)              -> coroutine of a client without labels, once: what places it by its samples alone
     answer(server, message)             -> what a further server answers to a message, at its own desk
     advise(me, question)                -> coroutine of one client: its answer to what the server asks within a round
     rebased(sent, state, reply, scale)  -> a reply to an older broadcast as one to this state, what it changes scaled: for
@@ -101,6 +102,7 @@ class Client:
     events: list[Any] = field(default_factory=list)
     secret: SecretNoise | None = None  # in a silo; None: noise is keyed, as simulations are
     run: str = ""  # which of several runs with the same keys this is: in a silo
+    labelled: bool = True  # false: `data` has no labels, and no work that needs them is done
     chooser: Callable[[Client, Tensor], int] | None = None  # of a defence that hides which cluster is chosen
 
     def choose(self, losses: Tensor) -> int:

@@ -350,6 +350,10 @@ def deployed(experiment: Experiment) -> Experiment:
             f"deployment.min_silos is {fewest}, and a round ends with participation.buffer = {part.buffer} replies: set min_silos "
             f"to {part.buffer} at most, or buffer to {fewest} at least"
         )
+    if not part.newcomer_labels:
+        raise CoveyError(
+            "participation.newcomer_labels = false is of simulations, which hide labels that are there: leave it out"
+        )
     if part.delay:
         raise CoveyError(
             f"participation.delay is {part.delay}: it simulates slow clients, and real silos take the time that they take; leave "

@@ -29,6 +29,7 @@ from covey.defences.contract import Defence, defend
 from covey.engines.cohort import Apart, Cohort, Outcomes, Sheet, reads_in_rows
 from covey.engines.evaluation import Examiner, Score
 from covey.engines.shelf import Shelf
+from covey.errors import CoveyError
 from covey.experiment.exposure import Exposure, expose
 from covey.learn.machine import Machine
 from covey.learn.rowwise import by_rows, on_rows, owned
@@ -86,6 +87,7 @@ class Host:
     secret: SecretNoise | None = None  # where noise and batches must not be foreseen: in a silo; None: they are keyed
     reticent: bool = False  # a refusal would tell what replies hide: see the contract's `reticent`
     shelf: Shelf = field(default_factory=lambda: Shelf(math.inf))  # where memories are kept that are too many
+    unlabelled: Callable[[int], bool] = lambda client: False  # who has no labels
     run_id: str = ""  # which of several runs with the same keys this is: in a silo
     _staged: dict[int, dict[str, Any]] = field(default_factory=dict)  # memories that the round under way has changed
     _staged_round: int = 0
@@ -126,7 +128,8 @@ class Host:
 
     def _turn(self, me: Client, received: Any) -> Coroutine:
         acting = self.replaced.get(me.id, self.algorithm)
-        turn = expose(self.exposure, self.federation, me, acting.client(me, received))
+        begin = acting.client if me.labelled else acting.introduce
+        turn = expose(self.exposure, self.federation, me, begin(me, received))
         return defend(self.defence, me, turn)
 
     def _take_turns(
@@ -334,6 +337,11 @@ class Host:
                         answers[i][position] = self._compute(work, messages[i])
                     continue
                 me = clients[i]
+                if not me.labelled and not isinstance(work, Logits):
+                    raise CoveyError(
+                        f"client {me.id} has no labels (participation.newcomer_labels), which {self.algorithm.name} needs for its "
+                        f"{PHASES.get(type(work), 'measurements')}: leave that out, or choose another algorithm"
+                    )
                 own = self._whole(me, work) if local else work
                 stream = key(me.seed, me.round, me.id, position)
                 phase = PHASES.get(type(work), "measure")
@@ -394,7 +402,7 @@ class Host:
         chooser = getattr(self.defence, "choose", None)
         clients = []
         for i, _, plan in calls:
-            rows = self._own_rows(i, round)
+            rows, labelled = self._own_rows(i, round), not self.unlabelled(i)
             me = Client(
                 id=i,
                 round=round,
@@ -404,7 +412,8 @@ class Host:
                 setting=setting,
                 memory=self._memory(i),
                 keys=own_keys(keys, i),
-                data=partial(self._data, rows),
+                data=partial(self._data, rows, labelled),
+                labelled=labelled,
                 secret=secret,
                 run=run_id,
                 chooser=chooser,
@@ -423,13 +432,16 @@ class Host:
 
     def _apart(self, me: Client, rows: Tensor) -> Client:
         """An attacker's client holds what is its own, and nothing through which it could reach the host or another client."""
-        samples = self._data(rows)
+        samples = self._data(rows, me.labelled)
         return replace(me, data=lambda: samples, setting=self.setting.copy(), memory=copied(me.memory))
 
-    def _data(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Samples and labels for code that looks at them itself: on the CPU, wherever the machine keeps them."""
+    def _data(self, rows: Tensor, labelled: bool) -> tuple[Tensor, Tensor]:
+        """Samples and labels, none of who has none, for code that looks at them itself: on the CPU, wherever the machine keeps
+        them.
+        """
         samples, there = self.machine.samples, rows.to(self.machine.device)
-        return samples.inputs(there).cpu(), samples.labels(there).cpu()
+        labels = samples.labels(there if labelled else there[:0])
+        return samples.inputs(there).cpu(), labels.cpu()
 
     def _own_rows(self, i: int, round: int) -> Tensor:
         at = (i, self.federation.phase(round))

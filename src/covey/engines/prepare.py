@@ -185,6 +185,7 @@ def make_host(
         replaced=replaced,
         compression=experiment.compression,
         shelf=Shelf(experiment.engine.state_mb * 2**20),
+        unlabelled=experiment.participation.unlabelled,
     )
 
 

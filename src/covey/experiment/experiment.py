@@ -215,6 +215,8 @@ class Experiment:
         encryptions.check(self.algorithm, self.encryption)
         if self.participation.buffer:
             self._check_asynchronous()
+        if not self.participation.newcomer_labels:
+            self._check_unlabelled()
         if self.compression is not None:
             check(self.compression, self.algorithm, self.encryption)
         if self.data.client not in ("", "none") and not getattr(self.partition, "as_the_data_say", False):
@@ -226,6 +228,22 @@ class Experiment:
             self.silos.check()
         if self.deployment.min_silos > self.clients:
             raise CoveyError(f"deployment.min_silos is {self.deployment.min_silos}, of {self.clients} clients")
+
+    def _check_unlabelled(self) -> None:
+        declared = declaration(self.algorithm)
+        placed = hasattr(self.algorithm, "introduce")
+        if placed and (self.defence is not None or self.compression is not None):
+            what = "defence" if self.defence is not None else "compression"
+            raise CoveyError(
+                f"participation.newcomer_labels = false: what newcomers tell of their samples is no update, and the {what} is "
+                f"of updates: leave out the {what} or newcomer_labels"
+            )
+        if not placed and (declared.trains != "one" or declared.family):
+            able = ", ".join(name for name in ALGORITHMS if hasattr(ALGORITHMS[name], "introduce"))
+            raise CoveyError(
+                f"participation.newcomer_labels = false: {declared.name} finds or makes a newcomer's model with labels; choose an "
+                f"algorithm that places it by its samples ({able}), one with a single model for all, or leave it out"
+            )
 
     def _check_asynchronous(self) -> None:
         buffer, declared = self.participation.buffer, declaration(self.algorithm)

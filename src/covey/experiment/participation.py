@@ -27,6 +27,9 @@ class Participation:
     join: int = 0  # this many more …
     join_every: int = 0  # … every so many rounds
     newcomer_samples: int = later(0)  # that those who join later hold at most; 0: as many as others
+    # Whether those who join later have labels. Without, they train nothing: they take part once, in the round they come in, where
+    # the algorithm places them by their samples (`introduce`), and use what it hands them from then on
+    newcomer_labels: bool = later(True)
     # "fixed": as many in each round; "poisson": each by a coin of its own; "turns": client i in every 1/share-th round, from the
     # (i mod 1/share)-th on
     sampling: str = later("fixed")
@@ -61,6 +64,11 @@ class Participation:
                 f"participation.newcomer_samples is {self.newcomer_samples}: a number of 0 or more, of clients that join later "
                 "(participation.initial, join and join_every)"
             )
+        if not self.newcomer_labels and not self.join:
+            raise CoveyError(
+                "participation.newcomer_labels = false is of clients that join later: set participation.initial, join and "
+                "join_every, or leave it out"
+            )
         if self.buffer < 0 or self.max_staleness < 0 or self.staleness_power < 0 or not 0 <= self.delay < 1e6:
             raise CoveyError(
                 "participation.buffer, max_staleness, staleness_power and delay must not be negative, and delay be below 1e6"
@@ -85,6 +93,9 @@ class Participation:
         if not self.initial or client < self.initial or not self.join_every:
             return 0
         return 1 + self.join_every * (1 + (client - self.initial) // self.join)
+
+    def unlabelled(self, client: int) -> bool:
+        return not self.newcomer_labels and client >= self.initial
 
     def participants(self, seed: int, round: int, clients: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(those whose replies arrive, those who were drawn but dropped out), both in order."""

@@ -307,7 +307,9 @@ class _Loop:
         traffic, seconds = Traffic(), defaultdict[str, float](float)
         arrivals = self._arrivals(state, round)
         calls = (
-            self._calls(state, round, wanted(algorithm, state, present)) if arrivals is None else self._late(arrivals)
+            self._calls(state, round, wanted(algorithm, state, self._able(present, round)))
+            if arrivals is None
+            else self._late(arrivals)
         )
         for client, broadcast, _ in calls:
             traffic.down += traffic.size(broadcast)
@@ -464,6 +466,15 @@ class _Loop:
         if self.experiment.participation.slowest < 1:
             return [(i, broadcast(state, i), heterogeneous(plan, float(self.speeds[i]))) for i in numbers]
         return [(i, broadcast(state, i), plan) for i in numbers]
+
+    def _able(self, present: np.ndarray[Any, Any], round: int) -> list[int]:
+        """Without those who have no labels: these are asked once, when they come, where the algorithm places them."""
+        participation, placed = self.experiment.participation, hasattr(self.experiment.algorithm, "introduce")
+        return [
+            i
+            for i in present.tolist()
+            if not participation.unlabelled(i) or (placed and participation.arrival(i) == round)
+        ]
 
     def _evaluates(self, round: int) -> bool:
         return round % self.experiment.evaluation.every == 0 or round == self.experiment.training.rounds

@@ -1,4 +1,4 @@
-"""Six trials for everybody, chosen without looking at a figure; a table of what is finished, whenever it is asked for."""
+"""As many trials for everybody, chosen without looking at a figure; a table of what is finished, whenever it is asked for."""
 
 from __future__ import annotations
 

@@ -59,6 +59,14 @@ class Described:
 
 @message
 @dataclass(frozen=True)
+class Moments:
+    """What a newcomer without labels returns, once."""
+
+    moments: Annotated[Tensor, roles.Moments]  # [2, outputs] mean and deviation of z
+
+
+@message
+@dataclass(frozen=True)
 class DescribedModel:
     model: Annotated[Tensor, roles.Model]  # [d]
     wanted: Annotated[bool, roles.Plain(bool)]  # whether a description goes with the reply
@@ -78,7 +86,7 @@ class Flux:
     label: ClassVar[str] = "FLUX"
     title: ClassVar[str] = "clusters by moments of what a model says of clients' samples (Fenoglio et al. 2025)"
     sends: ClassVar[Messages] = (DescribedModel, GroupModel)
-    replies: ClassVar[Messages] = (LocalModel, Described)
+    replies: ClassVar[Messages] = (LocalModel, Described, Moments)
     gives: ClassVar[tuple[Given, ...]] = GIVES
     measures: ClassVar[Mapping[str, Measure]] = MEASURES
 
@@ -119,10 +127,17 @@ class Flux:
         moments, by_label = yield Compute("describe", self._described, (me, outputs))
         return Described(model, me.samples, moments, by_label)
 
+    def introduce(self, me: Client, message: GroupModel | DescribedModel) -> Coroutine:
+        """Of who has no labels: the moments of its samples, to be placed by."""
+        assert isinstance(message, DescribedModel)
+        (outputs,) = yield Logits(message.model[None])
+        moments, _ = yield Compute("describe", self._described, (me, outputs))
+        return Moments(moments)
+
     def _described(self, me: Client, outputs: Tensor) -> tuple[Tensor, Tensor | None]:
         whole, by_label = described(outputs), None
         labels = me.data()[1]
-        if self.labels and labels.dim() == 1:
+        if self.labels and me.labelled and labels.dim() == 1:
             own = labels.to(outputs.device)
             by_label = torch.stack([described(outputs[own == c]) for c in range(outputs.shape[1])])
         if not self.noise:
@@ -133,7 +148,12 @@ class Flux:
         return noised, by_label
 
     def aggregate(self, server: Server, state: Descriptions, replies: Iterator[tuple[int, Any]]) -> Descriptions:
-        now, came = state.grouping, list(replies)
+        now, came, unlabelled = state.grouping, [], {}
+        for i, reply in replies:
+            if isinstance(reply, Moments):
+                unlabelled[i] = reply.moments.cpu()
+            else:
+                came.append((i, reply))
         if not state.asked.wanted:
             (model,) = means(self, now.reference[None], ((0, reply) for _, reply in came))
             asked = DescribedModel(model, server.round >= self.warm_up)
@@ -148,6 +168,7 @@ class Flux:
             return state
         with server.phase("cluster"):
             place = dict(now.place) | self._placed(state, told)
+            place |= _nearest({i: m for i, m in unlabelled.items() if i not in place}, known, place)
         groups = max(place.values())
         founded = now.reference.expand(groups - now.groups, -1)
         before = torch.cat([now.models, founded]) if now.groups else founded
@@ -169,18 +190,28 @@ class Flux:
                 kinds += [tables[:, label, part] for label in range(tables.shape[1]) for part in (0, 1)]
             rows = scaled_groups([kind.cpu().double().numpy() for kind in kinds])
             return {i: int(label) + 1 for i, label in zip(told, by_density(rows, self.scale))}
-        groups = np.array(list(place.values()))
-        old = torch.stack([state.moments[i] for i in place]).flatten(1).numpy()
-        centres = np.stack([old[groups == g].mean(0) for g in range(1, groups.max() + 1)])
-        return {
-            i: 1 + int(((centres - one.moments.cpu().flatten().numpy()) ** 2).sum(1).argmin())
-            for i, one in told.items()
-        }
+        return _nearest({i: one.moments.cpu() for i, one in told.items()}, state.moments, place)
 
     def use(self, me: Client, message: GroupModel | DescribedModel) -> Coroutine:
         if isinstance(message, GroupModel):
             return use_group(me, message)
         return _use_reference(message)
+
+
+def _nearest(new: Mapping[int, Tensor], known: Mapping[int, Tensor], place: Mapping[int, int]) -> dict[int, int]:
+    """The group of each newcomer whose mean moments are nearest; moments of another shape are none, and place nobody."""
+    members = [i for i in place if i in known]
+    if not members:
+        return {}
+    groups = np.array([place[i] for i in members])
+    old = torch.stack([known[i] for i in members]).flatten(1).numpy()
+    numbers = np.unique(groups)
+    centres = np.stack([old[groups == g].mean(0) for g in numbers])
+    return {
+        i: int(numbers[((centres - one.flatten().numpy()) ** 2).sum(1).argmin()])
+        for i, one in new.items()
+        if one.numel() == centres.shape[1]
+    }
 
 
 def _use_reference(message: DescribedModel) -> Coroutine:

@@ -56,6 +56,14 @@ class Introduction:
 
 @message
 @dataclass(frozen=True)
+class Vectors:
+    """What a newcomer without labels returns, once."""
+
+    vectors: Annotated[Tensor, roles.SingularVectors]  # [inputs, p]
+
+
+@message
+@dataclass(frozen=True)
 class Subspaces:
     grouping: Grouping
     vectors: dict[int, Tensor]  # client -> [inputs, p]
@@ -67,7 +75,7 @@ class PACFL:
     label: ClassVar[str] = "PACFL"
     title: ClassVar[str] = "groups by principal angles between clients' samples (Vahidian et al. 2023)"
     sends: ClassVar[Messages] = (GroupModel,)
-    replies: ClassVar[Messages] = (Introduction, LocalModel)
+    replies: ClassVar[Messages] = (Introduction, LocalModel, Vectors)
     gives: ClassVar[tuple[Given, ...]] = GIVES
     measures: ClassVar[Mapping[str, Measure]] = MEASURES
 
@@ -112,6 +120,10 @@ class PACFL:
         vectors = yield Compute("describe", self._described, (me,))
         return Introduction(model, me.samples, vectors)
 
+    def introduce(self, me: Client, message: GroupModel) -> Coroutine:
+        """Of who has no labels: its subspace, to be placed by."""
+        return Vectors((yield Compute("describe", self._described, (me,))))
+
     def _described(self, me: Client) -> Tensor:
         exact = leading_vectors(me.data()[0], self.vectors).cpu()
         if not self.noise:
@@ -121,7 +133,10 @@ class PACFL:
     def aggregate(self, server: Server, state: Subspaces, replies: Iterator[tuple[int, Any]]) -> Subspaces:
         came = list(replies)
         now = state.grouping
-        told = {i: r.vectors.cpu() for i, r in came if isinstance(r, Introduction) and i not in now.place}
+        kinds = (Introduction, Vectors) if now.groups else (Introduction,)  # who is the first of a group trains it
+        told = {i: r.vectors.cpu() for i, r in came if isinstance(r, kinds) and i not in now.place}
+        untrained = {i for i, r in came if isinstance(r, Vectors)}
+        came = [(i, r) for i, r in came if i not in untrained]
         new = _alike(told, state.vectors)
         known = state.vectors | new
         if not new and not now.groups:
@@ -136,7 +151,7 @@ class PACFL:
             else:
                 place = dict(now.place)
                 for i, vectors in new.items():
-                    place[i] = self._joined(vectors, place, known, max(place.values()))
+                    place[i] = self._joined(vectors, place, known, max(place.values()), founds=i not in untrained)
         groups = max(place.values())
         founded = now.reference.expand(groups - now.groups, -1)
         before = torch.cat([now.models, founded]) if now.groups else founded
@@ -146,14 +161,19 @@ class PACFL:
         grouping = Grouping.of(now.reference, means(self, before, counted), now.directions, place)
         return Subspaces(grouping, known)
 
-    def _joined(self, vectors: Tensor, place: Mapping[int, int], known: Mapping[int, Tensor], groups: int) -> int:
-        """The group of a newcomer: the one it is nearest to, as the linkage measures it, or the next where none is near enough."""
+    def _joined(
+        self, vectors: Tensor, place: Mapping[int, int], known: Mapping[int, Tensor], groups: int, founds: bool
+    ) -> int:
+        """The group of a newcomer: the one it is nearest to, as the linkage measures it, or the next where none is near enough and
+        it can train one.
+        """
         members = list(place)
         (far,) = angles(vectors[None], torch.stack([known[i] for i in members]), self.measure)
         group = np.array([place[i] for i in members])
         to_group = [self._linked(far[group == g]) for g in range(1, groups + 1)]
         best = int(np.argmin(to_group))
-        return groups + 1 if self.threshold and to_group[best] > self.threshold else best + 1
+        far_off = self.threshold > 0 and to_group[best] > self.threshold
+        return groups + 1 if founds and far_off else best + 1
 
     def _linked(self, far: Floats) -> float:
         return float({"average": far.mean(), "complete": far.max(), "single": far.min()}[self.linkage])

@@ -8,7 +8,7 @@ from pathlib import Path
 from covey.papers.field.leaderboard import Standing, chosen, label_of, places, standings
 from covey.papers.field.leaks import Worst, worst_leaks
 from covey.papers.field.published import UNCHECKED
-from covey.papers.field.settings import RATES, SETTINGS
+from covey.papers.field.settings import SETTINGS
 from covey.papers.harness import Reproduction, stored
 from covey.papers.pages.markdown import GENERATED, dataset_name, table, verdict_words
 from covey.papers.pages.shapes import Beside
@@ -123,9 +123,10 @@ def page(
         UNPROTECTED,
         absent(every),
         "## Equal footing",
-        f"Every method has {len(RATES)} trials in every place, on a seed that no figure uses: learning rates, or three of them "
-        "with two values of the one parameter that decides the method. [The rule, the grid and its limits]"
-        "(../src/covey/papers/field/settings.py) were written down before these tables were run, but **Sattler's two values of "
+        f"Every method has {_trials(every)} trials in every place, on a seed that no figure uses: learning rates, or every second "
+        "of them with two values of the one parameter that decides the method. [The rule, the grid and its limits]"
+        "(../src/covey/papers/field/settings.py) were written down before these tables were run, after a first set of tables "
+        "whose rates ended too early; and **Sattler's two values of "
         "eps were picked after a look at runs with seed 0**, which is one of the figures' seeds, since its own rule splits "
         "nothing in so few rounds; its rank may be flattered. A trial is scored on the same test samples as a figure, for "
         "another draw of clients, and one seed tunes. Trials and choices are stored with each table. Rounds, local epochs, "
@@ -255,9 +256,14 @@ def edges(reproductions: Sequence[Reproduction], lines: Sequence[Standing]) -> s
     often = f" More than two thirds of the time at the largest: {', '.join(mostly)}." if mostly else ""
     return (
         f"**Rates at the edge of the grid**: in {sum(largest.values())} of {choices} choices the rate is the largest that the "
-        f"method was tried with, in {smallest} the smallest; a rate beyond might have been better. Methods with a parameter of "
-        f"their own are tried up to {max(RATES[::2]):g}, the others up to {max(RATES):g}.{often}"
+        f"method was tried with, in {smallest} the smallest; a rate beyond might have been better.{often}"
     )
+
+
+def _trials(every: Sequence[Reproduction]) -> str:
+    """How many, as stored."""
+    counts = sorted({len(tried) for one in every for tried in one.settings.get("trials", {}).values()})
+    return " or ".join(map(str, counts))
 
 
 def _questions(reproductions: Sequence[Reproduction]) -> str:

@@ -30,8 +30,15 @@ ARRIVING = {
     "fedavg_ft": "nothing to place; labels to fine-tune",
     "local": "nothing: it trains alone, with labels",
 }
+UNLABELLED = (
+    "pacfl",
+    "flux",
+    "fedavg",
+)  # those that take a newcomer without labels: by its samples, or with one model for all
+ARRIVALS = (*WHERE, "feature_shift")
 SAMPLES = (1, 5, 20)
 AGES = ("0", "1", "5")
+WHEN = "after 5 rounds"
 BEFORE, FIRST = 10, 15  # rounds before they come, clients that are there by then
 
 
@@ -75,13 +82,13 @@ def claims_on_wrong_k(sheet: Sheet) -> list[Statement]:
 
 
 def newcomers(options: Options) -> Reproduction:
-    """Clients that come after ten rounds with 1, 5 or 20 samples: accuracy after 0, 1 and 5 rounds."""
+    """Clients that come after ten rounds with 1, 5 or 20 samples, with labels or without: accuracy after 0, 1 and 5 rounds."""
     cells: list[Cell] = []
-    for setting in WHERE[: 1 if options.quick else None]:
+    for setting in ARRIVALS[: 1 if options.quick else None]:
         for samples in SAMPLES:
-            for method in ARRIVING:
-                runs = _runs(options, newcomers_table(setting, options.dataset, method, samples))
-                row = f"{setting}, {samples} sample{'s' * (samples != 1)}: {method}"
+            for method, labels in (*((m, True) for m in ARRIVING), *((m, False) for m in UNLABELLED)):
+                runs = _runs(options, newcomers_table(setting, options.dataset, method, samples, labels))
+                row = f"{setting}, {samples} sample{'s' * (samples != 1)}{', no labels' * (not labels)}: {method}"
                 for age in AGES:
                     values = [value for run in runs for value in (_at_age(run, age),) if value is not None]
                     cells += [cell(row, f"after {age} rounds", values)] if values and len(values) == len(runs) else []
@@ -95,14 +102,17 @@ def newcomers(options: Options) -> Reproduction:
         notes=[
             "Five of twenty clients come after ten rounds; their accuracy is that of the model they use, on the test data of their "
             "cluster. After 0 rounds: the model that they find, before they have sent anything.",
-            "A newcomer also trains in its first round, with its labels, whatever placed it: who has none can only be placed by "
-            "PACFL and FLUX, and then uses its cluster's model.",
+            "A newcomer with labels also trains, from its first round on. Without labels (participation.newcomer_labels = false) "
+            "it trains nothing: it takes part once, with moments of its samples (FLUX) or their singular vectors (PACFL), and uses "
+            "the model of the cluster it is placed in; with FedAvg it does nothing but use the model. The other methods refuse it.",
+            "One sample has no deviation: FLUX then compares a deviation of 0 with those of clusters, and a newcomer can be worse "
+            "off after it was placed than with the common model that it found (label sets, 1 sample).",
             f"One learning rate for all ({RATE}), untuned.",
         ],
     )
 
 
-def newcomers_table(setting: str, dataset: str, method: str, samples: int) -> dict[str, Any]:
+def newcomers_table(setting: str, dataset: str, method: str, samples: int, labels: bool = True) -> dict[str, Any]:
     table = table_of(setting, dataset, method, Trial(RATE))
     first = {"partition": {**table["partition"], "in_turn": True}} if setting == "label_sets" else {}
     return {
@@ -113,6 +123,7 @@ def newcomers_table(setting: str, dataset: str, method: str, samples: int) -> di
             "join": table["clients"] - FIRST,
             "join_every": BEFORE,
             "newcomer_samples": samples,
+            "newcomer_labels": labels,
         },
         "training": {**table["training"], "rounds": BEFORE + 5},
         "evaluation": {**table["evaluation"], "every": 1},
@@ -128,6 +139,28 @@ def claims_on_newcomers(sheet: Sheet) -> list[Statement]:
             for m in ("ifca", "fedgroup", "flux")
         ]
         text = f"{setting}: after one round a newcomer with 5 samples is better off than alone after five."
+        statements.append(Statement(text, parts, whose="ours"))
+    for setting in ARRIVALS:
+        parts = [
+            Part(
+                m,
+                at(f"{setting}, 20 samples, no labels: {m}", WHEN) - at(f"{setting}, 20 samples: {m}", WHEN),
+                within(0.02),
+            )
+            for m in UNLABELLED[:2]
+        ]
+        text = f"{setting}: 20 samples without labels serve a newcomer as well as with (after five rounds, within 2 points)."
+        statements.append(Statement(text, parts, whose="ours"))
+        parts = [
+            Part(
+                m,
+                at(f"{setting}, 20 samples, no labels: {m}", WHEN)
+                - at(f"{setting}, 20 samples, no labels: fedavg", WHEN),
+                above(),
+            )
+            for m in UNLABELLED[:2]
+        ]
+        text = f"{setting}: a newcomer without labels is better off with the cluster it is placed in than with one model for all."
         statements.append(Statement(text, parts, whose="ours"))
     return statements
 

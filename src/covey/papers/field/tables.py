@@ -14,14 +14,14 @@ from covey.algorithms.contract import declaration
 from covey.papers.cells import Cell, Sheet, at, cell
 from covey.papers.field.published import claims_on_rotated, rotated
 from covey.papers.field.questions import claims_on_newcomers, claims_on_wrong_k, newcomers, wrong_k
-from covey.papers.field.settings import SETTINGS, TUNED_ON, Trial, table_of, trials
+from covey.papers.field.settings import RATES, SETTINGS, SMALL, TUNED_ON, Trial, table_of, trials
 from covey.papers.harness import UNFINISHED, Options, Outcome, Reproduction, Table
 from covey.papers.verdict import Part, Statement, above
 
 TITLE = "The field: every algorithm in every setting, tuned by one rule"
 OWN, WORST, AGREES = "own test data", "worst client", "clusters (ARI)"  # columns
 UP, DOWN, SECONDS = "kB up per client and round", "kB down per client and round", "seconds a round, one core"
-SEEDS = 5
+SEEDS, FEWER = 5, 3  # of small datasets, of others
 ASIDE = ("auto_k",)  # counts clusters for another method, whose row is that one's
 ALONE, TUNED_GLOBAL = "local", "fedavg_ft"  # what a clustering must beat
 
@@ -35,7 +35,7 @@ def methods() -> list[str]:
 
 def make(setting: str, options: Options) -> Reproduction:
     """Trials of all methods first; the figures of one follow once its trials are there."""
-    count = options.count(SEEDS)
+    count = options.count(SEEDS if options.dataset in SMALL else FEWER)
     tuning = {method: _trials(setting, options, method) for method in methods()}
     cells: list[Cell] = []
     chosen: dict[str, Any] = {}
@@ -78,15 +78,16 @@ def make(setting: str, options: Options) -> Reproduction:
         },
         cells=cells,
         notes=[
-            f"{len(chosen)} of {len(tuning)} methods have a row; six trials each on seed {TUNED_ON} chose their parameters "
-            "(settings), by the rule in src/covey/papers/field/settings.py.",
+            f"{len(chosen)} of {len(tuning)} methods have a row; {len(RATES)} trials each on seed {TUNED_ON} chose their "
+            "parameters (settings), by the rule in src/covey/papers/field/settings.py.",
             *(f"{method} has no row: {why}" for method, why in missing.items()),
         ],
     )
 
 
 def _trials(setting: str, options: Options, method: str) -> dict[Trial, Outcome | str]:
-    tables = {trial: table_of(setting, options.dataset, method, trial, options.quick) for trial in trials(method)}
+    tried = trials(method, SETTINGS[setting].scale)
+    tables = {trial: table_of(setting, options.dataset, method, trial, options.quick) for trial in tried}
     return {trial: options.attempt(table, TUNED_ON) for trial, table in tables.items()}
 
 
