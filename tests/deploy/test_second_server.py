@@ -16,6 +16,8 @@ from covey.algorithms.fedcaprivacy.two_servers import CoveredMeans, CoveredRound
 from covey.crypto.blinded import blinded
 from covey.deploy import keys
 from covey.deploy.coordinator import Coordinator
+from covey.deploy.course.exchange import Exchange
+from covey.deploy.course.questions import ask_server
 from covey.deploy.letters import Letter, unpack
 from covey.deploy.second_server import SecondServer, questions_of
 from covey.errors import CoveyError
@@ -111,19 +113,18 @@ def test_a_silo_that_answers_in_its_place_costs_a_round(deployment: Deployment) 
 
 def test_one_that_leaves_in_mid_round_costs_it(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     coordinator = deployment.coordinator()
-    monkeypatch.setattr("covey.deploy.coordinator.POLL_SECONDS", 0.001)
+    monkeypatch.setattr("covey.deploy.course.exchange.POLL_SECONDS", 0.001)
     object.__setattr__(coordinator.deployment, "round_seconds", 0.05)
-    asked = coordinator._ask_further
 
-    def leaves(round: int, tally: Any, party: str, question: Any) -> Any:
+    def leaves(exchange: Exchange, round: int, tally: Any, party: str, question: Any) -> Any:
         if round == 2:
             deployment.office.away.add("csp")
         try:
-            return asked(round, tally, party, question)
+            return ask_server(exchange, round, tally, party, question)
         finally:
             deployment.office.away.discard("csp")
 
-    monkeypatch.setattr(coordinator, "_ask_further", leaves)
+    monkeypatch.setattr("covey.deploy.coordinator.ask_server", leaves)
     assert [record["participants"] for record in coordinator.run().records] == [4, 0, 4, 4]
     assert any("'csp' has not answered" in said for said in deployment.said)
 

@@ -18,6 +18,7 @@ from covey.algorithms.ifca import ClusterUpdate
 from covey.attacks.contract import Finding
 from covey.deploy import load_model
 from covey.deploy import session as sessions
+from covey.deploy.course.questions import check_answer
 from covey.deploy.letters import MAGIC, Letter, OtherProtocol, RoundReply, unpack
 from covey.deploy.transcript import line
 from covey.errors import CoveyError
@@ -429,7 +430,7 @@ def test_a_second_server_answers_what_its_algorithm_asks_and_nothing_else(tmp_pa
     with pytest.raises(CoveyError, match="ClusterUpdate, expected CoveredRound or CoveredSums"):
         csp.handle(letter)
     with pytest.raises(CoveyError, match="'csp' answered with a ClusterUpdate, expected CoveredMeans or CoveredSums"):
-        coordinator._check_answer("csp", odd)
+        check_answer(coordinator.declared, "csp", odd)
 
 
 def test_an_envelope_of_wrong_kinds_is_refused_and_the_round_goes_on(tmp_path: Path) -> None:

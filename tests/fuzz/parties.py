@@ -21,7 +21,9 @@ from covey.algorithms.contract import Server
 from covey.algorithms.fedcaprivacy.two_servers import CoveredRound, CoveredSums
 from covey.crypto.blinded import blinded
 from covey.crypto.signatures import Signer
-from covey.deploy.coordinator import Coordinator, Tally
+from covey.deploy.coordinator import Coordinator
+from covey.deploy.course.asking import ask_silos
+from covey.deploy.course.exchange import Tally
 from covey.deploy.letters import ANYONE, PURPOSE, Hello, Letter, Mailbox, RoundReply, pack, unpack
 from covey.deploy.session import PendingLetter
 from covey.errors import CoveyError
@@ -245,7 +247,7 @@ class Round:
         state, _ = coordinator._begin()
         coordinator.session.look_around()
         coordinator.session.look_around()
-        tally = coordinator._ask_silos(state, 1, [0, 1, 2, 3])
+        tally = ask_silos(coordinator.exchange, state, 1, [0, 1, 2, 3], False)
         signers = {i: deployment.parties[n].mailbox._signer for i, n in enumerate(deployment.names)}
         return cls(coordinator, state, dict(tally.came), {i: r.reply for i, r in tally.replies.items()}, signers)
 
@@ -286,10 +288,10 @@ def _replies(folder: Path) -> Attempt:
 
 
 def _taken(coordinator: Coordinator, state: Any, liar: int, written: bytes) -> Tally:
-    """As `_await` takes an answer, without its waiting."""
+    """As `ask_silos` takes an answer, without its waiting."""
     tally = Tally()
     sent = {"1": PendingLetter(f"client:{liar}", "0" * 16, "round", 1, liar)}
-    coordinator._take(sent.pop("1"), written, 1, state, tally)
+    coordinator.exchange.take(sent.pop("1"), written, 1, state, tally)
     if tally.failed:
         raise CoveyError("refused")
     return tally

@@ -45,6 +45,11 @@ class PendingLetter:
     lost: bool = False  # its party has begun anew since it was sent, or it was given up on its way
     resent: int = 0
 
+    @property
+    def client(self) -> int:
+        """The silo's number."""
+        return int(self.role.removeprefix("client:"))
+
 
 class Session:
     """See the module's docstring."""
@@ -214,6 +219,12 @@ class Session:
         if (name, why) not in self._said:
             self._said.add((name, why))
             self.say(f"round {round}: refused {name}: {why}")
+
+    def warn(self, round: int, why: str) -> None:
+        """Counts a round, or a try of one, that came to nothing; an alert from the third in a row on."""
+        if alert := self.watch.failed(round, why):
+            self.say(alert)
+            files.append_line(self.events, {"round": round, "alert": alert})
 
     def drop_the_gone(self, letters: dict[str, PendingLetter], round: int) -> None:
         """Takes letters out whose parties have not been there for a while. One that has begun anew (it was started again, or its

@@ -167,7 +167,7 @@ def test_who_is_revoked_while_its_reply_waits_is_in_no_average(tmp_path: Path) -
 
     def strike(round: int, record: Any) -> None:
         if round == 1:
-            assert 2 in run.buffer.waiting  # type: ignore[union-attr]
+            assert 2 in run.buffered.buffer.waiting  # type: ignore[union-attr]
             revoke(tmp_path / "keys" / "server", "west")
 
     result = run.run(strike)

@@ -55,7 +55,7 @@ class Buffer:
 
     def unasked(self, present: Iterable[int]) -> list[int]:
         """Those of whom neither an answer is awaited nor one waits."""
-        awaited = {_client(sent) for sent in self.letters.values()}
+        awaited = {sent.client for sent in self.letters.values()}
         return [i for i in present if i not in awaited and i not in self.waiting]
 
     def begin(self, client: int, round: int, state: Any) -> int:
@@ -77,13 +77,13 @@ class Buffer:
         self.begun.pop(client, None)
 
     def keep(self, sent: PendingLetter, answer: RoundReply, came: Any) -> None:
-        self.waiting[_client(sent)] = Waiting(sent.round, answer, came)
+        self.waiting[sent.client] = Waiting(sent.round, answer, came)
 
     def remain(self, is_member: Callable[[int], bool]) -> None:
         """Without those that were revoked: nothing of theirs goes into an average any more."""
         self.begun = {i: begun for i, begun in self.begun.items() if is_member(i)}
         self.waiting = {i: one for i, one in self.waiting.items() if is_member(i)}
-        self.letters = {id: sent for id, sent in self.letters.items() if is_member(_client(sent))}
+        self.letters = {id: sent for id, sent in self.letters.items() if is_member(sent.client)}
 
     def take(self) -> tuple[dict[int, Waiting], Arrivals]:
         """The first replies, as many as a round takes; who sent them is idle from now on."""
@@ -98,7 +98,3 @@ class Buffer:
     def _forget(self) -> None:
         used = set(self.begun.values())
         self.states = {round: state for round, state in self.states.items() if round in used}
-
-
-def _client(sent: PendingLetter) -> int:
-    return int(sent.role.removeprefix("client:"))
