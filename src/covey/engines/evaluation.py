@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from covey.learn.work import Job, Logits
 from covey.measures import LEADS
 from covey.messages import message
 from covey.metrics.metric import Metric
-from covey.metrics.spread import per_class, spread
+from covey.metrics.spread import per_class, spread, spread_of
 from covey.metrics.totals import NUMBERS, Predictions, Totals, by_group, predictions
 
 
@@ -43,6 +43,15 @@ class Score:
     fits: list[float]  # accuracy on its own distribution of every model that it could choose from
     metrics: dict[str, float] = field(default_factory=dict)  # on its own distribution; NaN: cannot be said
     totals: Tensor | None = None  # [s] float64, see `metrics.totals`; clients alike share one
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Of many clients at once: few kinds of scores, which differ in their client only, and of which kind each client's is."""
+
+    clients: NDArray[np.int64]  # [n]
+    kinds: list[Score]
+    kind: NDArray[np.int64]  # [n]
 
 
 KEPT = 32  # models (sets to choose from) whose test is remembered within a round
@@ -66,6 +75,8 @@ class Examiner:
         self.apart = apart
         self._round = -1
         self._tested: dict[int, tuple[_Tested, Tensor]] = {}  # by the place of the models in memory, which stays theirs
+        # by clients and distributions: numbers, a client of each, and the distributions, so that their id stays theirs
+        self._likeness: dict[tuple[bytes, int], tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]] = {}
         self.machine, self.metrics, self.task = machine, metrics, machine.network.task
         self.rows = torch.from_numpy(rows)
         self.labels = machine.samples.labels(self.rows.to(machine.device))
@@ -82,18 +93,56 @@ class Examiner:
         outputs: dict[int, Tensor] = {}
         scores = []
         for client, use in zip(clients, uses):
-            at = use.models.data_ptr()  # clients hold views of one tensor
-            known = self._tested.get(at) if use.index is not None else None
-            tested = self._test(use, outputs) if known is None else known[0]
-            if known is None and use.index is not None:
-                if len(self._tested) == KEPT:
-                    self._tested.clear()
-                self._tested[at] = (tested, use.models)
-            elif use.index is None and use.weights is None:
-                outputs.clear()  # a model of the client's own: nobody else predicts with it
+            if use.index is None:
+                tested = self._test(use, outputs)
+                if use.weights is None:
+                    outputs.clear()  # a model of the client's own: nobody else predicts with it
+            else:
+                tested = self._tested_once(use, outputs)
             groups, share = self._mixture(client, distributions)
             scores.append(self._score(client, use, tested, groups, share))
         return scores
+
+    def scores_as_one(
+        self, clients: NDArray[np.int64], use: Predictor, distributions: NDArray[np.float64], round: int
+    ) -> Scores | None:
+        """The same of clients that choose from the same models, `use.index` one for all or [n]; None: they are too different."""
+        if use.index is None or self.apart is not None:
+            return None
+        if round != self._round:
+            self._round, self._tested = round, {}
+        alike, examples = self._alike(clients, distributions)
+        tested = self._tested_once(use, {})
+        index = np.broadcast_to(np.asarray(use.index, np.int64), len(clients))
+        found, kind = np.unique(index * len(examples) + alike, return_inverse=True)
+        kinds = []
+        for model, example in zip(*np.divmod(found, len(examples))):
+            client = int(examples[example])
+            groups, share = self._mixture(client, distributions)
+            kinds.append(self._score(client, replace(use, index=int(model)), tested, groups, share))
+        return Scores(clients, kinds, kind)
+
+    def _alike(
+        self, clients: NDArray[np.int64], distributions: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Which clients have the same distribution: a number for each of these clients, and a client of each number."""
+        at = (clients.tobytes(), id(distributions))
+        known = self._likeness.get(at)
+        if known is None:
+            _, first, number = np.unique(distributions[clients], axis=0, return_index=True, return_inverse=True)
+            if len(self._likeness) >= KEPT:
+                self._likeness.clear()
+            known = self._likeness[at] = (number.reshape(-1), clients[first], distributions)
+        return known[0], known[1]
+
+    def _tested_once(self, use: Predictor, outputs: dict[int, Tensor]) -> _Tested:
+        """What many clients choose from is tested once a round."""
+        at = use.models.data_ptr()  # clients hold views of one tensor
+        if at not in self._tested:
+            if len(self._tested) == KEPT:
+                self._tested.clear()
+            self._tested[at] = (self._test(use, outputs), use.models)
+        return self._tested[at][0]
 
     def _mixture(
         self, client: int, distributions: NDArray[np.float64]
@@ -178,23 +227,81 @@ class _Tested:
 # ---------------------------------------------------------------- of a round
 
 
-@dataclass
 class RoundScores:
     """The scores of a round as they come in. Totals are added up, so that memory grows by a few numbers per client."""
 
-    truth: NDArray[np.int64] | None  # the true cluster of every client; None: clusters are those of equal choice
-    scores: list[Score] = field(default_factory=list)
-    totals: dict[int, NDArray[np.float64]] = field(default_factory=dict)  # by cluster
+    def __init__(self, truth: NDArray[np.int64] | None) -> None:
+        self.truth = truth  # the true cluster of every client; None: clusters are those of equal choice
+        self.totals: dict[int, NDArray[np.float64]] = {}  # by cluster
+        self._kinds: list[Score] = []
+        self._clients: list[int] = []
+        self._kind: list[int] = []
 
-    def add(self, score: Score) -> None:
-        if score.totals is not None:
-            cluster = self.cluster(score)
-            self.totals[cluster] = self.totals.get(cluster, 0.0) + score.totals.cpu().numpy()
-            score = Score(score.client, score.own, score.everywhere, score.index, score.fits, score.metrics)
-        self.scores.append(score)
+    def add(self, scores: Score | Scores) -> None:
+        if isinstance(scores, Scores):
+            self._kind += (scores.kind + len(self._kinds)).tolist()
+            self._clients += scores.clients.tolist()
+            if scores.kinds[0].totals is not None:
+                self._add_totals(scores)
+            self._kinds += scores.kinds
+            return
+        if scores.totals is not None:
+            cluster = scores.index if self.truth is None else int(self.truth[scores.client])
+            self.totals[cluster] = self.totals.get(cluster, 0.0) + scores.totals.cpu().numpy()
+            scores = Score(scores.client, scores.own, scores.everywhere, scores.index, scores.fits, scores.metrics)
+        self._kind.append(len(self._kinds))
+        self._clients.append(scores.client)
+        self._kinds.append(scores)
 
-    def cluster(self, score: Score) -> int:
-        return score.index if self.truth is None else int(self.truth[score.client])
+    def _add_totals(self, scores: Scores) -> None:
+        clusters = self._clusters_of(scores.clients, np.array([s.index for s in scores.kinds])[scores.kind])
+        low = int(clusters.min())  # -1: a model of its own
+        pairs = (clusters - low) * len(scores.kinds) + scores.kind
+        for pair, count in zip(*(part.tolist() for part in np.unique(pairs, return_counts=True))):
+            cluster, kind = divmod(pair, len(scores.kinds))
+            totals = scores.kinds[kind].totals
+            assert totals is not None
+            self.totals[cluster + low] = self.totals.get(cluster + low, 0.0) + totals.cpu().numpy() * count
+
+    @property
+    def clients(self) -> NDArray[np.int64]:
+        return np.array(self._clients, np.int64)
+
+    @property
+    def clusters(self) -> NDArray[np.int64]:
+        """Of each client."""
+        return self._clusters_of(self.clients, self.column([s.index for s in self._kinds]))
+
+    @property
+    def own(self) -> NDArray[np.float64]:
+        """Accuracy of each client on its own distribution."""
+        return self.column([s.own for s in self._kinds])
+
+    @property
+    def everywhere(self) -> NDArray[np.float64]:
+        return self.column([s.everywhere for s in self._kinds])
+
+    def own_by_client(self) -> dict[int, float]:
+        return dict(zip(self._clients, self.own.tolist()))
+
+    def metric(self, name: str) -> NDArray[np.float64]:
+        return self.column([s.metrics[name] for s in self._kinds])
+
+    def column(self, of_kinds: list[Any]) -> NDArray[Any]:
+        """[n] from a value for each kind."""
+        return np.array(of_kinds)[self._kind] if of_kinds else np.zeros(0)
+
+    def counted(self) -> tuple[list[Score], NDArray[np.int64], NDArray[np.int64]]:
+        """Scores that differ, or are of clients of different clusters; their clusters, and how many clients have each."""
+        clusters = self.clusters
+        low = int(clusters.min())
+        pairs = (clusters - low) * len(self._kinds) + np.array(self._kind)
+        found, counts = np.unique(pairs, return_counts=True)
+        of, kind = np.divmod(found, len(self._kinds))
+        return [self._kinds[k] for k in kind.tolist()], of + low, counts
+
+    def _clusters_of(self, clients: NDArray[np.int64], index: NDArray[np.int64]) -> NDArray[np.int64]:
+        return index if self.truth is None else self.truth[clients]
 
 
 def accuracies(round: RoundScores, intended: bool, target: Any = None) -> dict[str, Any]:
@@ -204,13 +311,11 @@ def accuracies(round: RoundScores, intended: bool, target: Any = None) -> dict[s
         intended: model j was begun for cluster j.
         target: the client that the partition is about, where it has one.
     """
-    scores = round.scores
-    own = np.array([s.own for s in scores])
-    served = [s.client for s in scores]
-    per_cluster = cluster_accuracies(scores, np.array([round.cluster(s) for s in scores]), intended)
-    record = _record(
-        float(own.mean()), per_cluster or [float(own.mean())], float(np.mean([s.everywhere for s in scores]))
-    )
+    own, mean = round.own, float(round.own.mean())
+    scores, groups, counts = round.counted()
+    per_cluster = cluster_accuracies(scores, groups, intended, counts)
+    record = _record(mean, per_cluster or [mean], float(round.everywhere.mean()))
+    served = round.clients.tolist()
     if target in served:
         record["target"] = float(own[served.index(target)])
     # Where clusters are only those of equal choice, their unweighted mean is nobody's: one client alone would count as a cluster.
@@ -221,17 +326,14 @@ def measured(
     metrics: Sequence[Metric], task: str, listed: Sequence[int], round: RoundScores, full: bool
 ) -> dict[str, Any]:
     """A round's record of every metric over clients and of every class. `full`: with all clients that are `listed`."""
-    clusters = {s.client: round.cluster(s) for s in round.scores}
+    clients, clusters = round.clients, round.clusters
     record: dict[str, Any] = {
-        "metrics": {
-            m.name: spread(m, {s.client: s.metrics[m.name] for s in round.scores}, clusters, listed, full)
-            for m in metrics
-        }
+        "metrics": {m.name: spread_of(m, clients, round.metric(m.name), clusters, listed, full) for m in metrics}
     }
     if round.totals:
         parts = [round.totals[c] for c in sorted(round.totals) if c >= 0]
         whole = np.sum(list(round.totals.values()), axis=0)
-        record["classes"] = per_class(task, [one / len(round.scores) for one in (whole, *parts)], full)
+        record["classes"] = per_class(task, [one / len(clients) for one in (whole, *parts)], full)
     return record
 
 
@@ -258,23 +360,32 @@ def _record(client_mean: float, per_cluster: list[float], everywhere: float) -> 
     }
 
 
-def cluster_accuracies(scores: Sequence[Score], groups: NDArray[np.int64], intended: bool) -> list[float]:
+def cluster_accuracies(
+    scores: Sequence[Score], groups: NDArray[np.int64], intended: bool, counts: NDArray[np.int64] | None = None
+) -> list[float]:
     """Accuracy of each cluster's model on the test distribution of that cluster, averaged over its clients.
 
     The model of cluster c is model c where the models were begun for their clusters (`intended`), else the one that most of
-    the cluster's clients choose. Where clients predict with models of their own, it is the mean of theirs.
+    the cluster's clients choose. Where clients predict with models of their own, it is the mean of theirs. `counts`: of how many
+    clients each score is; None: of one.
     """
+    counts = np.ones(len(scores), np.int64) if counts is None else counts
     per_cluster = []
     for c in np.unique(groups[groups >= 0]):
-        members = [s for s, g in zip(scores, groups) if g == c]
-        votes = np.bincount([s.index for s in members if s.index >= 0], minlength=1)
-        if min(s.index for s in members) < 0 or len({len(s.fits) for s in members}) > 1:
-            per_cluster.append(float(np.mean([s.own for s in members])))
+        places = np.flatnonzero(groups == c)
+        members, many = [scores[place] for place in places.tolist()], counts[places]
+        index = np.array([s.index for s in members])
+        if index.min() < 0 or len({len(s.fits) for s in members}) > 1:
+            per_cluster.append(_mean([s.own for s in members], many))
             continue
-        models = len(members[0].fits)
+        models, votes = len(members[0].fits), np.bincount(index, many)
         model = int(c) if intended and int(c) < models and models > 1 else int(votes.argmax())
-        per_cluster.append(float(np.mean([s.fits[model] for s in members])))
+        per_cluster.append(_mean([s.fits[model] for s in members], many))
     return per_cluster
+
+
+def _mean(values: list[float], counts: NDArray[np.int64]) -> float:
+    return float(np.average(values, weights=counts))
 
 
 def clustering_scores(clusters: list[int] | None, truth: NDArray[np.int64] | None) -> dict[str, float] | None:

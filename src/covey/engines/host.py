@@ -27,7 +27,7 @@ from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Federation
 from covey.defences.contract import Defence, defend
 from covey.engines.cohort import Apart, Cohort, Outcomes, Sheet, reads_in_rows
-from covey.engines.evaluation import Examiner, Score
+from covey.engines.evaluation import Examiner, Score, Scores
 from covey.engines.shelf import Shelf
 from covey.errors import CoveyError
 from covey.experiment.exposure import Exposure, expose
@@ -288,6 +288,17 @@ class Host:
         memories = dict(sheet.memories())
         owned(list(memories.values()))
         return {i: self.shelf.put(i, memory) for i, memory in memories.items()}
+
+    def score_as_one(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> Scores | None:
+        """`score` of clients that can run as one; None: they cannot."""
+        if not self.as_one or (cohort := self._cohort(round, calls)) is None:
+            return None
+        try:
+            use = self._advance_as_one(cohort, self.algorithm.use, calls[0][1])
+        except Apart:
+            return None
+        with self._timed("evaluate"):
+            return self.examiner.scores_as_one(cohort.ids, use, self.federation.at(round).distributions, round)
 
     def score(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Score]:
         """Accuracy of the model each of these clients would use, on its own distribution and everywhere."""

@@ -68,7 +68,12 @@ class InProcess:
 
     def score(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
         for at in range(0, len(calls), self.wave):
-            yield from self.host.score(round, calls[at : at + self.wave])
+            wave = calls[at : at + self.wave]
+            together = self.host.score_as_one(round, wave) if self.in_rows else None
+            if together is None:
+                yield from self.host.score(round, wave)
+            else:
+                yield together
 
     def predictors(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
         for at in range(0, len(calls), self.wave):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from covey.metrics.counted import f1s, precisions, recalls
 from covey.metrics.metric import Metric
@@ -20,35 +21,50 @@ DIGITS = 6
 def spread(
     metric: Metric, values: Mapping[int, float], clusters: Mapping[int, int], listed: Sequence[int], full: bool
 ) -> dict[str, Any]:
-    """A round's record of one metric. `full`: with the value of each client that is listed, None of one that has none.
+    """`spread_of` from tables by client; a client without a cluster is in none."""
+    of = np.array([clusters.get(client, -1) for client in values], np.int64)
+    return spread_of(metric, np.array(list(values), np.int64), np.array(list(values.values())), of, listed, full)
+
+
+def spread_of(
+    metric: Metric,
+    clients: NDArray[np.int64],
+    values: NDArray[np.float64],
+    clusters: NDArray[np.int64],
+    listed: Sequence[int],
+    full: bool,
+) -> dict[str, Any]:
+    """A round's record of one metric of these clients, -1 for a cluster that is none. `full`: with the value of each client that
+    is listed, None of one that has none.
 
     worst, p10, gap: the client worst off, the value that a tenth of the clients do not reach, and how far the worst is from the
     best. Of a metric that is less the better, "reach" means to be as low.
     """
-    known = {client: value for client, value in values.items() if not math.isnan(value)}
-    if not known:
+    there = ~np.isnan(values)
+    known = values[there]
+    if not len(known):
         return {"mean": None, "unknown": len(values)} | ({"why": metric.lacks} if metric.lacks else {})
-    all_known = np.array(list(known.values()))
-    worst, best = (all_known.min(), all_known.max())[:: 1 if metric.higher else -1]
-    low, median, high = np.quantile(all_known, [0.1, 0.5, 0.9])
+    worst, best = (known.min(), known.max())[:: 1 if metric.higher else -1]
+    low, median, high = np.quantile(known, [0.1, 0.5, 0.9])
     figures = {
-        "mean": all_known.mean(),
+        "mean": known.mean(),
         "worst": worst,
         "p10": low if metric.higher else high,
         "median": median,
         "p90": high if metric.higher else low,
         "best": best,
         "gap": abs(best - worst),
-        "spread": deviation(all_known.tolist()),
+        "spread": deviation(known.tolist()),
     }
     record: dict[str, Any] = {name: float(value) for name, value in figures.items()}
     if len(known) < len(values):
         record["unknown"] = len(values) - len(known)
-    groups = sorted({c for c in clusters.values() if c >= 0})
-    members = [[known[i] for i in known if clusters.get(i) == c] for c in groups]
-    record["per_cluster"] = [float(np.mean(m)) if m else None for m in members]
+    groups, of = np.unique(clusters[clusters >= 0]), clusters[there]
+    members = [known[of == c] for c in groups]
+    record["per_cluster"] = [float(np.mean(m)) if len(m) else None for m in members]
     if full or len(listed) <= IN_FULL:
-        record["clients"] = [_rounded(values.get(i, math.nan)) for i in listed]
+        by_client = dict(zip(clients.tolist(), values.tolist()))
+        record["clients"] = [_rounded(by_client.get(i, math.nan)) for i in listed]
     return record
 
 

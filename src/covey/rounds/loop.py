@@ -513,8 +513,10 @@ class _Loop:
         there, soon = (participation.joined(when, self.setting.clients) for when in (round, round + 1))
         coming = self.listed[(self.listed >= there) & (self.listed < soon)]
         served = wanted(self.experiment.algorithm, state, coming, "serves")
-        met = list(self.hosts.score(round + 1, self._calls(state, round, served))) if len(served) else []
-        return by_age({s.client: s.own for s in (*scores.scores, *met)}, participation, round)
+        met = RoundScores(scores.truth)
+        for score in self.hosts.score(round + 1, self._calls(state, round, served)) if len(served) else ():
+            met.add(score)
+        return by_age(scores.own_by_client() | met.own_by_client(), participation, round)
 
     def _models(self, state: Any, done: int) -> Models:
         """What every listed client that has joined predicts with."""
