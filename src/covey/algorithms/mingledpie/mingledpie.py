@@ -341,9 +341,10 @@ class MingledPie:
 
 def seal_with_indicator(seals: Seals, model: Tensor, choice: int, clusters: int) -> tuple[bytes, list[bytes] | None]:
     """The model and the indicator of its cluster, sealed as one vector [d + k], and what goes with it to other clients."""
-    indicator = np.zeros(clusters)
-    indicator[choice] = 1.0
-    (sealed,), boxes = seals.seal([np.concatenate([model.cpu().numpy().astype(np.float64), indicator])])
+    vector = np.zeros(len(model) + clusters)
+    vector[: len(model)] = model.cpu().numpy()
+    vector[len(model) + choice] = 1.0
+    (sealed,), boxes = seals.seal([vector])
     return sealed, boxes
 
 

@@ -14,6 +14,7 @@ from covey.crypto.sealing.sealing import (
     checked_members,
     checked_vector,
     describe,
+    extreme,
     fingerprint,
     read_description,
 )
@@ -26,6 +27,7 @@ _PARAMETERS: dict[str, Any] = {"scheme": "none"}
 _LABEL = Label("none", fingerprint(_PARAMETERS), bytes(8))
 LARGEST = 1e30  # that is added: sums of many stay numbers
 _LIMIT = float(np.finfo(np.float32).max)
+_WAITING, _STRETCH = 16, 8_192  # vectors in memory at once; numbers of each that are added together
 
 
 def generate_keys(bound: float, terms: int) -> bytes:
@@ -58,22 +60,39 @@ class PlainSealer:
 
 
 class PlainMixer:
+    """Vectors wait for one another and are added in stretches that stay in a core's cache, in the order of their arrival: the sums
+    are those of adding each at once, bit for bit.
+    """
+
     def __init__(self, clusters: int, length: int) -> None:
         self._sums = np.zeros((clusters, length))  # [k, d]
         self._terms = [0] * clusters
+        self._waiting: list[tuple[NDArray[np.float32], list[int]]] = []  # values [d], its clusters
 
     def add(self, sealed: bytes, members: Sequence[int]) -> None:
         chosen = checked_members(members, len(self._terms))
         values = _read(sealed, self._sums.shape[1])
-        if not bool((np.abs(values) <= LARGEST).all()):  # also where one is no number
+        if not extreme(values) <= LARGEST:  # also where one is no number
             raise CoveyError(f"A plain vector holds a number beyond ±{LARGEST:g} or none: one would spoil the sum.")
         terms = Label.read(sealed).terms
         for j in chosen:
-            self._sums[j] += values
             self._terms[j] += terms
+        self._waiting.append((values, chosen))
+        if len(self._waiting) == _WAITING:
+            self._settle()
 
     def sums(self) -> list[bytes]:
+        self._settle()
         return [_write(total, terms) for total, terms in zip(self._sums, self._terms, strict=True)]
+
+    def _settle(self) -> None:
+        for begin in range(0, self._sums.shape[1], _STRETCH):
+            stretch = slice(begin, begin + _STRETCH)
+            for values, chosen in self._waiting:
+                part = values[stretch].astype(np.float64)
+                for j in chosen:
+                    self._sums[j, stretch] += part
+        self._waiting = []
 
 
 def _write(values: NDArray[np.float64], terms: int) -> bytes:

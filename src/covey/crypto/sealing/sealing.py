@@ -211,13 +211,18 @@ def checked_vector(vector: ArrayLike, bound: float) -> NDArray[np.float64]:
     values = np.asarray(vector, dtype=np.float64)
     if values.ndim != 1 or values.size == 0:
         raise CoveyError(f"Only a non-empty flat vector can be sealed, found the shape {list(values.shape)}.")
-    extreme = float(np.abs(values).max())  # NaN if any is
-    if not extreme <= bound:
+    largest = extreme(values)
+    if not largest <= bound:
         raise CoveyError(
-            f"The vector's largest magnitude is {extreme:g}, expected finite values within ±{bound:g}: "
+            f"The vector's largest magnitude is {largest:g}, expected finite values within ±{bound:g}: "
             "clip the vector or raise the scheme's bound."
         )
     return values
+
+
+def extreme(values: NDArray[np.floating[Any]]) -> float:
+    """The largest magnitude, NaN if any value is; without a copy of the values."""
+    return float(np.maximum(values.max(), -values.min()))
 
 
 def check_capacity(bound: float, terms: int) -> None:
