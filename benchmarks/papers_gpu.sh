@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs of the papers' tables on a machine with a GPU and many cores, most valuable first; stops in time and goes on when called again.
+# Runs of the papers' tables on a machine with a GPU and many cores, most tables for a second first; stops in time and goes on when
+# called again, also with other data.
 #
 #   bash benchmarks/papers_gpu.sh OUT MINUTES [GPU_PROCESSES] [CPU_PROCESSES]
 #
@@ -7,11 +8,14 @@
 #   covey reproduce --many PATTERN … --minutes 0 --out FOLDER --docs
 # makes and stores the tables that have all their runs.
 set -u
-out=$1 minutes=$2 gpu=${3:-12} cpu=${4:-2}
-kept=${PAPERS_RUNS:-/tmp/papers-runs}
-mkdir -p "$out" "$kept"
-export PYTHONPATH=src:${PYTHONPATH:-} OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
-limit=$(python3 -c "print(int(60 * $minutes + 25))")
+out=$1 minutes=$2 gpu=${3:-10} cpu=${4:-1}
+kept=${PAPERS_RUNS:-/tmp/papers-runs} data=${PAPERS_DATA:-/tmp/papers-data}
+mkdir -p "$out" "$kept" "$data"
+cp -n "$COVEY_DATA"/*.npz "$data"/ # so that a later call may bring other datasets
+export COVEY_DATA=$data PYTHONPATH=src:${PYTHONPATH:-} OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+# Vectors of a megabyte come and go by the thousand: taking their memory from the system each time costs more than filling it.
+export MALLOC_MMAP_THRESHOLD_=1000000000 MALLOC_TRIM_THRESHOLD_=4000000000
+limit=$(python3 -c "print(int(60 * $minutes + 15))")
 
 pool() { # NAME DEVICE PROCESSES PATTERN…
     local name=$1 device=$2 processes=$3 patterns=()
@@ -20,24 +24,27 @@ pool() { # NAME DEVICE PROCESSES PATTERN…
     timeout -s INT "$limit" python -m covey reproduce "${patterns[@]}" --device "$device" --workers "$processes" \
         --minutes "$minutes" --out "$kept/$name" >"$out/papers-$name.txt" 2>&1
     cp "$kept/$name/runs.tar.xz" "$out/papers-$name.tar.xz"
+    grep -c " done, " "$out/papers-$name.txt"
     tail -3 "$out/papers-$name.txt"
 }
 
-pool cpu cpu "$cpu" 'mingledpie/fig3' 'pqfed/fig3/*' 'pqfed/fig5/*' 'pqfed/fig4/*' 'pqfed/fig6/*' 'mingledpie/attackers/*' \
-    'property_inference/acquisition/*' &
-pool gpu cuda "$gpu" 'mingledpie/table2/mnist' 'mingledpie/table2/location30' 'mingledpie/table2/fashion_mnist' \
-    'afc_cfl/local_work/mnist' 'afc_cfl/local_work/emnist*' 'afc_cfl/local_work/cifar10' \
-    'fedcaprivacy/table2_tuned/mnist' 'mingledpie/table3/mnist' 'mingledpie/table5/mnist' 'mingledpie/fig[5678]/mnist' \
-    'fedcaprivacy/table2_tuned/fashion_mnist' 'fedcaprivacy/linkage/fashion_mnist' 'fedcaprivacy/linkage/mnist' \
-    'pqfed/table4/mnist' 'pqfed/table7/mnist' 'mingledpie/table3/location30' 'mingledpie/table5/location30' \
-    'property_inference/table9/utkface' 'property_inference/table3/utkface' 'property_inference/mild/utkface' \
-    'fedcaprivacy/table2/mnist' 'fedcaprivacy/fig[235]/mnist' 'fedcaprivacy/alignment/mnist' \
-    'fedcaprivacy/table2/fashion_mnist' 'fedcaprivacy/fig[235]/fashion_mnist' 'fedcaprivacy/alignment/fashion_mnist' \
-    'mingledpie/table3/fashion_mnist' 'mingledpie/table5/fashion_mnist' 'afc_cfl/table1/*' 'afc_cfl/table2/*' \
-    'pqfed/table[26]/mnist' 'mingledpie/table[78]/mnist' 'baselines/*' 'fedcaprivacy/linkage_told/*' 'afc_cfl/*' \
-    'property_inference/table[457]/utkface' 'mingledpie/table2/cifar10' 'pqfed/table[2467]/cifar10' \
-    'mingledpie/fig[5678]/fashion_mnist' 'property_inference/tasks/lfw' &
-OMP_NUM_THREADS=1 timeout -s INT "$limit" python benchmarks/map_rebuild.py work --processes 2 --minutes "$minutes" \
-    --lines "$kept/map_work.jsonl" >"$out/map_work.txt" 2>&1
-cp "$kept/map_work.jsonl" "$out/"
+pool cpu cpu "$cpu" 'pqfed/fig3/mnist' 'pqfed/fig3/cifar10' 'pqfed/fig5/*' &
+pool gpu cuda "$gpu" \
+    'mingledpie/table3/mnist' 'mingledpie/fig[49]/mnist' 'mingledpie/table5/mnist' 'mingledpie/fig[5678]/mnist' \
+    'afc_cfl/table1/fashion_mnist' 'afc_cfl/table1/mnist' 'afc_cfl/confirm/mnist' 'afc_cfl/confirm/fashion_mnist' \
+    'afc_cfl/local_work/fashion_mnist' 'fedcaprivacy/table[12]/mnist' 'fedcaprivacy/beta*/mnist' 'fedcaprivacy/fig4/mnist' \
+    'fedcaprivacy/alignment/mnist' 'mingledpie/table3/fashion_mnist' 'mingledpie/fig[49]/fashion_mnist' \
+    'mingledpie/table5/fashion_mnist' 'mingledpie/fig[5678]/fashion_mnist' 'afc_cfl/table1/emnist*' 'afc_cfl/confirm/emnist*' \
+    'fedcaprivacy/tuning/mnist' 'fedcaprivacy/table[12]_tuned/mnist' 'afc_cfl/table2/mnist' 'afc_cfl/fig2/mnist' \
+    'afc_cfl/tune/mnist' 'fedcaprivacy/table[12]/fashion_mnist' 'fedcaprivacy/beta*/fashion_mnist' \
+    'fedcaprivacy/fig4/fashion_mnist' 'mingledpie/table[78]/mnist' 'mingledpie/table[78]/fashion_mnist' 'pqfed/table2/mnist' \
+    'property_inference/table3/utkface' 'property_inference/tasks/utkface' 'property_inference/table9/utkface' \
+    'afc_cfl/table2/emnist*' 'afc_cfl/fig2/emnist*' 'afc_cfl/tune/emnist*' 'afc_cfl/table2/fashion_mnist' \
+    'afc_cfl/fig2/fashion_mnist' 'afc_cfl/tune/fashion_mnist' 'pqfed/table4/mnist' 'pqfed/table7/mnist' 'pqfed/table6/mnist' \
+    'property_inference/table6/utkface' 'property_inference/table4/utkface' 'property_inference/table[78]/utkface' \
+    'fedcaprivacy/alignment/fashion_mnist' 'fedcaprivacy/fig5/mnist' 'fedcaprivacy/fig5/fashion_mnist' 'fedcaprivacy/fig2/mnist' \
+    'fedcaprivacy/fig2/fashion_mnist' 'fedcaprivacy/tuning/fashion_mnist' 'fedcaprivacy/table[12]_tuned/fashion_mnist' \
+    'property_inference/table5/utkface' 'baselines/label_sets/mnist' 'afc_cfl/matched/mnist' 'afc_cfl/choices/mnist' \
+    'fedcaprivacy/linkage/fashion_mnist' 'fedcaprivacy/linkage/mnist' 'property_inference/undefended/utkface' \
+    'property_inference/mild/utkface' 'pqfed/table2/cifar10' 'afc_cfl/confirm/cifar10' 'afc_cfl/table1/cifar10' 'baselines/*'
 wait

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import pickle
 import tracemalloc
 
 import numpy as np
@@ -14,6 +15,7 @@ from covey.crypto.sealing.mixing import write_words
 from covey.crypto.sealing.residues import as_words
 from covey.crypto.sealing.sealing import LABEL_BYTES, Label, mix, mixer, sealer, whole_counts
 from covey.errors import CoveyError
+from covey.messages import decode, encode
 from support.patience import PATIENCE
 
 KEYS = {name: sealing.generate_keys(name, bound=8.0, terms=64) for name in SCHEMES}
@@ -289,3 +291,11 @@ def test_unknown_schemes_and_nonsense_are_refused():
     for text in (b"", b"[]", b"{}", b"\xff", b'{"scheme": 3}'):
         with pytest.raises(CoveyError):
             sealer(text)
+
+
+def test_plain_bytes_are_believed_only_where_they_were_written():
+    plain, fresh = SEALERS["none"], SEALERS["none"].seal(vectors(1, 10)[0])
+    for travelled in (pickle.loads(pickle.dumps(fresh)), decode(encode(fresh)), fresh[:], bytes(fresh)):
+        assert type(travelled) is bytes and np.array_equal(plain.open(travelled), plain.open(fresh))
+        with pytest.raises(CoveyError, match="altered on the way"):
+            plain.open(travelled[:-1] + bytes([travelled[-1] ^ 1]))

@@ -341,9 +341,10 @@ class MingledPie:
 
 def seal_with_indicator(seals: Seals, model: Tensor, choice: int, clusters: int) -> tuple[bytes, list[bytes] | None]:
     """The model and the indicator of its cluster, sealed as one vector [d + k], and what goes with it to other clients."""
-    vector = np.zeros(len(model) + clusters)
-    vector[: len(model)] = model.cpu().numpy()
-    vector[len(model) + choice] = 1.0
+    own = model.cpu().numpy()
+    vector = np.zeros(len(own) + clusters, own.dtype)
+    vector[: len(own)] = own
+    vector[len(own) + choice] = 1.0
     (sealed,), boxes = seals.seal([vector])
     return sealed, boxes
 

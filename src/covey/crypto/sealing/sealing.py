@@ -209,6 +209,12 @@ def fingerprint(parameters: dict[str, Any]) -> bytes:
 def checked_vector(vector: ArrayLike, bound: float) -> NDArray[np.float64]:
     """The vector as `[d]` float64; refuses NaN, infinity and values that the scheme cannot carry."""
     values = np.asarray(vector, dtype=np.float64)
+    check_vector(values, bound)
+    return values
+
+
+def check_vector(values: NDArray[Any], bound: float) -> None:
+    """Refuses what is no flat vector of finite values within the bound."""
     if values.ndim != 1 or values.size == 0:
         raise CoveyError(f"Only a non-empty flat vector can be sealed, found the shape {list(values.shape)}.")
     largest = extreme(values)
@@ -217,7 +223,6 @@ def checked_vector(vector: ArrayLike, bound: float) -> NDArray[np.float64]:
             f"The vector's largest magnitude is {largest:g}, expected finite values within ±{bound:g}: "
             "clip the vector or raise the scheme's bound."
         )
-    return values
 
 
 def extreme(values: NDArray[np.floating[Any]]) -> float:
