@@ -15,7 +15,7 @@ cp -n "$COVEY_DATA"/*.npz "$data"/ # so that a later call may bring other datase
 export COVEY_DATA=$data PYTHONPATH=src:${PYTHONPATH:-} OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 # Vectors of a megabyte come and go by the thousand: taking their memory from the system each time costs more than filling it.
 export MALLOC_MMAP_THRESHOLD_=1000000000 MALLOC_TRIM_THRESHOLD_=4000000000
-limit=$(python3 -c "print(int(60 * $minutes + 15))")
+limit=$(python3 -c "print(int(60 * $minutes + 30))")
 
 pool() { # NAME DEVICE PROCESSES PATTERN…
     local name=$1 device=$2 processes=$3 patterns=()

@@ -13,6 +13,7 @@ from covey.papers import PAPERS, harness, pool, rehearsal
 from covey.papers.cells import cell
 from covey.papers.harness import Options, Reproduction, Table
 from covey.papers.rehearsal import Item, asked, items
+from covey.results.folder import RunFolder
 
 TINY: dict[str, Any] = {
     "dataset": "digits",
@@ -85,6 +86,8 @@ def test_a_pool_runs_what_tables_ask_for_then_what_follows_from_it(
     assert len(then.runs) == 4 and not then.missing and not then.more
     folders = sorted((tmp_path / "runs").iterdir())
     assert len(folders) == 4 and all({p.name for p in f.iterdir() if p.is_file()} == set(pool.KEPT) for f in folders)
+    last = RunFolder(folders[0]).records()[-1]
+    assert "worst" in last["metrics"]["accuracy"] and "clients" not in last["metrics"]["accuracy"]
 
     made, lacking = pool.complete_tables(wanted, options)
     assert [one.table for one in made] == ["tuned", "drawn"] and not lacking

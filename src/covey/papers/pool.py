@@ -4,8 +4,9 @@
 
 Processes last: a GPU takes seconds to start in each, and fifteen of them share one well where models are small. Tables come in the
 order in which they were named, and of a table the first seeds first. Whatever is finished stays finished: the same command goes on,
-and makes the tables that have all their runs (`--docs` stores them). Of a run its figures are kept, without models, reports and
-checkpoints; `DIR/runs.tar.xz` holds them for another machine, where `--minutes 0` makes the tables.
+and makes the tables that have all their runs (`--docs` stores them). Of a run its figures are kept, without models, reports,
+checkpoints and what each client had in each round; `DIR/runs.tar.xz` holds them for another machine, where `--minutes 0` makes the
+tables.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import multiprocessing
 import signal
 import tarfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 from covey import files
 from covey.engines.orphans import die_with_parent
@@ -32,6 +34,11 @@ from covey.papers.rehearsal import Asked, Item, asked, items
 from covey.results.folder import CONFIG, METRICS, RESULT, RunFolder
 
 KEPT = (RESULT, METRICS, CONFIG)
+BY_CLIENT = (
+    "memberships",
+    "clusters",
+    "classes",
+)  # in a round's record, beside "clients" of each metric: most of its bytes
 PACKED = "runs.tar.xz"
 REFUSED = "refused.json"  # name of a run -> why there is none: what tables that grow say of it, on any machine
 
@@ -215,7 +222,17 @@ def _completed(experiment: Experiment, options: Options) -> str:
     own = replace(experiment, engine=engine)
     folder = complete(own, RunFolder.named_by_hash(options.out, own), quiet=True)
     folder.keep_only(KEPT)
+    folder.write_records([_without_clients(record) for record in folder.records()])
     return describe(experiment)
+
+
+def _without_clients(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A round's record without what it says of single clients, which no table asks for."""
+    metrics = {
+        name: {key: value for key, value in figures.items() if key != "clients"}
+        for name, figures in (record.get("metrics") or {}).items()
+    }
+    return {key: value for key, value in record.items() if key not in BY_CLIENT} | {"metrics": metrics}
 
 
 def _computed(item: Item, options: Options) -> str:

@@ -110,7 +110,7 @@ class PlainMixer:
 
 
 def _write(values: NDArray[Any], terms: int) -> bytes:
-    payload = memoryview(np.ascontiguousarray(values, dtype="<f4")).cast("B")
+    payload = np.ascontiguousarray(values, dtype="<f4").data.cast("B")
     label = replace(_LABEL, length=values.size, terms=terms).over(_digest(payload)).write()
     return Fresh(b"".join((label, payload)))
 
