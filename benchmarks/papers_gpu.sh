@@ -14,7 +14,7 @@ mkdir -p "$out" "$kept" "$data"
 cp -n "$COVEY_DATA"/*.npz "$data"/ # so that a later call may bring other datasets
 export COVEY_DATA=$data PYTHONPATH=src:${PYTHONPATH:-} OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 # Vectors of a megabyte come and go by the thousand: taking their memory from the system each time costs more than filling it.
-export MALLOC_MMAP_THRESHOLD_=1000000000 MALLOC_TRIM_THRESHOLD_=4000000000
+export MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_TOP_PAD_=67108864
 limit=$(python3 -c "print(int(60 * $minutes + 30))")
 
 pool() { # NAME DEVICE PROCESSES PATTERN…
@@ -31,20 +31,27 @@ pool() { # NAME DEVICE PROCESSES PATTERN…
 pool cpu cpu "$cpu" 'pqfed/fig3/mnist' 'pqfed/fig3/cifar10' 'pqfed/fig5/*' &
 pool gpu cuda "$gpu" \
     'mingledpie/table3/mnist' 'mingledpie/fig[49]/mnist' 'mingledpie/table5/mnist' 'mingledpie/fig[5678]/mnist' \
-    'afc_cfl/table1/fashion_mnist' 'afc_cfl/table1/mnist' 'afc_cfl/confirm/mnist' 'afc_cfl/confirm/fashion_mnist' \
-    'afc_cfl/local_work/fashion_mnist' 'fedcaprivacy/table[12]/mnist' 'fedcaprivacy/beta*/mnist' 'fedcaprivacy/fig4/mnist' \
-    'fedcaprivacy/alignment/mnist' 'mingledpie/table3/fashion_mnist' 'mingledpie/fig[49]/fashion_mnist' \
-    'mingledpie/table5/fashion_mnist' 'mingledpie/fig[5678]/fashion_mnist' 'afc_cfl/table1/emnist*' 'afc_cfl/confirm/emnist*' \
-    'fedcaprivacy/tuning/mnist' 'fedcaprivacy/table[12]_tuned/mnist' 'afc_cfl/table2/mnist' 'afc_cfl/fig2/mnist' \
-    'afc_cfl/tune/mnist' 'fedcaprivacy/table[12]/fashion_mnist' 'fedcaprivacy/beta*/fashion_mnist' \
-    'fedcaprivacy/fig4/fashion_mnist' 'mingledpie/table[78]/mnist' 'mingledpie/table[78]/fashion_mnist' 'pqfed/table2/mnist' \
-    'property_inference/table3/utkface' 'property_inference/tasks/utkface' 'property_inference/table9/utkface' \
+    'afc_cfl/table1/fashion_mnist' 'afc_cfl/confirm/fashion_mnist' 'afc_cfl/local_work/fashion_mnist' 'afc_cfl/table1/mnist' \
+    'afc_cfl/confirm/mnist' \
+    'property_inference/fig2/yelp-like' 'property_inference/tasks/utkface' 'property_inference/undefended/utkface' \
+    'fedcaprivacy/table[12]/mnist' 'fedcaprivacy/beta*/mnist' 'fedcaprivacy/fig4/mnist' 'fedcaprivacy/alignment/mnist' \
+    'mingledpie/table3/fashion_mnist' 'mingledpie/fig[49]/fashion_mnist' 'mingledpie/table5/fashion_mnist' \
+    'mingledpie/fig[5678]/fashion_mnist' \
+    'afc_cfl/table1/emnist*' 'afc_cfl/confirm/emnist*' 'pqfed/table2/mnist' \
+    'fedcaprivacy/tuning/mnist' 'fedcaprivacy/table[12]_tuned/mnist' \
+    'afc_cfl/table2/mnist' 'afc_cfl/fig2/mnist' 'afc_cfl/tune/mnist' \
+    'fedcaprivacy/table[12]/fashion_mnist' 'fedcaprivacy/beta*/fashion_mnist' 'fedcaprivacy/fig4/fashion_mnist' \
+    'mingledpie/table8/mnist' 'mingledpie/table7/fashion_mnist' 'mingledpie/table7/mnist' 'mingledpie/table8/fashion_mnist' \
+    'property_inference/undefended/lfw' 'property_inference/tasks/lfw' 'property_inference/tasks/yelp-like' \
+    'property_inference/undefended/yelp-like' \
+    'property_inference/table3/utkface' 'property_inference/table9/utkface' \
     'afc_cfl/table2/emnist*' 'afc_cfl/fig2/emnist*' 'afc_cfl/tune/emnist*' 'afc_cfl/table2/fashion_mnist' \
-    'afc_cfl/fig2/fashion_mnist' 'afc_cfl/tune/fashion_mnist' 'pqfed/table4/mnist' 'pqfed/table7/mnist' 'pqfed/table6/mnist' \
+    'afc_cfl/fig2/fashion_mnist' 'afc_cfl/tune/fashion_mnist' \
+    'pqfed/table4/mnist' 'pqfed/table7/mnist' 'pqfed/table6/mnist' \
     'property_inference/table6/utkface' 'property_inference/table4/utkface' 'property_inference/table[78]/utkface' \
     'fedcaprivacy/alignment/fashion_mnist' 'fedcaprivacy/fig5/mnist' 'fedcaprivacy/fig5/fashion_mnist' 'fedcaprivacy/fig2/mnist' \
-    'fedcaprivacy/fig2/fashion_mnist' 'fedcaprivacy/tuning/fashion_mnist' 'fedcaprivacy/table[12]_tuned/fashion_mnist' \
+    'fedcaprivacy/fig2/fashion_mnist' \
+    'fedcaprivacy/tuning/fashion_mnist' 'fedcaprivacy/table[12]_tuned/fashion_mnist' \
     'property_inference/table5/utkface' 'baselines/label_sets/mnist' 'afc_cfl/matched/mnist' 'afc_cfl/choices/mnist' \
-    'fedcaprivacy/linkage/fashion_mnist' 'fedcaprivacy/linkage/mnist' 'property_inference/undefended/utkface' \
-    'property_inference/mild/utkface' 'pqfed/table2/cifar10' 'afc_cfl/confirm/cifar10' 'afc_cfl/table1/cifar10' 'baselines/*'
+    'fedcaprivacy/linkage/fashion_mnist' 'fedcaprivacy/linkage/mnist' 'property_inference/mild/utkface' 'baselines/*'
 wait
