@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from covey.algorithms.contract import Server, Setting, own_keys
-from covey.algorithms.fedcaprivacy.envelopes import open_package, padded, seal_model
+from covey.algorithms.fedcaprivacy.envelopes import open_package, pad_model, seal_model
 from covey.algorithms.fedcaprivacy.fedcaprivacy import FedCAPrivacy
 from covey.learn.work import Plan
 
@@ -59,7 +59,7 @@ def measure(
         with phase("seal and sign"):
             mine = own_keys(keys["clients"], i)
             if mitigation == "rearrange":
-                model = padded(mine, model, np.zeros(weights), random)
+                model = pad_model(mine, model, np.zeros(weights), random)
             uploads.append((i, seal_model(mine, i, 1, model)))
     bytes_up = float(np.mean([len(u.payload) for _, u in uploads]))
     csp = Server(1, 0, setting, keys["csp"], ask=lambda party, question: None, phase=phase)

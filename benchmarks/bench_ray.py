@@ -20,9 +20,10 @@ import numpy as np
 
 from covey.data.dataset import Dataset
 from covey.data.federation import Federation
-from covey.engines.prepare import prepare, start_engine
+from covey.engines.prepare import prepare
 from covey.engines.ray.engine import RayWorkers
 from covey.engines.simulate import Hosts
+from covey.engines.start import start_engine
 from covey.experiment.experiment import Experiment
 from covey.messages import encode
 

@@ -10,10 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from covey import CoveyError, Experiment, run
-from covey.data.dataset import Dataset
-from covey.data.federation import Federation
-from covey.data.partitions.dealing import by_label
+from covey import CoveyError, Dataset, Experiment, Federation, run
 from covey.randomness import generator
 
 
@@ -37,7 +34,9 @@ class Skewed:
         shares = np.arange(1, clients + 1) ** -self.power
         sizes = 1 + np.floor((len(rows) - clients) * shares / shares.sum()).astype(np.int64)  # nobody has none
         parts = np.split(rows[: sizes.sum()], np.cumsum(sizes)[:-1])
-        return by_label(dataset, tuple(np.sort(part) for part in parts), np.zeros(0, np.int64))  # no public rows
+        return Federation.by_label(
+            dataset, tuple(np.sort(part) for part in parts), np.zeros(0, np.int64)
+        )  # no public rows
 
 
 if __name__ == "__main__":

@@ -72,6 +72,7 @@ REFERENCE: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Events that were spent, accountants that price them, and audits from below.",
         (
             "covey.ledger.events",
+            "covey.ledger.pricing",
             "covey.ledger.entries",
             "covey.ledger.accountants",
             "covey.ledger.calibration",

@@ -20,7 +20,7 @@ from covey.algorithms import ALGORITHMS
 from covey.algorithms.contract import declaration
 from covey.attacks import ATTACKS
 from mutants import MUTANTS
-from support.house import SOURCE, Literal, attributes_by_string, imports, literals, modules, registered
+from support.house import SOURCE, Literal, absent, attributes_by_string, imports, literals, modules, registered
 
 TESTS = Path(__file__).parent
 FILES_PER_FOLDER = 16  # about fifteen: what one look takes in
@@ -87,7 +87,7 @@ def _declared(algorithm: Any, way: str) -> tuple[type, ...]:
 def _with_parts(kind: type) -> set[type]:
     """A message class, and those that its fields hold."""
     hints = typing.get_type_hints(kind, include_extras=True).values()
-    parts = {part for hint in hints for part in roles._classes(hint) if dataclasses.is_dataclass(part)}
+    parts = {part for hint in hints for part in roles.classes(hint) if dataclasses.is_dataclass(part)}
     inside = {part for part in parts if not issubclass(part, roles.Role)} - {kind}
     return {kind}.union(*(_with_parts(part) for part in inside))
 
@@ -155,6 +155,11 @@ def test_no_modules_import_each_other_not_even_inside_functions() -> None:
     graph = imports(SOURCE)
     assert sum(map(len, graph.values())) > 2000
     TopologicalSorter(graph).prepare()
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "examples"])
+def test_what_programs_import_is_there(folder: str) -> None:
+    assert absent(SOURCE, TESTS.parent / folder) == []
 
 
 def test_tests_lie_in_the_rooms_of_what_they_test() -> None:

@@ -58,7 +58,7 @@ def test_what_the_site_makes_of_a_page() -> None:
     place.loader.exec_module(hooks)
     assert hooks.spaced("Said:\n- one\n- two\n  more\n- three") == "Said:\n\n- one\n- two\n  more\n- three"
     assert hooks.spaced("```\nx\n- y\n```\nend\n| a |") == "```\nx\n- y\n```\nend\n\n| a |"
-    assert hooks._outside("algorithms/ifca.md", "../../src/covey/roles.py") == "src/covey/roles.py"
+    assert hooks._outside("algorithms/ifca.md", "../../src/covey/roles/plain.py") == "src/covey/roles/plain.py"
     assert hooks._outside("house.md", "extending.md") is None
 
     def flat(one: object) -> list[str]:

@@ -121,6 +121,27 @@ def imports(root: Path) -> dict[str, set[str]]:
     return graph
 
 
+def absent(root: Path, programs: Path) -> list[str]:
+    """What programs outside the package import of it and is not there: nothing runs all of them, nor checks their types."""
+    homes = {_dotted(root, path): _defined(nodes) for path, nodes in modules(root)}
+    return [
+        f"{path}:{node.lineno} {node.module} has no {name.name}"
+        for path, nodes in modules(programs)
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{root.name}.")
+        for name in node.names
+        if name.name not in homes.get(str(node.module), ()) and f"{node.module}.{name.name}" not in homes
+    ]
+
+
+def _defined(nodes: list[ast.AST]) -> set[str]:
+    """Names that a module defines or imports, anywhere in it: more than can be imported, and cheap."""
+    stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    made = {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+    taken = {a.asname or a.name for n in nodes if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names}
+    return stored | made | taken
+
+
 def _dotted(root: Path, path: Path) -> str:
     parts = (root.name, *path.with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
