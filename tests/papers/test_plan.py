@@ -35,3 +35,15 @@ def test_lines_say_what_a_table_needs_and_what_is_stored_of_it(tmp_path: Path) -
     page = plan.markdown(lines)
     assert f"{len(lines)} tables and figures, by dataset: 1 full, 1 one seed, 1 without" in page
     assert "| mingledpie/table2/mnist | full | 3 | 6 | 30 | 1,234 | cpu |" in page
+
+
+def test_a_table_with_fewer_rows_than_stored_replaces_nothing(tmp_path: Path) -> None:
+    whole = Reproduction(
+        "field", "label_sets", "", "digits", {}, [cell(row, "b", [0.5]) for row in ("x", "y", "z", "w", "v")]
+    )
+    assert present.fewer_rows(whole, tmp_path) == ""
+    present.store(whole, tmp_path)
+    assert present.fewer_rows(whole, tmp_path) == ""
+    part = replace(whole, cells=whole.cells[:1])
+    assert "rows that this table lacks (y, z, w and 1 more): finish its runs" in present.fewer_rows(part, tmp_path)
+    assert present.fewer_rows(replace(part, dataset="mnist"), tmp_path) == ""

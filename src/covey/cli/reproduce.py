@@ -16,7 +16,7 @@ from covey.cli.options import Device, Json, Quiet, papers, typed
 from covey.errors import CoveyError
 
 if TYPE_CHECKING:
-    from covey.papers.harness import Options
+    from covey.papers.harness import Options, Reproduction
 
 
 def reproduce(
@@ -88,11 +88,20 @@ def reproduce(
             reproduction = reproduce(paper, table, options, command)
         paths = present.write(reproduction, folder)
         if docs:
-            present.store(reproduction, Path("docs"))
+            _store(reproduction)
         shown = [*present.lines(reproduction), str(paths[-1])]
         print(json.dumps(reproduction.json(), indent=1) if as_json else "\n".join(shown))
     if docs:
         print(write_pages(Path("docs")), file=sys.stderr)
+
+
+def _store(reproduction: Reproduction) -> None:
+    from covey.papers import present
+
+    if why := present.fewer_rows(reproduction, Path("docs")):
+        print(f"not stored  {why}", file=sys.stderr)
+    else:
+        present.store(reproduction, Path("docs"))
 
 
 def _plan(papers: Sequence[str], options: Options, docs: bool) -> None:
@@ -100,7 +109,7 @@ def _plan(papers: Sequence[str], options: Options, docs: bool) -> None:
     from covey.papers import plan
     from covey.report.text_table import text_table
 
-    lines = plan.lines(papers, options, Path("docs"))
+    lines = plan.lines(papers, options, Path("docs") if docs else _documents())
     print("\n".join([*text_table([list(plan.HEAD), *(line.words() for line in lines)]), "", plan.counted(lines)]))
     if docs:
         write_atomically(Path("docs/coverage.md"), plan.markdown(lines).encode())
@@ -124,11 +133,17 @@ def _many(patterns: Sequence[str], options: Options, minutes: float, docs: bool)
     for reproduction in made:
         print(f"table     {present.write(reproduction, options.out)[-1]}")
         if docs:
-            present.store(reproduction, Path("docs"))
+            _store(reproduction)
     for item, why in lacking.items():
         print(f"not made  {item.name}: {why}")
     if problems:
         raise CoveyError(f"{len(problems)} runs failed, the first of them: {problems[0]}")
+
+
+def _documents() -> Path:
+    """Where results are stored: here, else in the checkout that this code is of."""
+    here, checkout = Path("docs"), Path(__file__).resolve().parents[3] / "docs"
+    return here if (here / "results").is_dir() or not (checkout / "results").is_dir() else checkout
 
 
 def _open_paper(paper: str, folder: Path, browser: bool) -> None:
@@ -137,9 +152,8 @@ def _open_paper(paper: str, folder: Path, browser: bool) -> None:
 
     from covey.papers.pages.write import beside, write_paper
 
-    checkout = Path(__file__).resolve().parents[3] / "docs"
-    path = write_paper(paper, folder, Path("docs")) or write_paper(paper, folder, checkout)
-    print("\n".join(beside(paper, folder, Path("docs")) or beside(paper, folder, checkout)))
+    path = write_paper(paper, folder, _documents())
+    print("\n".join(beside(paper, folder, _documents())))
     if path is None:
         print(f"nothing of {paper} is stored yet: make a table with --table")
         return

@@ -43,6 +43,18 @@ def store(reproduction: Reproduction, docs: Path) -> Path:
     return path
 
 
+def fewer_rows(reproduction: Reproduction, docs: Path) -> str:
+    """In words, why it should not take the place of what is stored: that has rows which it has not; else nothing."""
+    path = docs / "results" / f"{reproduction.name}.json"
+    if not path.is_file():
+        return ""
+    lost = [row for row in Reproduction.read(path).sheet().rows if row not in set(reproduction.sheet().rows)]
+    if not lost:
+        return ""
+    named = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
+    return f"{path} has rows that this table lacks ({named}): finish its runs, or remove that file to store it all the same"
+
+
 def _where(reproduction: Reproduction) -> str:
     place = f"On {reproduction.dataset}." if reproduction.dataset else "No data needed."
     return place + (" Quick variant." if reproduction.quick else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from covey.papers.cells import Cell
 from covey.papers.field.leaderboard import Standing, chosen, label_of, places, standings
 from covey.papers.field.leaks import Worst, worst_leaks
 from covey.papers.field.published import UNCHECKED
@@ -25,6 +26,12 @@ UNPROTECTED = (
     "those of their way of clustering, and what protection costs is not in them: [the frontier](frontier.md), "
     "[their own tables](results.md). What a method mixes by itself stays on at its default: MingledPie's shown sets, "
     "FedCAPrivacy's sketches, PQFed's noise on features (ε = 10 for each of 50 coordinates, which promises nothing)."
+)
+ROTATED = "rotated"
+LOOKED_AT = (
+    "Of the methods' own repositories, none that we could read says a result in text: IFCA, FedGroup, FlexCFL, PACFL, FLUX, FedRC, "
+    "FeSEM, Sattler's, FedRep, Ditto, FedEM, FedTorch (APFL) and pFedMe (which compares Per-FedAvg, in a picture) give code and "
+    "settings. FLamby's stores what its own runs gave."
 )
 NOT_RUN = (
     "PACFL (Fashion-MNIST, CIFAR-10 with 20 % of the labels at each client): its authors draw labels as NIID-Bench does, a "
@@ -115,8 +122,9 @@ def page(
         f"**Does clustering pay?** {pays(every)}",
         table(HEAD, [_row(line, leaks.get(line.method, ()), len(every)) for line in lines]),
         "*Worst client*: mean over places of the lowest accuracy that a client has. *Traffic* (up and down, nothing encrypted, so "
-        "sealed methods cost more in earnest) and *seconds* (of one core, with whatever else its machine did) are ratios to "
-        "FedAvg's. *Worst leak*: from the stored audits ([digits](results/audit-digits/README.md), "
+        "sealed methods cost more in earnest) and *seconds* (of one core, with whatever else its machine did; places computed "
+        "on a GPU have none) are ratios "
+        "to FedAvg's. *Worst leak*: from the stored audits ([digits](results/audit-digits/README.md), "
         "[hospitals](results/audit-heart/README.md), [sealed](results/audit-digits-sealed/README.md)) of the method without a "
         "defence: the verdict, what, to whom, the attack's score beside the best guess without it, and how many of the questions "
         "that have a meaning are answered. Attacks that covey has not would add to it.",
@@ -292,7 +300,7 @@ def _published(reproductions: Sequence[Reproduction], printed: Sequence[Sequence
     parts = ["## Beside what authors printed"]
     for one in reproductions:
         rows = [
-            [cell.row, _figure(cell.ours, cell.std, cell.n), percent(cell.paper)]
+            [_labelled(one, cell), _figure(cell.ours, cell.std, cell.n), percent(cell.paper)]
             for cell in one.cells
             if one.table not in SETTINGS and cell.paper is not None and cell.ours is not None
         ]
@@ -302,16 +310,21 @@ def _published(reproductions: Sequence[Reproduction], printed: Sequence[Sequence
                 f"{one.title} ([page](papers/field/{one.table}.md)):",
                 table(["", "ours", "printed"], rows),
                 "\n".join(verdicts),
+                UNCHECKED if one.table == ROTATED else "",
             ]
-    if len(parts) == 1:
+    if not any(one.table == ROTATED for one in reproductions):
         parts.append("IFCA's rotated MNIST is set up (`covey reproduce field --table rotated`) and was not run.")
-    parts.append(UNCHECKED)
+    parts.append(LOOKED_AT)
     if printed:
         parts += [
             "Methods of the field in settings of other papers, rebuilt as far as these are printed:",
             table(["method", "where", "ours", "printed", "the gap"], printed),
         ]
-    return [*parts, "Not run in their authors' setting: " + "; ".join(NOT_RUN) + "."]
+    return [*filter(None, parts), "Not run in their authors' setting: " + "; ".join(NOT_RUN) + "."]
+
+
+def _labelled(one: Reproduction, cell: Cell) -> str:
+    return cell.row if len({other.column for other in one.cells}) == 1 else f"{cell.row}, {cell.column}"
 
 
 def _figure(value: float | None, std: float | None, n: int) -> str:

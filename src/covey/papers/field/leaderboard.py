@@ -66,7 +66,7 @@ def standings(reproductions: Sequence[Reproduction]) -> list[Standing]:
                 float(np.mean([sheet.mean(method, OWN) for sheet in own])),
                 float(np.mean([sheet.mean(method, WORST) for sheet in own])),
                 _ratio(own, method, (UP, DOWN)),
-                _ratio(own, method, (SECONDS,)),
+                _ratio([one.sheet() for one in every if _on_a_core(one)], method, (SECONDS,)),
             )
         )
     return sorted(lines, key=lambda line: (line.places < len(every), line.rank))
@@ -99,11 +99,16 @@ def ranked(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(np.isnan(values), np.nan, above + (equal + 1) / 2)
 
 
+def _on_a_core(one: Reproduction) -> bool:
+    """Whether its seconds are of a CPU: a GPU's are those of starting small computations, whatever is computed."""
+    return all(str(device).startswith("cpu") for device in one.runs.get("device", ()))
+
+
 def _ratio(sheets: Sequence[Sheet], method: str, columns: Sequence[str]) -> float | None:
     logs = []
     for sheet in sheets:
         own, base = (sum(sheet.mean(row, column) for column in columns) for row in (method, BASE))
-        if own > 0 and base > 0:
+        if own > 0 and base > 0:  # not a number where it has no row
             logs.append(math.log(own / base))
     return math.exp(float(np.mean(logs))) if logs else None
 

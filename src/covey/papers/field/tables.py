@@ -12,7 +12,7 @@ from typing import Any
 from covey.algorithms import ALGORITHMS
 from covey.algorithms.contract import declaration
 from covey.papers.cells import Cell, Sheet, at, cell
-from covey.papers.field.published import claims_on_rotated, rotated
+from covey.papers.field.published import claims_on_flamby, claims_on_rotated, flamby, rotated
 from covey.papers.field.questions import claims_on_newcomers, claims_on_wrong_k, newcomers, wrong_k
 from covey.papers.field.settings import RATES, SETTINGS, SMALL, TUNED_ON, Trial, table_of, trials
 from covey.papers.harness import UNFINISHED, Options, Outcome, Reproduction, Table
@@ -175,4 +175,5 @@ TABLES = {name: _table(name, ("heart",) if name == "silos" else _IMAGES) for nam
     "wrong_k": Table(wrong_k, ("digits",), claims_on_wrong_k, grows=True),
     "newcomers": Table(newcomers, ("digits",), claims_on_newcomers, grows=True),
     "rotated": Table(rotated, ("mnist",), claims_on_rotated, grows=True),
+    "flamby": Table(flamby, ("flamby_heart",), claims_on_flamby, grows=True),
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from covey.papers.claims import Judged
 from covey.papers.harness import Reproduction
@@ -80,10 +81,19 @@ def table_page(page: PaperPage, one: Exhibit) -> str:
         verdicts = [f"**{verdict_words(c.verdict)}**: {c.text} {c.why}" for c in made.claims]
         parts += ["**Claims**", _items(verdicts)] if verdicts else []
         parts += ["**Notes**: readings, substitutes, what was cut", _items(made.notes)] if made.notes else []
-        settings = ", ".join(f"{k} {v}" for k, v in made.settings.items())
+        settings = ", ".join(f"{k} {_said(v)}" for k, v in made.settings.items() if _said(v))
         parts += [f"Setting: {settings}." if settings else "", f"Command: `{made.command}`", provenance(made)]
         parts.append(f"Figures as data: [{made.name}.json](../../results/{made.name}.json).")
     return _joined(parts)
+
+
+def _said(value: Any) -> str:
+    """A setting in words; nothing of tables within tables, which are in the data file."""
+    if not isinstance(value, Mapping):
+        return "" if isinstance(value, list) and any(isinstance(one, Mapping) for one in value) else str(value)
+    if not value or any(isinstance(one, Mapping | list) for one in value.values()):
+        return ""
+    return "(" + "; ".join(f"{name} {one}" for name, one in value.items()) + ")"
 
 
 def provenance(made: Reproduction) -> str:
