@@ -20,7 +20,7 @@ ABOUT = About(
     "[The leaderboard over all of it](../../field.md).",
     says="Whether clusters pay, which reviewers ask first: against training alone and against FedAvg with fine-tuning.",
     differs=(
-        "Six trials for each method in each setting, on a seed that no figure uses: "
+        "Eight trials for each method in each setting, on a seed that no figure uses: "
         "[the rule](../../../src/covey/papers/field/settings.py).",
     ),
     breaks=("Clients are few and small (20 of some 70 to 100 samples): what holds here need not hold of others.",),
@@ -33,5 +33,10 @@ ABOUT = About(
     },
     beside=beside,
     labels={name: setting.title for name, setting in SETTINGS.items()}
-    | {"wrong_k": "A wrong number of clusters", "newcomers": "Newcomers", "rotated": "IFCA's rotated MNIST"},
+    | {
+        "wrong_k": "A wrong number of clusters",
+        "newcomers": "Newcomers",
+        "rotated": "IFCA's rotated MNIST",
+        "flamby": "FLamby's four hospitals",
+    },
 )
