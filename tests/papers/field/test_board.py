@@ -11,6 +11,7 @@ from covey.papers.field.board import beside
 from covey.papers.field.leaderboard import ranked, standings
 from covey.papers.field.tables import DOWN, OWN, SECONDS, UP, WORST, claims
 from covey.papers.harness import Reproduction, rejudged
+from covey.report.format import percent
 
 
 def place(table: str, own: dict[str, list[float]], tried: dict[str, float] | None = None) -> Reproduction:
@@ -79,4 +80,10 @@ def test_the_page_says_what_the_ranks_do_not_show(tmp_path: Path) -> None:
     assert "in 1 of 2 choices the rate is the largest" in text and "in 1 the smallest" in text
     assert "at the largest: IFCA." in text  # and not FedAvg
     assert "No row is a private run" in text and "picked after a look at runs with seed 0" in text
-    assert "were not checked against a copy of the paper" in text
+    assert "IFCA's rotated MNIST is set up" in text and "FLamby's stores what its own runs gave" in text
+
+    printed = [cell("ifca, m = 1200, n = 200", "test accuracy", [0.95, 0.96], 0.95)]
+    rotated = Reproduction("field", "rotated", "Rotated", "mnist", {}, printed)
+    text = beside([one, rotated], tmp_path).files["field.md"]
+    assert f"| ifca, m = 1200, n = 200 | {percent(0.955)} ± 0.71 (2) | {percent(0.95)} |" in text
+    assert "were not checked against a copy of the paper" in text and "is set up" not in text
