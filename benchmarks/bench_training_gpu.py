@@ -1,4 +1,4 @@
-"""Local training on a GPU: Machine.compute against the usual research loop, and agreement of the kernels.
+"""Local training on a GPU: Machine.train_bundle, as rounds call it, against the usual research loop, and agreement of the kernels.
 
     PYTHONPATH=src python benchmarks/bench_training_gpu.py --json training_gpu.json
 
@@ -18,6 +18,7 @@ import json
 import time
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -28,7 +29,7 @@ from covey.learn.flat import Network
 from covey.learn.initial import initial
 from covey.learn.machine import Machine
 from covey.learn.precision import precision
-from covey.learn.work import Head, Job, Losses, Plan, Train
+from covey.learn.work import Bundle, Head, Job, Losses, Plan, Train
 
 CLIENTS, BATCH = 120, 50
 # Times the research loop, in exact float32 and in the others' arithmetic; 0: only reported
@@ -106,7 +107,9 @@ def speed(name: str, mode: str, generator: torch.Generator) -> dict[str, object]
     machine = Machine(net, x, y, device="cuda", tf32="convolutions" if mode == "torch" else mode == "tf32")
     starts = start.cuda().expand(CLIENTS, -1)
     jobs = jobs_of(starts, samples, Plan(lr=0.05, batch_size=BATCH))
-    first, ours = seconds(lambda: machine.compute(jobs), 3 if name == "resnet18" else 10)
+    rows, streams = torch.arange(CLIENTS * samples, device="cuda"), np.arange(CLIENTS)
+    bundle = Bundle(Train(start.cuda(), Plan(lr=0.05, batch_size=BATCH)), streams, rows, np.full(CLIENTS, samples))
+    first, ours = seconds(lambda: machine.train_bundle(bundle), 3 if name == "resnet18" else 10)
     models = start.cuda()[None] + 0.01 * torch.randn(5, net.d, device="cuda")
     losses = [Job(job.rows, 0, Losses(models)) for job in jobs]
     _, evaluation = seconds(lambda: machine.compute(losses), 3)

@@ -7,10 +7,10 @@ OUT=$(mktemp -d)
 trap 'tar -czf "$FINAL/gpu.tar.gz" -C "$OUT" .' EXIT
 BEGIN=$SECONDS
 left() { echo $(( ${SECONDS_IN_ALL:-200} - SECONDS + BEGIN > 5 ? ${SECONDS_IN_ALL:-200} - SECONDS + BEGIN : 5 )); }
-timeout 50 python -m pytest -n 0 -q -m gpu tests/learn tests/algorithms/test_averaging.py > "$OUT/gpu_tests.txt" 2>&1
+timeout 50 python -m pytest -n 0 -q -m gpu tests/learn tests/engines/test_cohort.py tests/algorithms/test_averaging.py > "$OUT/gpu_tests.txt" 2>&1
 tail -n 2 "$OUT/gpu_tests.txt"
 timeout 60 python benchmarks/probe_gpu.py --minutes 0.7 --best "$OUT/tile.txt" > "$OUT/probe.txt" 2>&1
-grep -h "two kernels\|best\|Machine.compute\|== round" "$OUT/probe.txt"
+grep -h "two kernels\|best\|Machine.train_bundle\|== round" "$OUT/probe.txt"
 TILE=$(cat "$OUT/tile.txt" 2>/dev/null)
 timeout "$(left)" python benchmarks/bench_rounds.py ${TILE:+--tile $TILE} --json "$OUT/rounds-h200.json" > "$OUT/rounds-h200.txt" 2>&1
 cat "$OUT/rounds-h200.txt"

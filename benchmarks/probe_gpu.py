@@ -28,7 +28,7 @@ from covey import Experiment, run
 from covey.learn.flat import Network
 from covey.learn.initial import initial
 from covey.learn.machine import Machine
-from covey.learn.work import Job, Plan, Train
+from covey.learn.work import Bundle, Job, Plan, Train
 
 BATCH, INPUTS, HIDDEN, CLASSES = 50, 784, 200, 10
 TILES = (
@@ -64,39 +64,38 @@ def microseconds(work: Callable[[], object], repeat: int = 20) -> float:
     return 1e6 * (time.perf_counter() - begin) / repeat
 
 
-def machine(clients: int, samples: int, tf32: bool) -> tuple[Machine, list[Job]]:
+def machine(clients: int, samples: int, tf32: bool) -> tuple[Machine, Bundle]:
     net = Network("fcnn", (28, 28), 10)
     x = torch.randint(0, 256, (clients * samples, 28, 28), dtype=torch.uint8)
     y = torch.randint(0, 10, (clients * samples,))
     start = initial(net, 1).cuda()
-    jobs = [
-        Job(torch.arange(i * samples, (i + 1) * samples), i, Train(start, Plan(lr=0.05, batch_size=BATCH)))
-        for i in range(clients)
-    ]
-    return Machine(net, x, y, device="cuda", tf32=tf32), jobs
+    work = Train(start, Plan(lr=0.05, batch_size=BATCH))
+    rows = torch.arange(clients * samples, device="cuda")
+    bundle = Bundle(work, np.arange(clients), rows, np.full(clients, samples))
+    return Machine(net, x, y, device="cuda", tf32=tf32), bundle
 
 
 def steps(clients: int, samples: int, tf32: bool) -> None:
     from torch.profiler import ProfilerActivity, profile
 
-    here, jobs = machine(clients, samples, tf32)
+    here, bundle = machine(clients, samples, tf32)
     times = []
     for _ in range(8):
         torch.cuda.synchronize()
         begin = time.perf_counter()
-        here.compute(jobs)
+        here.train_bundle(bundle)
         torch.cuda.synchronize()
         times.append(1e3 * (time.perf_counter() - begin))
     print(
-        f"\n== Machine.compute, {clients} × {samples}, tf32 {tf32}: first {times[0]:.0f} ms, then {min(times):.2f} ms"
+        f"\n== Machine.train_bundle, {clients} × {samples}, tf32 {tf32}: first {times[0]:.0f} ms, then {min(times):.2f} ms"
     )
     with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:
-        here.compute(jobs)
+        here.train_bundle(bundle)
         torch.cuda.synchronize()
     print(seen.key_averages().table(sort_by="cuda_time_total", row_limit=25, max_name_column_width=60))
     profiler = cProfile.Profile()
     profiler.enable()
-    here.compute(jobs)
+    here.train_bundle(bundle)
     torch.cuda.synchronize()
     profiler.disable()
     show(profiler, 22)

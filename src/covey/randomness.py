@@ -63,16 +63,14 @@ def bits(
 
 def permutations(keys: Sequence[int] | Tensor, sizes: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
     """For row i a random order of 0 … sizes[i]-1, then the rest of the columns in order; int64 [n, max(sizes)]."""
-    return orders(bits(keys, max(sizes), device), sizes)
+    uneven = min(sizes) < max(sizes)
+    return orders(bits(keys, max(sizes), device), torch.tensor(list(sizes), device=device) if uneven else None)
 
 
-def orders(words: Tensor, sizes: Sequence[int] | NDArray[np.int64]) -> Tensor:
-    """The same from random words [n, max(sizes)]."""
-    lengths = np.asarray(sizes, np.int64)
-    widest = int(lengths.max())
-    if lengths.min() < widest:
-        own = torch.from_numpy(lengths).to(words.device)[:, None]
-        padding = torch.arange(widest, device=words.device) >= own
+def orders(words: Tensor, sizes: Tensor | None) -> Tensor:
+    """The same from random words [n, widest] and sizes [n] that lie where the words do; None: all are as long as the words."""
+    if sizes is not None:
+        padding = torch.arange(words.shape[1], device=words.device) >= sizes[:, None]
         words = words.masked_fill(padding, torch.iinfo(torch.int64).max)
     return words.argsort(dim=1, stable=True)
 

@@ -98,6 +98,19 @@ def test_as_one_by_one(algorithm: str, sizes: tuple[int, ...], monkeypatch: pyte
     assert_same(one, other)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("sizes", [(8,) * 7, (5, 12, 8, 9, 1, 8, 20)], ids=["even", "uneven"])
+@pytest.mark.parametrize("algorithm", IN_ROWS)
+def test_on_a_gpu(algorithm: str, sizes: tuple[int, ...]) -> None:
+    training = {"rounds": 5, "epochs": 2, "batch_size": 4, "lr": 0.05}
+    here = run(experiment(algorithm, training=training), federation=federation(sizes), quiet=True)
+    engine = {"device": "cuda", "clients_at_once": 3}
+    there = run(experiment(algorithm, training=training, engine=engine), federation=federation(sizes), quiet=True)
+    for a, b in zip(vectors(here.state), vectors(there.state), strict=True):
+        torch.testing.assert_close(a, b.cpu(), rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("algorithm", ["scaffold", "feddyn", "ifca"])
 def test_with_other_clients_in_every_round(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some remember something and some do not yet: such a wave goes one by one, and finds what sheets held."""

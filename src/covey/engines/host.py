@@ -94,6 +94,9 @@ class Host:
     _shared: dict[tuple[int, str], tuple[Any, Any]] = field(default_factory=dict)
     _rows: dict[tuple[int, int], Tensor] = field(default_factory=dict)
     _joined: dict[tuple[bytes, int], tuple[Tensor, NDArray[np.int64]]] = field(default_factory=dict)
+    _losses: dict[tuple[bytes, int], tuple[Tensor, int, Tensor]] = field(
+        default_factory=dict
+    )  # models, version, losses
     _sheets: dict[bytes, Sheet] = field(default_factory=dict)
     _staged_sheets: dict[bytes, Sheet] = field(default_factory=dict)
 
@@ -236,14 +239,26 @@ class Host:
             with self._timed(PHASES[Train]):
                 return self.machine.train_bundle(bundle)
         if isinstance(work, Losses) and work.on is None and work.models.dim() == 2:
-            with self._timed(PHASES[Losses]):
-                return self.machine.losses_of_bundle(work.models, rows, sizes)
+            return self._losses_as_one(me, work.models, rows, sizes)
         if isinstance(work, Compute) and work.rowwise:
             with self._timed(work.phase):
                 return on_rows(work, self.machine.device)
         if isinstance(work, Compute) and work.shared:
             return self._compute(work, message)
         raise Apart
+
+    def _losses_as_one(self, me: Cohort, models: Tensor, rows: Tensor, sizes: NDArray[np.int64]) -> Tensor:
+        """Those by which models were chosen for the evaluation of a round are asked for again when the next one begins."""
+        at = (me.ids.tobytes(), self.federation.phase(me.round))
+        known = self._losses.get(at)
+        if known is not None and known[0] is models and known[1] == models._version:
+            return known[2]
+        with self._timed(PHASES[Losses]):
+            losses = self.machine.losses_of_bundle(models, rows, sizes)
+        if len(self._losses) >= WAVES:
+            self._losses.clear()
+        self._losses[at] = (models, models._version, losses)
+        return losses
 
     def _joined_rows(self, ids: NDArray[np.int64], round: int) -> tuple[Tensor, NDArray[np.int64]]:
         """The rows of these clients on the machine's device, one's after the other's, and how many each has."""

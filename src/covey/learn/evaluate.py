@@ -21,7 +21,16 @@ def outputs(kernel: Forward, samples: Samples, models: Tensor, rows: Tensor) -> 
     """(logits [k, b, classes], rows [b]) part by part; the inputs of a part are gathered once for all models."""
     for part in torch.split(rows, samples.at_once):
         x = samples.inputs(part)
-        yield torch.stack([kernel.logits(model, x) for model in models]), part
+        yield _of_all(kernel, models, x), part
+
+
+def _of_all(kernel: Forward, models: Tensor, x: Tensor) -> Tensor:
+    """[k, b, classes]. A GPU takes all models in one product where the kernel can: a launch costs more than a small model."""
+    together = getattr(kernel, "logits_of_all", None)
+    if together is not None and models.is_cuda and len(models) > 1:
+        outputs: Tensor = together(models, x)
+        return outputs
+    return torch.stack([kernel.logits(model, x) for model in models])
 
 
 def sample_losses(kernel: Forward, samples: Samples, models: Tensor, rows: Tensor) -> Tensor:

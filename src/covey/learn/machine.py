@@ -18,6 +18,7 @@ from torch import Tensor
 from covey.errors import CoveyError, NotFinite
 from covey.learn import evaluate
 from covey.learn.flat import Network
+from covey.learn.kernels.graph import Recordings
 from covey.learn.kernels.kernels import choose
 from covey.learn.precision import precision
 from covey.learn.samples import Samples
@@ -69,6 +70,7 @@ class Machine:
         self._precision = "torch" if tf32 == "convolutions" else "tf32" if tf32 else "ieee"
         self.samples = Samples(network, x, y, self.device)
         self._together = Together(self.device)
+        self._recordings = Recordings(self.device)
         self.kernel = choose(kernel, network, self.samples, self.device, chunk)
 
     def compute(self, jobs: Sequence[Job]) -> list[Tensor]:
@@ -106,7 +108,7 @@ class Machine:
         if bundle.sizes.min() == 0:
             raise CoveyError(NO_SAMPLES)
         with precision(self._precision, self.device):
-            wave = lay_out_bundle(bundle, self.device, facts.dropping or facts.drawing)
+            wave = lay_out_bundle(bundle, self.device, facts.dropping or facts.drawing, self._recordings)
             trained = self.kernel.train(wave)[:, : self.network.d]
             _check_numbers([trained], "local training", _too_fast(wave.plan))
         if wave.order == tuple(range(len(wave.order))):

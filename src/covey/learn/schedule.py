@@ -5,9 +5,9 @@ Every kernel reads the same wave, so that batches, masks and noise do not depend
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -130,9 +130,8 @@ def lay_out(jobs: Sequence[Job], device: torch.device, drawing: bool = False, to
     def step_keys(use: str) -> Tensor:
         return _step_keys(_numbers([_key(j, w, use) for j, w in zip(jobs, works)]), int(steps[0]), device)
 
-    batches = _batches(
-        plan, _numbers([_key(j, w, "order") for j, w in zip(jobs, works)]), sizes, steps, None, device, secret
-    )
+    keys = _numbers([_key(j, w, "order") for j, w in zip(jobs, works)])
+    batches = _batches(plan, keys, sizes, steps, np.cumsum(sizes) - sizes, device, secret)
     factor = batches.factor
     if works[0].weights is not None:
         factor = factor * joined(chosen([_given(work.weights) for work in works]), device)[batches.position]
@@ -167,8 +166,21 @@ def lay_out(jobs: Sequence[Job], device: torch.device, drawing: bool = False, to
     )
 
 
-def lay_out_bundle(bundle: Bundle, device: torch.device, drawing: bool = False) -> Wave:
-    """The wave of equal trainings: the same as that of their jobs, without an object for each of them."""
+class Replayed(Protocol):
+    """Runs a function of a table of numbers on the device; one that comes again may be a recording of it."""
+
+    def __call__(
+        self, key: tuple[object, ...], table: Tensor, function: Callable[[Tensor], tuple[Tensor, ...]]
+    ) -> tuple[Tensor, ...]: ...
+
+
+def lay_out_bundle(
+    bundle: Bundle, device: torch.device, drawing: bool = False, replayed: Replayed | None = None
+) -> Wave:
+    """The wave of equal trainings: the same as that of their jobs, without an object for each of them.
+
+    `replayed`: as what it gives, the wave is good until the next one.
+    """
     work, plan, sizes = bundle.work, bundle.work.plan, bundle.sizes
     order, steps = _by_steps(plan, sizes)
     offsets, streams = np.cumsum(sizes) - sizes, bundle.streams
@@ -188,7 +200,7 @@ def lay_out_bundle(bundle: Bundle, device: torch.device, drawing: bool = False) 
     def keys(use: str) -> NDArray[np.int64]:
         return randomness.keys((), streams.tolist(), (work.purpose, use))
 
-    batches = _batches(plan, keys("order"), sizes, steps, offsets, device, None)
+    rows, factor, counts, divisors = _batches_of_bundle(bundle, keys("order"), sizes, steps, offsets, device, replayed)
     constant = _constant(plan, start, anchor, correction, own=False)
     return Wave(
         plan=plan,
@@ -196,10 +208,10 @@ def lay_out_bundle(bundle: Bundle, device: torch.device, drawing: bool = False) 
         start=start.expand(n, -1),
         constant=None if constant is None else constant.expand(n, -1),
         moves=None,
-        rows=bundle.rows[batches.position],
-        factor=batches.factor,
-        counts=batches.counts,
-        divisors=batches.divisors,
+        rows=rows,
+        factor=factor,
+        counts=counts,
+        divisors=divisors,
         noise_keys=_step_keys(keys("noise"), int(steps[0]), device) if plan.noise else None,
         secret=None,
         dropout_keys=_step_keys(keys("dropout"), int(steps[0]), device) if plan.dropout or drawing else None,
@@ -208,6 +220,30 @@ def lay_out_bundle(bundle: Bundle, device: torch.device, drawing: bool = False) 
         head_share=1.0,
         order=tuple(range(n) if order is None else order.tolist()),
     )
+
+
+def _batches_of_bundle(
+    bundle: Bundle,
+    keys: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    steps: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    device: torch.device,
+    replayed: Replayed | None,
+) -> tuple[Tensor, ...]:
+    """Rows of the dataset, factor, counts and divisors of each step."""
+    plan, joined_rows = bundle.work.plan, bundle.rows
+    if plan.poisson or replayed is None:
+        batches = _batches(plan, keys, sizes, steps, offsets, device, None)
+        return joined_rows[batches.position], batches.factor, batches.counts, batches.divisors
+    shape = _shape(plan, sizes, steps)
+
+    def lay(table: Tensor) -> tuple[Tensor, ...]:
+        batches = _shuffled(shape, table)
+        return joined_rows[batches.position].contiguous(), batches.factor.contiguous(), batches.counts, batches.divisors
+
+    key = (shape, len(sizes), joined_rows.data_ptr(), len(joined_rows))
+    return replayed(key, _table(plan, keys, sizes, steps, offsets), lay)
 
 
 def _by_steps(plan: Plan, sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
@@ -235,58 +271,87 @@ def _batches(
     keys: NDArray[np.int64],
     sizes: NDArray[np.int64],
     steps: NDArray[np.int64],
-    offsets: NDArray[np.int64] | None,
+    offsets: NDArray[np.int64],
     device: torch.device,
     secret: SecretNoise | None,
 ) -> Batches:
-    """`offsets`: where each client's rows begin; None: one client's after the other's."""
-    offsets = np.cumsum(sizes) - sizes if offsets is None else offsets
-    draw = _sampled_batches if plan.poisson else _shuffled_batches
-    position, counts = draw(plan, keys, sizes, steps, offsets, device, secret)
-    divisors = _expected(plan, sizes, steps, device) if plan.poisson else counts
-    within = torch.arange(position.shape[2], device=device) < counts[..., None]
-    return Batches(position, counts, divisors, within / divisors.clamp(min=1)[..., None])
+    """`offsets`: where each client's rows begin."""
+    if plan.poisson:
+        position, counts = _sampled_batches(plan, keys, sizes, steps, offsets, device, secret)
+        divisors = _expected(plan, sizes, steps, device)
+        return Batches(position, counts, divisors, _factor(position, counts, divisors))
+    shape = _shape(plan, sizes, steps)
+    words = None
+    if secret is not None and shape.longest:
+        words = secret.bits(len(sizes) * shape.epochs, shape.widest).to(device)
+    return _shuffled(shape, there(_table(plan, keys, sizes, steps, offsets), device), words)
 
 
-def _shuffled_batches(
+def _factor(position: Tensor, counts: Tensor, divisors: Tensor) -> Tensor:
+    within = torch.arange(position.shape[2], device=position.device) < counts[..., None]
+    return within / divisors.clamp(min=1)[..., None]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """All that shuffled batches depend on beside the table of their clients."""
+
+    batch: int
+    slots: int
+    widest: int  # samples of one client
+    longest: int  # steps
+    epochs: int
+    even: bool  # all clients have as many samples
+    merges: bool  # a rest joins the batch before it
+
+
+def _shape(plan: Plan, sizes: NDArray[np.int64], steps: NDArray[np.int64]) -> Shape:
+    widest, longest = int(sizes.max()), int(steps.max())
+    batch = plan.batch_size or widest
+    kinds = np.unique(sizes).tolist()
+    spans = [plan.span(plan.batches(size) - 1, size) for size in kinds]  # of last batches, which may be the longest
+    slots = max(min(batch, widest), *(end - first for first, end in spans))
+    epochs = max(-(-plan.steps_for(size) // plan.batches(size)) for size in kinds) if longest else 0
+    return Shape(batch, slots, widest, longest, epochs, len(kinds) == 1, plan.last_batch == "merge")
+
+
+def _table(
     plan: Plan,
     keys: NDArray[np.int64],
     sizes: NDArray[np.int64],
     steps: NDArray[np.int64],
     offsets: NDArray[np.int64],
-    device: torch.device,
-    secret: SecretNoise | None,
-) -> tuple[Tensor, Tensor]:
-    """What each step takes: positions in the clients' concatenated samples [T, n, B], and batch sizes [T, n]."""
-    widest, longest = int(sizes.max()), int(steps.max())
-    batch = plan.batch_size or widest
+) -> Tensor:
+    """[5, n]: what shuffled batches read of each client."""
     kinds, of = np.unique(sizes, return_inverse=True)
     per_epoch = _numbers([plan.batches(size) for size in kinds.tolist()])[of]
-    spans = {plan.span(plan.batches(size) - 1, size) for size in kinds.tolist()}  # of last batches: maybe the longest
-    slots = max(min(batch, widest), *(end - first for first, end in spans))
-    epochs = int((-(-steps // per_epoch)).max()) if longest else 0
-    table = torch.from_numpy(np.stack([sizes, steps, per_epoch, keys, offsets]))
-    size, step_count, batches, streams, offset = there(table, device).unbind(0)
-    t = torch.arange(longest, device=device)[:, None]
-    first = (t % batches) * batch  # [T, n] where the batch begins in its epoch
+    return torch.from_numpy(np.stack([sizes, steps, per_epoch, keys, offsets]))
+
+
+def _shuffled(shape: Shape, table: Tensor, words: Tensor | None = None) -> Batches:
+    """Every epoch in an order of its own, by the clients' keys or by these words. Nothing here waits for the device."""
+    device, n = table.device, table.shape[1]
+    size, step_count, batches, streams, offset = table.unbind(0)
+    t = torch.arange(shape.longest, device=device)[:, None]
+    first = (t % batches) * shape.batch  # [T, n] where the batch begins in its epoch
     left = size - first
-    counts = left.clamp(max=batch) * (t < step_count)
-    if plan.last_batch == "merge":
-        counts = torch.where(t % batches == batches - 1, left, left.clamp(max=batch)) * (t < step_count)
-    if longest == 0:
-        return torch.zeros(0, len(sizes), slots, dtype=torch.int64, device=device), counts
-    if secret is None:
-        words = randomness.bits(randomness.bits(streams, epochs, device).view(-1), widest, device)
-    else:
-        words = secret.bits(len(sizes) * epochs, widest).to(device)
-    shuffled = randomness.orders(words, np.repeat(sizes, epochs)).view(len(sizes), epochs * widest)
-    slot = torch.arange(slots, device=device)
+    counts = left.clamp(max=shape.batch) * (t < step_count)
+    if shape.merges:
+        counts = torch.where(t % batches == batches - 1, left, left.clamp(max=shape.batch)) * (t < step_count)
+    if shape.longest == 0:
+        position = torch.zeros(0, n, shape.slots, dtype=torch.int64, device=device)
+        return Batches(position, counts, counts, _factor(position, counts, counts))
+    if words is None:
+        words = randomness.bits(randomness.bits(streams, shape.epochs, device).view(-1), shape.widest, device)
+    own = None if shape.even else size[:, None].expand(-1, shape.epochs).reshape(-1)
+    shuffled = randomness.orders(words, own).view(n, shape.epochs * shape.widest)
+    slot = torch.arange(shape.slots, device=device)
     within = torch.minimum(first[..., None] + slot, size[:, None] - 1)  # [T, n, B]
-    epoch = (t // batches).clamp(max=epochs - 1)  # of done clients: any
-    where = epoch[..., None] * widest + within
-    drawn = shuffled.gather(1, where.permute(1, 0, 2).reshape(len(sizes), -1))
-    drawn = drawn.view(len(sizes), longest, -1).permute(1, 0, 2)
-    return drawn + offset[:, None], counts
+    epoch = (t // batches).clamp(max=shape.epochs - 1)  # of done clients: any
+    where = epoch[..., None] * shape.widest + within
+    drawn = shuffled.gather(1, where.permute(1, 0, 2).reshape(n, -1))
+    position = drawn.view(n, shape.longest, -1).permute(1, 0, 2) + offset[:, None]
+    return Batches(position, counts, counts, _factor(position, counts, counts))
 
 
 def _sampled_batches(

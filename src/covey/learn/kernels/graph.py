@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -16,9 +17,10 @@ from torch import Tensor
 from covey.learn.kernels.batched import Accumulate, Tensors, advance
 from covey.learn.rule import Rule
 from covey.learn.samples import Samples
-from covey.learn.schedule import Wave
+from covey.learn.schedule import Wave, there
 
 ALIGNED = 32
+RECORDINGS = 32  # layouts that are kept
 WARM_UP = 3  # steps on a side stream before capturing: libraries allocate their workspaces in the first
 
 
@@ -119,3 +121,59 @@ class Replays:
             kept = (Replay(wave, *self._parts, hold), size, len(wave.rows))
         self._kept[signature] = kept
         return kept[0].run(wave)
+
+
+class Recordings:
+    """Functions of a small table of numbers, captured when they are asked for the second time and replayed with other numbers from
+    then on: laying out batches is some forty launches. What a replay gives lies in its own memory, which the next one overwrites.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._kept: OrderedDict[tuple[object, ...], Recording | None] = OrderedDict()  # None: asked for once
+        self._cannot: set[tuple[object, ...]] = set()  # those that could not be captured
+
+    def __call__(
+        self, key: tuple[object, ...], table: Tensor, function: Callable[[Tensor], tuple[Tensor, ...]]
+    ) -> tuple[Tensor, ...]:
+        known = self._kept.get(key)
+        if known is not None:
+            return known.replay(table)
+        if self._device.type != "cuda" or key in self._cannot or key not in self._kept:
+            self._keep(key, None)
+            return function(there(table, self._device))
+        try:
+            recording = Recording(table, self._device, function)
+        except RuntimeError as error:
+            warnings.warn(f"no CUDA graph for laying out batches, it runs slower without: {error}", stacklevel=2)
+            self._cannot.add(key)
+            return function(there(table, self._device))
+        self._keep(key, recording)
+        return recording.replay(table)
+
+    def _keep(self, key: tuple[object, ...], recording: Recording | None) -> None:
+        self._kept[key] = recording
+        self._kept.move_to_end(key)
+        if len(self._kept) > RECORDINGS:
+            self._kept.popitem(last=False)
+
+
+class Recording:
+    """One captured function; it keeps what it reads beside the table alive, too."""
+
+    def __init__(self, table: Tensor, device: torch.device, function: Callable[[Tensor], tuple[Tensor, ...]]) -> None:
+        self._function = function
+        self._table = table.to(device)
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            function(self._table)
+        torch.cuda.current_stream().wait_stream(side)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._results = function(self._table)
+
+    def replay(self, table: Tensor) -> tuple[Tensor, ...]:
+        self._table.copy_(table.pin_memory(), non_blocking=True)
+        self._graph.replay()
+        return self._results

@@ -85,6 +85,17 @@ class Linear:
             x = nn.functional.leaky_relu_(x, self.leak) if self.leak else x.relu_()
         return torch.addmm(layers[-1][1], x, layers[-1][0].t())
 
+    def logits_of_all(self, models: Tensor, x: Tensor) -> Tensor:
+        """Outputs [k, b, classes] of models [k, d]: the first layers of all are one product."""
+        layers = self._cut(models, 0)
+        weight, bias = layers[0]
+        h = torch.addmm(bias.reshape(-1), x, weight.reshape(-1, weight.shape[2]).t())
+        h = h.view(len(x), len(models), -1).transpose(0, 1)  # [k, b, units]
+        for weight, bias in layers[1:]:
+            h = nn.functional.leaky_relu_(h, self.leak) if self.leak else h.relu_()
+            h = torch.baddbmm(bias[:, None], h, weight.mT)
+        return h
+
     def gradient(self, at: Tensor, rows: Tensor) -> Tensor:
         """Mean gradient [d]."""
         total = torch.zeros_like(at)
