@@ -183,7 +183,7 @@ def keep(folder: Path) -> None:
             audits = [Audit.of(audit) for content in contents for audit in content["audits"]]
             order = list(dict.fromkeys(audit.algorithm for audit in audits))
             ordered = sorted(audits, key=lambda audit: order.index(audit.algorithm))
-            store(ordered, Path("docs"), name, command, page=False)
+            store(ordered, Path("docs"), name, command)
         print(f"docs/results/{name}")
 
 

@@ -1,4 +1,4 @@
-"""What the documentation site has beyond `docs/`: the API reference, and the files of the repository that pages link to.
+"""What the documentation site has beyond `docs/`: the API reference, pages of stored audits, files that pages link to.
 
 The pages are written for GitHub, and stay readable there. What differs on the site is bridged here and nowhere else: a link out of
 `docs/` becomes a page of the site with that file, and a list or table needs an empty line before it. MkDocs calls the functions
@@ -7,6 +7,7 @@ whose names begin with `on_`.
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -16,10 +17,14 @@ from mkdocs.structure.files import File, Files
 
 from covey.algorithms import ALGORITHMS
 from covey.attacks import ATTACKS
+from covey.audit.frontier.frontier import Frontier
+from covey.audit.frontier.output import frontier_page
+from covey.audit.page import page_of
 from covey.compression import COMPRESSIONS
 from covey.data.partitions import PARTITIONS
 from covey.defences import DEFENCES
 from covey.names import OURS, Registry
+from covey.report.page import render
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "covey"
@@ -183,6 +188,9 @@ def on_files(files: Files, config: Any) -> Files:
     for name, (title, registry) in REGISTRIES.items():
         files.append(File.generated(config, f"api/{name}.md", content=_registered(title, registry)))
     files.append(File.generated(config, "api/index.md", content=_reference_index()))
+    for numbers in stored(Path(config.docs_dir)):
+        page = numbers.with_suffix(".html").relative_to(config.docs_dir).as_posix()
+        files.append(File.generated(config, page, content=_page_of(numbers)))
     wanted = set()
     for page in files.documentation_pages():
         if page.abs_src_path:  # those of docs/, not what was just made
@@ -193,7 +201,30 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def stored(docs: Path) -> list[Path]:
+    """Numbers of audits and frontiers, of which pages with every score are made here: they are not kept in the repository."""
+    return sorted(path for name in ("audit", "frontier") for path in (docs / "results").glob(f"*/{name}.json"))
+
+
+def _page_of(numbers: Path) -> str:
+    content = json.loads(numbers.read_text(encoding="utf-8"))
+    if numbers.stem == "audit":
+        return page_of(content)
+    return render(frontier_page(Frontier.of(content["frontier"]), content["command"]))
+
+
+def with_page(markdown: str, names: set[str]) -> str:
+    """A stored result with a link to the page that was made of its numbers."""
+    head, _, rest = markdown.partition("\n\n")
+    link = next((f"[Every score, as a page]({name}.html)\n\n" for name in ("audit", "frontier") if name in names), "")
+    return f"{head}\n\n{link}{rest}" if link else markdown
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    if page.file.src_uri.startswith("results/") and page.file.src_uri.endswith("README.md"):
+        beside = Path(config.docs_dir, page.file.src_uri).parent
+        markdown = with_page(markdown, {path.stem for path in stored(Path(config.docs_dir)) if path.parent == beside})
+
     def on_the_site(found: re.Match[str]) -> str:
         path = _outside(page.file.src_uri, found[2])
         if path is None:

@@ -60,6 +60,14 @@ def test_what_the_site_makes_of_a_page() -> None:
     assert hooks.spaced("```\nx\n- y\n```\nend\n| a |") == "```\nx\n- y\n```\nend\n\n| a |"
     assert hooks._outside("algorithms/ifca.md", "../../src/covey/roles/plain.py") == "src/covey/roles/plain.py"
     assert hooks._outside("house.md", "extending.md") is None
+    assert hooks.with_page("# A\n\nBy x.", {"audit"}) == "# A\n\n[Every score, as a page](audit.html)\n\nBy x."
+    assert hooks.with_page("# A\n\nBy x.", set()) == "# A\n\nBy x."
+    smallest = {p.name: p for p in sorted(hooks.stored(DOCS), key=lambda p: -p.stat().st_size)}
+    assert {name: "By `covey audit" in path.with_name("README.md").read_text() for name, path in smallest.items()} == {
+        "audit.json": True,
+        "frontier.json": True,
+    }
+    assert all("covey audit" in hooks._page_of(path) for path in smallest.values())
 
     def flat(one: object) -> list[str]:
         if isinstance(one, str):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from covey.attacks.finding import NOT_MEASURED, NOTHING_SEEN
 from covey.audit.canaries import shown
@@ -28,6 +29,11 @@ def write_audit(audits: Sequence[Audit], path: Path, command: str = "") -> Path:
     """Writes the page of one audit, or of several side by side."""
     write_atomically(path, render(audit_page(audits, command)).encode("utf-8", "replace"))
     return path
+
+
+def page_of(content: Mapping[str, Any]) -> str:
+    """audit.html of what audit.json holds."""
+    return render(audit_page([Audit.of(audit) for audit in content["audits"]], str(content.get("command", ""))))
 
 
 def audit_page(audits: Sequence[Audit], command: str = "") -> Page:

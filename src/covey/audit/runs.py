@@ -321,10 +321,10 @@ def write_numbers(audits: Sequence[Audit], out: str | Path, command: str = "") -
     return folder / "audit.json"
 
 
-def store(audits: Sequence[Audit], docs: str | Path, name: str, command: str, page: bool = True) -> Path:
+def store(audits: Sequence[Audit], docs: str | Path, name: str, command: str) -> Path:
     """Keeps audits among the documented results, without the runs behind them and so without links to their reports: their folder.
 
-    `page`: with audit.html, which takes some 100 kB for each of them.
+    No audit.html: it follows from audit.json, and the site makes it from there (`site/hooks.py`), as `covey ui` does.
     """
     alone = [
         replace(
@@ -339,9 +339,6 @@ def store(audits: Sequence[Audit], docs: str | Path, name: str, command: str, pa
 
     folder = Path(docs) / "results" / name
     files.write_atomically(folder / "matrix.svg", picture(alone).encode())
-    files.write_atomically(folder / "README.md", markdown(alone, command, page).encode())
-    if page:
-        write(alone, folder, command)
-    else:
-        write_numbers(alone, folder, command)
+    files.write_atomically(folder / "README.md", markdown(alone, command).encode())
+    write_numbers(alone, folder, command)
     return folder

@@ -100,18 +100,15 @@ def _many(audits: Sequence[Audit]) -> list[str]:
     return [*text_table([["", "accuracy", *rows], *body]), "", *_wrapped(f"{WHO}. {LEGEND}"), *out, *notes, *refused]
 
 
-def markdown(audits: Sequence[Audit], command: str, page: bool = True) -> str:
-    """The comparison for a page of the documentation: generated, never typed. `page`: whether audit.html stands beside it."""
+def markdown(audits: Sequence[Audit], command: str) -> str:
+    """The comparison for a page of the documentation: generated, never typed."""
     rows, body = _comparison(audits)
     head = ["", "accuracy", *rows]
     facts = dict.fromkeys(
         f"{a.dataset}, {a.clients} clients, {a.clusters} clusters, {a.rounds} rounds, {seeds(a)}"
         for a in [one for one in audits if not one.problem] or audits
     )
-    beside = "[audit.html](audit.html) beside this page has every score, `audit.json` every number."
-    scores = (
-        beside if page else "[card.md](card.md) beside this page has the worst of each row, `audit.json` every score."
-    )
+    scores = "[card.md](card.md) beside this page has the worst of each row, `audit.json` every score."
     parts = [
         f"# Audit: {'; '.join(facts)}",
         f"By `{'` and `'.join(command.splitlines())}`; do not edit. {scores}",

@@ -63,13 +63,11 @@ def _run(root: Path, folder: str) -> Run:
 
 
 def _audit(path: Path) -> str:
-    from covey.audit.matrix import Audit
-    from covey.audit.page import audit_page
+    from covey.audit.page import page_of
 
     content = _read(path)
     try:
-        audits = [Audit.of(audit) for audit in content["audits"]]
-        return render(audit_page(audits, str(content.get("command", ""))))
+        return page_of(content)
     except (AttributeError, KeyError, TypeError, IndexError, StopIteration) as e:
         raise CoveyError("audit.json is not an audit of this version of covey: run `covey audit` again") from e
 

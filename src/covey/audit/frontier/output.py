@@ -31,21 +31,27 @@ LEAD = (
 
 
 def write_frontier(frontier: Frontier, out: str | Path, command: str = "") -> tuple[Path, Path]:
-    folder = Path(out)
+    page = Path(out) / "frontier.html"
+    numbers = _write_numbers(frontier, page.parent, command)
+    files.write_atomically(page, render(frontier_page(frontier, command)).encode("utf-8", "replace"))
+    return numbers, page
+
+
+def _write_numbers(frontier: Frontier, folder: Path, command: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     content = {"schema": 1, "command": command, "versions": versions(), "frontier": frontier.json()}
     files.write_json(folder / "frontier.json", content)
-    page = render(frontier_page(frontier, command)).encode("utf-8", "replace")
-    files.write_atomically(folder / "frontier.html", page)
-    return folder / "frontier.json", folder / "frontier.html"
+    return folder / "frontier.json"
 
 
-def store_frontier(frontier: Frontier, docs: str | Path, name: str, command: str) -> tuple[Path, Path]:
-    """Keeps a frontier among the documented results: a page of Markdown with the table, the numbers and the page with pictures."""
+def store_frontier(frontier: Frontier, docs: str | Path, name: str, command: str) -> Path:
+    """Keeps a frontier among the documented results: Markdown with the table, the pictures, the numbers. The page follows from
+    these, and the site makes it from there (`site/hooks.py`).
+    """
     folder = Path(docs) / "results" / name
     files.write_atomically(folder / "README.md", markdown(frontier, command).encode())
     files.write_atomically(folder / "frontier.svg", alone(frontier).encode())
-    return write_frontier(frontier, folder, command)
+    return _write_numbers(frontier, folder, command)
 
 
 def frontier_page(frontier: Frontier, command: str = "") -> Page:

@@ -46,8 +46,7 @@ def markdown(frontier: Frontier, command: str) -> str:
     refused = [f"{point.words}: {point.problem}" for point in frontier.points if point.problem]
     parts = [
         f"# Frontier: {facts(frontier)}",
-        f"By `{command}`; do not edit. [frontier.html](frontier.html) beside this page has the pictures, `frontier.json` "
-        "every number.",
+        f"By `{command}`; do not edit. `frontier.json` beside this page has every number.",
         *verdict_words(frontier),
         "![the pictures](frontier.svg)",
         "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *body)),
