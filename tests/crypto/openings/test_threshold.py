@@ -9,12 +9,12 @@ import seal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from covey.crypto.draws import TAIL
 from covey.crypto.openings import shamir, threshold
 from covey.crypto.openings.circle import MODULUS_BITS, Circle, draw_circle, read_circle
-from covey.crypto.openings.draws import TAIL
 from covey.crypto.openings.threshold import Opening, OpeningAdvice, OpeningQuestion, fuse
-from covey.crypto.openings.transform import transform
 from covey.crypto.sealing.sealing import LABEL_BYTES, check_sealed, mixer
+from covey.crypto.transform import transform
 from covey.errors import CoveyError
 
 CLIENTS, QUORUM, LENGTH = 5, 3, 5000  # two blocks

@@ -2,8 +2,8 @@
 
 A scheme here needs one more exchange a round than those of `crypto/sealing`, which all clients' common key opens. Of `threshold.py`
 clients learn the sums, any of overlapping sets, of `secagg.py` the server, of disjoint groups. Below them who takes part
-(`roster.py`) and in which numbers (`circle.py`, `cohort.py`), the transform, what is drawn at random, Shamir's shares and the
-boxes in which shares travel. `family` says under which algorithms a scheme runs, as those declare it with `sealing`.
+(`roster.py`) and in which numbers (`circle.py`, `cohort.py`), Shamir's shares and the boxes in which shares travel. `family`
+says under which algorithms a scheme runs, as those declare it with `sealing`.
 """
 
 import functools

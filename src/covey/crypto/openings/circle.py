@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from covey.crypto.draws import TAIL
 from covey.crypto.openings import roster as rosters
-from covey.crypto.openings.draws import TAIL
 from covey.crypto.openings.roster import Roster
 from covey.crypto.openings.shamir import check_field
 from covey.crypto.sealing.ring import check_security, prime

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from covey import roles
+from covey.crypto.draws import Integers, uniform
 from covey.crypto.key_kinds import KeyKind
 from covey.crypto.noise.stream import Stream
 from covey.crypto.openings import shamir
@@ -40,7 +41,6 @@ from covey.crypto.openings.cohort import (
     draw_cohort,
     read_cohort,
 )
-from covey.crypto.openings.draws import Integers, uniform
 from covey.crypto.openings.roster import check_owner
 from covey.crypto.openings.threshold import OpeningQuestion
 from covey.crypto.sealing.sealing import checked_members

@@ -13,8 +13,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from covey.crypto.draws import Integers, uniform
 from covey.crypto.noise.stream import Stream
-from covey.crypto.openings.draws import Integers, uniform
 from covey.errors import CoveyError
 
 

@@ -27,12 +27,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from covey import roles
+from covey.crypto.draws import TAIL, Integers, gaussians, uniform
 from covey.crypto.key_kinds import KeyKind
 from covey.crypto.noise.stream import KEY_BYTES, Stream, Words
 from covey.crypto.openings import shamir
 from covey.crypto.openings.boxes import OVERHEAD, BoxKey
 from covey.crypto.openings.circle import Circle, draw_circle, read_circle
-from covey.crypto.openings.draws import TAIL, Integers, gaussians, uniform
 from covey.crypto.openings.roster import check_owner
 from covey.crypto.sealing.mixing import ResidueMixer, read_words, write_words
 from covey.crypto.sealing.sealing import checked_vector
@@ -126,7 +126,7 @@ class Member:
         circle = self.circle
         stream = Stream()
         secret = gaussians(stream, circle.degree)
-        from covey.crypto.openings.transform import transform  # brings numba
+        from covey.crypto.transform import transform  # brings numba
 
         ring = transform(circle.degree, circle.modulus)
         factors = ring.factors(ring.forward(_residues(secret, circle.modulus))[0])
@@ -326,7 +326,7 @@ def _opened(circle: Circle, sealed: bytes, secret: Integers | None, occasion: st
         return np.zeros(claimed.length)
     if secret is None:
         raise CoveyError("a sum came without the key that opens it: the server mixed up its groups")
-    from covey.crypto.openings.transform import transform
+    from covey.crypto.transform import transform
 
     ring = transform(circle.degree, circle.modulus)
     factors = ring.factors(ring.forward(_residues(secret, circle.modulus))[0])

@@ -12,12 +12,14 @@ same. Keys, parties and trust: `lattice.py`.
 """
 
 import math
+from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from seal import BatchEncoder, PlainModulus
 
-from covey.crypto.sealing.lattice import Keys, LatticeBox, checked_opening, label_of, read_public
+from covey.crypto.sealing.lattice import Keys, LatticeBox, check_library, checked_opening, label_of, read_public
 from covey.crypto.sealing.mixing import ResidueMixer
 from covey.crypto.sealing.ring import Ring, prime
 from covey.crypto.sealing.sealing import check_capacity, checked_vector
@@ -76,8 +78,27 @@ class BfvSealer:
         rows = -(-values.size // self._ring.degree)
         padded = np.zeros(rows * self._ring.degree, dtype=np.int64)
         padded[: values.size] = np.rint(values * self._unit)
-        plaintexts = [self._encoder.encode(row) for row in padded.reshape(rows, -1)]
-        return self._box.seal_plaintexts(plaintexts, values.size)
+        slots = padded.reshape(rows, -1)
+        if not self._box.opens:
+            return self._box.seal_plaintexts([self._encoder.encode(row) for row in slots], values.size)
+        return self._box.seal_rows(slots, self._fresh, values.size)
+
+    @cached_property
+    def _fresh(self) -> Callable[[NDArray[np.int64]], NDArray[np.uint64]]:
+        """Ciphertexts of slots, under the secret key."""
+        from covey.crypto.sealing.encoding import batching  # brings numba
+        from covey.crypto.sealing.fresh import spread
+
+        q, t = self._ring.modulus, self._ring.plain_modulus
+        layout, secret = batching(self._ring.degree, t), self._box.secret
+
+        def fresh(slots: NDArray[np.int64]) -> NDArray[np.uint64]:
+            return secret.polynomials(spread(layout.polynomials(slots), q, t))
+
+        reach = int(self._ring.bound * self._unit)
+        trial = np.linspace(-reach, reach, self._ring.degree).astype(np.int64)
+        check_library(self.open(self._box.seal_rows(trial[None], fresh, trial.size)), trial / self._unit)
+        return fresh
 
     def open(self, sealed: bytes) -> NDArray[np.float64]:
         label, plaintexts = self._box.open_plaintexts(sealed, self._encoder.encode(np.zeros(1, np.int64)))

@@ -10,12 +10,14 @@ Keys, parties and trust: `lattice.py`.
 """
 
 import math
+from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from seal import CKKSEncoder, Plaintext
 
-from covey.crypto.sealing.lattice import Keys, LatticeBox, checked_opening, label_of, read_public
+from covey.crypto.sealing.lattice import Keys, LatticeBox, check_library, checked_opening, label_of, read_public
 from covey.crypto.sealing.mixing import ResidueMixer
 from covey.crypto.sealing.ring import Ring, prime
 from covey.crypto.sealing.sealing import check_capacity, checked_vector
@@ -60,7 +62,23 @@ class CkksSealer:
         padded = np.zeros(rows * self._ring.degree)
         padded[: values.size] = values
         slots = padded.view(np.complex128).reshape(rows, -1)
-        return self._box.seal_plaintexts([self._encode(row) for row in slots], values.size)
+        if not self._box.opens:
+            return self._box.seal_plaintexts([self._encode(row) for row in slots], values.size)
+        return self._box.seal_rows(slots, self._fresh, values.size)
+
+    @cached_property
+    def _fresh(self) -> Callable[[NDArray[np.complex128]], NDArray[np.uint64]]:
+        """Ciphertexts of slots, under the secret key."""
+        from covey.crypto.sealing.encoding import embedding  # brings numba
+
+        layout, secret = embedding(self._ring.degree), self._box.secret
+
+        def fresh(slots: NDArray[np.complex128]) -> NDArray[np.uint64]:
+            return secret.images(layout.polynomials(slots, self._scale))
+
+        trial = np.linspace(-self._ring.bound, self._ring.bound, self._ring.degree)
+        check_library(self.open(self._box.seal_rows(trial.view(np.complex128)[None], fresh, trial.size)), trial)
+        return fresh
 
     def open(self, sealed: bytes) -> NDArray[np.float64]:
         label, plaintexts = self._box.open_plaintexts(sealed, self._encode(np.zeros(1, np.complex128)))

@@ -6,9 +6,9 @@ from decimal import Decimal
 
 import numpy as np
 
+from covey.crypto import draws
+from covey.crypto.draws import SIGMA, TAIL, gaussians, uniform
 from covey.crypto.noise.stream import Stream
-from covey.crypto.openings import draws
-from covey.crypto.openings.draws import SIGMA, TAIL, gaussians, uniform
 
 
 def test_thresholds_are_the_cumulative_probabilities():

@@ -1,4 +1,4 @@
-"""What the scheme draws: uniform residues and discrete Gaussians, from ChaCha20 words (`crypto/noise/stream.py`).
+"""What lattices draw: uniform residues, discrete Gaussians, centred binomials, from ChaCha20 words (`crypto/noise/stream.py`).
 
 The Gaussian is P(x) proportional to exp(−x²/2σ²) on the whole numbers within ±TAIL. A number is found by comparing 31 random
 bits with *every* threshold of the cumulative table, so neither time nor memory access depends on what is drawn. Where they
@@ -21,6 +21,7 @@ Integers = NDArray[np.int64]
 SIGMA = 20
 TAIL = 12 * SIGMA  # no secret and no error is larger
 _LEADING, _REST = 31, 95  # bits of a threshold
+_TWENTY_ONE = np.uint64((1 << 21) - 1)
 
 
 def uniform(stream: Stream, count: int, modulus: int) -> Words:
@@ -30,7 +31,9 @@ def uniform(stream: Stream, count: int, modulus: int) -> Words:
     missing = count
     while missing > 0:
         drawn = stream.words(missing + 64) & mask
-        good = drawn[drawn < np.uint64(modulus)][:missing]
+        good = drawn[:missing]
+        if int(good.max()) >= modulus:  # never, where the modulus is just below a power of 2
+            good = drawn[drawn < np.uint64(modulus)][:missing]
         kept.append(good)
         missing -= len(good)
     return np.concatenate(kept) if kept else np.zeros(0, np.uint64)
@@ -42,7 +45,7 @@ def gaussians(stream: Stream, count: int) -> Integers:
     words = stream.words(-(-count // 2)).view("<u4")[:count]
     magnitudes, ties = np.zeros(count, np.int32), np.zeros(count, np.int32)
     bits = (words & np.uint32((1 << _LEADING) - 1)).view(np.int32)
-    from covey.crypto.openings.passing import count_passed  # brings numba, 55 MB that other keys do not need
+    from covey.crypto.passing import count_passed  # brings numba, 55 MB that other keys do not need
 
     count_passed(magnitudes, ties, bits, leading)
     for n in np.flatnonzero(ties):
@@ -51,6 +54,14 @@ def gaussians(stream: Stream, count: int) -> Integers:
         magnitudes[n] = sum(whole >= threshold for threshold in thresholds)
     signs = 1 - 2 * (words >> np.uint32(_LEADING)).astype(np.int64)
     return magnitudes * signs
+
+
+def binomials(stream: Stream, count: int) -> Integers:
+    """`count` centred binomials: 21 bits less 21 bits, within ±21, σ = 3.24. As SEAL draws its errors."""
+    words = stream.words(count)
+    ones, others = (np.bitwise_count(words >> np.uint64(shift) & _TWENTY_ONE) for shift in (0, 21))
+    drawn: Integers = ones.astype(np.int64) - others
+    return drawn
 
 
 @lru_cache(maxsize=1)

@@ -22,10 +22,11 @@ from covey.errors import CoveyError
 
 Words = NDArray[np.uint64]
 LARGEST_BITS = 61  # of q: sums of a few residues stay below 2^64
+SHORT = 8  # a loop over fewer pairs would cost more than what it does: then the other loop is the inner one
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _high(typing_context: Any, x: Any, y: Any) -> Any:
+def upper(typing_context: Any, x: Any, y: Any) -> Any:
     """The upper word of a product of two words."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -62,12 +63,12 @@ class Transform:
     def forward(self, polynomials: Words) -> Words:
         """Of each row [., N], below q."""
         rows = np.array(polynomials, np.uint64, ndmin=2)
-        _forward(rows, self.forward_powers.values, self.forward_powers.quotients, np.uint64(self.q))
+        _forward(rows, *self.there(), np.uint64(self.q))
         return rows
 
     def inverse(self, images: Words) -> Words:
         rows = np.array(images, np.uint64, ndmin=2)
-        _inverse(rows, *self._back())
+        _inverse(rows, *self.back())
         return rows
 
     def factors(self, image: Words) -> Factors:
@@ -78,10 +79,15 @@ class Transform:
         """The polynomials [., N] whose images are these rows times `by`."""
         rows = np.empty_like(images)
         _products(rows, images, by.values, by.quotients, np.uint64(self.q))
-        _inverse(rows, *self._back())
+        _inverse(rows, *self.back())
         return rows
 
-    def _back(self) -> tuple[Any, ...]:
+    def there(self) -> tuple[Words, Words]:
+        """What `forward_row` takes of the ring, beside q."""
+        return self.forward_powers.values, self.forward_powers.quotients
+
+    def back(self) -> tuple[Any, ...]:
+        """What `inverse_row` takes of the ring."""
         powers, shrink = self.inverse_powers, self.shrink
         return powers.values, powers.quotients, shrink.values[0], shrink.quotients[0], np.uint64(self.q)
 
@@ -95,7 +101,7 @@ def transform(degree: int, q: int) -> Transform:
             "that is 1 modulo twice the degree"
         )
     root = _smallest_root(degree, q)
-    order = _bit_reversed(degree)
+    order = bit_reversed(degree)
     inverse = pow(root, -1, q)
     return Transform(
         q,
@@ -115,58 +121,90 @@ def _smallest_root(degree: int, q: int) -> int:
     return smallest
 
 
-def _bit_reversed(degree: int) -> list[int]:
+def bit_reversed(degree: int) -> list[int]:
     bits = degree.bit_length() - 1
     return [int(f"{k:0{bits}b}"[::-1], 2) for k in range(degree)]
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _times(x: Any, w: Any, quotient: Any, q: Any) -> Any:
+def times(x: Any, w: Any, quotient: Any, q: Any) -> Any:
     """x w mod q, for any word x: the estimate of the quotient is at most 1 too small."""
-    r = x * w - _high(quotient, x) * q  # type: ignore[call-arg]
+    r = x * w - upper(quotient, x) * q  # type: ignore[call-arg]
     return min(r, r - q)  # unsigned wrap-around: the smaller one is below q
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _forward(rows: Words, powers: Words, quotients: Words, q: Any) -> None:
-    degree = rows.shape[1]
-    for r in range(rows.shape[0]):
-        a = rows[r]
-        gap, groups = degree, 1
-        while groups < degree:
-            gap >>= 1
+def _nearly(x: Any, w: Any, quotient: Any, q: Any) -> Any:
+    """x w mod q or q more, for any word x."""
+    return x * w - upper(quotient, x) * q  # type: ignore[call-arg]
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def forward_row(a: Words, powers: Words, quotients: Words, q: Any) -> None:
+    """One polynomial [N], in place. Residues stay below 4q until the end (Harvey 2014)."""
+    q2 = q + q
+    gap, groups = a.size, 1
+    while groups < a.size:
+        gap >>= 1
+        if gap >= SHORT:
             for g in range(groups):
                 w, quotient = powers[groups + g], quotients[groups + g]
-                start = 2 * g * gap
-                for j in range(start, start + gap):
-                    u, v = a[j], _times(a[j + gap], w, quotient, q)
-                    s, d = u + v, u + q - v
-                    a[j], a[j + gap] = min(s, s - q), min(d, d - q)
-            groups <<= 1
+                low, high = a[2 * g * gap : (2 * g + 1) * gap], a[(2 * g + 1) * gap : 2 * (g + 1) * gap]
+                for j in range(gap):
+                    u, v = min(low[j], low[j] - q2), _nearly(high[j], w, quotient, q)
+                    low[j], high[j] = u + v, u + q2 - v
+        else:
+            for j in range(gap):
+                for g in range(groups):
+                    i = 2 * g * gap + j
+                    u, v = min(a[i], a[i] - q2), _nearly(a[i + gap], powers[groups + g], quotients[groups + g], q)
+                    a[i], a[i + gap] = u + v, u + q2 - v
+        groups <<= 1
+    for j in range(a.size):
+        x = min(a[j], a[j] - q2)
+        a[j] = min(x, x - q)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def inverse_row(a: Words, powers: Words, quotients: Words, shrink: Any, shrink_quotient: Any, q: Any) -> None:
+    """One image [N], in place. Residues stay below 2q until the end."""
+    q2 = q + q
+    gap, groups = 1, a.size >> 1
+    while groups >= 1:
+        if gap >= SHORT:
+            for g in range(groups):
+                w, quotient = powers[groups + g], quotients[groups + g]
+                low, high = a[2 * g * gap : (2 * g + 1) * gap], a[(2 * g + 1) * gap : 2 * (g + 1) * gap]
+                for j in range(gap):
+                    u, v = low[j], high[j]
+                    low[j], high[j] = min(u + v, u + v - q2), _nearly(u + q2 - v, w, quotient, q)
+        else:
+            for j in range(gap):
+                for g in range(groups):
+                    i = 2 * g * gap + j
+                    u, v = a[i], a[i + gap]
+                    a[i] = min(u + v, u + v - q2)
+                    a[i + gap] = _nearly(u + q2 - v, powers[groups + g], quotients[groups + g], q)
+        gap <<= 1
+        groups >>= 1
+    for j in range(a.size):
+        a[j] = times(a[j], shrink, shrink_quotient, q)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _forward(rows: Words, powers: Words, quotients: Words, q: Any) -> None:
+    for r in range(rows.shape[0]):
+        forward_row(rows[r], powers, quotients, q)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _inverse(rows: Words, powers: Words, quotients: Words, shrink: Any, shrink_quotient: Any, q: Any) -> None:
-    degree = rows.shape[1]
     for r in range(rows.shape[0]):
-        a = rows[r]
-        gap, groups = 1, degree >> 1
-        while groups >= 1:
-            for g in range(groups):
-                w, quotient = powers[groups + g], quotients[groups + g]
-                start = 2 * g * gap
-                for j in range(start, start + gap):
-                    u, v = a[j], a[j + gap]
-                    s = u + v
-                    a[j], a[j + gap] = min(s, s - q), _times(u + q - v, w, quotient, q)
-            gap <<= 1
-            groups >>= 1
-        for j in range(degree):
-            a[j] = _times(a[j], shrink, shrink_quotient, q)
+        inverse_row(rows[r], powers, quotients, shrink, shrink_quotient, q)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
 def _products(out: Words, rows: Words, factors: Words, quotients: Words, q: Any) -> None:
     for r in range(rows.shape[0]):
         for j in range(rows.shape[1]):
-            out[r, j] = _times(rows[r, j], factors[j], quotients[j], q)
+            out[r, j] = times(rows[r, j], factors[j], quotients[j], q)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import seal
 
-from covey.crypto.openings.transform import transform
 from covey.crypto.sealing.ring import prime
+from covey.crypto.transform import transform
 from covey.errors import CoveyError
 
 Q = prime(4096, 58)
