@@ -29,6 +29,7 @@ from covey.learn.flat import Network
 from covey.learn.initial import initial
 from covey.learn.machine import Machine
 from covey.learn.work import Bundle, Job, Plan, Train
+from covey.randomness import Streams
 
 BATCH, INPUTS, HIDDEN, CLASSES = 50, 784, 200, 10
 TILES = (
@@ -71,7 +72,7 @@ def machine(clients: int, samples: int, tf32: bool) -> tuple[Machine, Bundle]:
     start = initial(net, 1).cuda()
     work = Train(start, Plan(lr=0.05, batch_size=BATCH))
     rows = torch.arange(clients * samples, device="cuda")
-    bundle = Bundle(work, np.arange(clients), rows, np.full(clients, samples))
+    bundle = Bundle(work, Streams(0, 1, range(clients)), rows, np.full(clients, samples))
     return Machine(net, x, y, device="cuda", tf32=tf32), bundle
 
 

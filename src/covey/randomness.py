@@ -36,6 +36,20 @@ def keys(before: tuple[int | str, ...], numbers: Iterable[int], after: tuple[int
     return (np.frombuffer(words, ">u8") >> 1).astype(np.int64)
 
 
+class Streams:
+    """The streams of many clients in one round, `key(seed, round, client, 0)`, and the keys that follow from them."""
+
+    def __init__(self, seed: int, round: int, clients: Sequence[int]) -> None:
+        self._own = keys((seed, round), clients, (0,))
+        self._known: dict[tuple[str, str], NDArray[np.int64]] = {}
+
+    def of(self, purpose: str, use: str) -> NDArray[np.int64]:
+        """`key(stream, purpose, use)` of each client."""
+        if (purpose, use) not in self._known:
+            self._known[purpose, use] = keys((), self._own.tolist(), (purpose, use))
+        return self._known[purpose, use]
+
+
 def generator(*parts: int | str) -> np.random.Generator:
     """A numpy generator on the stream of these parts, for work that is not vectorised over clients."""
     return np.random.Generator(np.random.Philox(key=key(*parts)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -117,3 +118,17 @@ def test_a_gpu_adds_many_models_at_once_and_gets_the_same_averages(
     before = torch.full((3, 1000), 7.0)
     torch.testing.assert_close(there.means(before.cuda()).cpu(), here.means(before), rtol=1e-7, atol=0)
     torch.testing.assert_close(there.overall(before[0].cuda()).cpu(), here.overall(before[0]), rtol=1e-7, atol=0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("clients", [1, 16, 133])
+def test_a_gpu_adds_rows_of_models_and_gets_the_same_averages(clients: int) -> None:
+    models = torch.randn(clients, 1100, generator=torch.Generator().manual_seed(clients))[:, :1000]
+    groups, weights = np.arange(clients) % 2, 1.0 + np.arange(clients)
+    here, there = Averages(3, models), Averages(3, models.cuda())
+    for _ in range(2):
+        here.add(groups, models, weights)
+        there.add(groups, models.cuda(), weights)
+    torch.testing.assert_close(there.sums.cpu(), here.sums, rtol=1e-12, atol=1e-12)
+    assert (here.counts, here.weights) == (there.counts, there.weights)

@@ -7,11 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from covey import randomness
 from covey.learn.flat import Network
 from covey.learn.initial import initial
 from covey.learn.kernels.linear import Linear
 from covey.learn.machine import Machine
 from covey.learn.work import Bundle, Job, Losses, Plan, Train
+from covey.randomness import Streams
 
 PLANS = {
     "plain": Plan(lr=0.1, batch_size=8, epochs=2),
@@ -38,19 +40,21 @@ def machine(device: str, count: int) -> Machine:
     return Machine(Network("fcnn", (4, 4), 3), x, y, device=device)
 
 
-def both(own: bool, plan: Plan, sizes: tuple[int, ...], on: Machine, first: int) -> tuple[list[Job], Bundle]:
-    """The same training as jobs and as a bundle; `own`: starts and corrections differ by client. `first`: a client's stream."""
+def both(own: bool, plan: Plan, sizes: tuple[int, ...], on: Machine, round: int) -> tuple[list[Job], Bundle]:
+    """The same training as jobs and as a bundle; `own`: starts and corrections differ by client."""
     n, rows = len(sizes), torch.arange(sum(sizes)).flip(0)
     models = torch.stack([initial(on.network, i if own else 0) for i in range(n)])
     corrections = 0.01 * models if own else None
-    keys = np.arange(first, first + n)
+    keys = [randomness.key(0, round, i, 0) for i in range(n)]
     jobs = [
-        Job(part, int(key), Train(model, plan, correction=None if corrections is None else corrections[i]))
+        Job(part, key, Train(model, plan, correction=None if corrections is None else corrections[i]))
         for i, (part, key, model) in enumerate(zip(torch.split(rows, list(sizes)), keys, models))
     ]
     start = (models if own else models[0]).to(on.device)
     correction = None if corrections is None else corrections.to(on.device)
-    return jobs, Bundle(Train(start, plan, correction=correction), keys, rows.to(on.device), np.array(sizes))
+    return jobs, Bundle(
+        Train(start, plan, correction=correction), Streams(0, round, range(n)), rows.to(on.device), np.array(sizes)
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -60,8 +64,8 @@ def both(own: bool, plan: Plan, sizes: tuple[int, ...], on: Machine, first: int)
 def test_as_its_jobs(plan: str, own: bool, sizes: tuple[int, ...], device: str) -> None:
     here, there = machine("cpu", sum(sizes)), machine(device, sum(sizes))
     rows: Tensor | None = None
-    for first in (7, 7, 70, 700):  # on a GPU: eagerly, then captured, then replayed with other keys
-        jobs, bundle = both(own, PLANS[plan], sizes, there, first)
+    for round in (7, 7, 70, 700):  # on a GPU: eagerly, then captured, then replayed with other keys
+        jobs, bundle = both(own, PLANS[plan], sizes, there, round)
         rows = bundle.rows if rows is None else rows  # a recording is of rows that lie at one place
         got = there.train_bundle(Bundle(bundle.work, bundle.streams, rows, bundle.sizes)).cpu()
         for one, want in zip(got, here.compute(jobs), strict=True):

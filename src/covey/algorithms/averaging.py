@@ -18,6 +18,7 @@ from torch import Tensor
 from covey import roles
 from covey.algorithms.contract import Client, Coroutine, Predictor
 from covey.errors import CoveyError
+from covey.learn.rowwise import add_to_groups
 from covey.messages import message
 
 
@@ -111,19 +112,13 @@ class Averages:
             self._sums[j].add_(model, alpha=weight)
 
     def _add_rows(self, groups: NDArray[Any], models: Tensor, weights: NDArray[Any]) -> None:
-        k, n = len(self._sums), len(models)
+        k = len(self._sums)
         for j, (weight, count) in enumerate(
             zip(np.bincount(groups, weights, k).tolist(), np.bincount(groups, minlength=k))
         ):
             self.weights[j] += weight
             self.counts[j] += int(count)
-        shares = torch.zeros(k, n, dtype=torch.float64)
-        shares[torch.from_numpy(groups.astype(np.int64)), torch.arange(n)] = torch.from_numpy(
-            weights.astype(np.float64)
-        )
-        shares = shares.to(self._sums.device)
-        for part, share in zip(torch.split(models, self._at_once), torch.split(shares, self._at_once, dim=1)):
-            self._sums.addmm_(share, part.to(self._sums.dtype))
+        add_to_groups(self._sums, models, groups.astype(np.int64), weights.astype(np.float64), self._at_once)
 
     @property
     def sums(self) -> Tensor:

@@ -394,7 +394,8 @@ def models_of(algorithm: Any, state: Any, clients: int, clusters: int) -> int:
 def wanted(algorithm: Algorithm, state: Any, clients: Iterable[int], method: str = "wants") -> list[int]:
     """The clients that the algorithm's optional `wants` (or `serves`) names; without such a method all."""
     asked = getattr(algorithm, method, None)
-    return [int(i) for i in clients if asked is None or asked(state, int(i))]
+    numbers = clients.tolist() if isinstance(clients, np.ndarray) else [int(i) for i in clients]
+    return numbers if asked is None else [i for i in numbers if asked(state, i)]
 
 
 def awaited(algorithm: Algorithm, state: Any, encryption: str) -> Messages:

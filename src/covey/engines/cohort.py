@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covey import randomness
 from covey.algorithms.contract import Setting, lowest
 from covey.learn.work import Plan
 from covey.messages import size
@@ -59,11 +58,6 @@ class Cohort:
     def remembers(self) -> bool:
         """Whether anything of it may have changed."""
         return "memory" in self.__dict__ and bool(self.memory)
-
-    @cached_property
-    def streams(self) -> NDArray[np.int64]:
-        """The stream of randomness of each: that of a client's first request of a step."""
-        return randomness.keys((self.seed, self.round), self.ids.tolist(), (0,))
 
     def choose(self, losses: Tensor) -> Any:
         return lowest(losses)

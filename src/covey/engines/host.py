@@ -50,7 +50,7 @@ from covey.learn.work import (
     Work,
 )
 from covey.messages import copied, message, to_device
-from covey.randomness import key
+from covey.randomness import Streams, key
 
 PHASES: dict[type, str] = {Train: "train", Losses: "identity", SampleLosses: "identity"}  # of work for the machine
 OWN_BUFFERS = "model buffers"  # where a client's memory has them
@@ -97,6 +97,7 @@ class Host:
     _losses: dict[tuple[bytes, int], tuple[Tensor, int, Tensor]] = field(
         default_factory=dict
     )  # models, version, losses
+    _ahead: dict[tuple[bytes, int], Streams] = field(default_factory=dict)  # by clients and round
     _sheets: dict[bytes, Sheet] = field(default_factory=dict)
     _staged_sheets: dict[bytes, Sheet] = field(default_factory=dict)
 
@@ -235,7 +236,9 @@ class Host:
         if isinstance(work, Train):
             if any(one is not None for one in (work.on, work.weights, work.head, work.moves)):
                 raise Apart
-            bundle = Bundle(work, me.streams, rows, sizes)
+            streams = self._streams(me.ids, me.round)
+            ahead = None if self.machine.device.type == "cpu" else partial(self._look_ahead, me, work.purpose)
+            bundle = Bundle(work, streams, rows, sizes, ahead)
             with self._timed(PHASES[Train]):
                 return self.machine.train_bundle(bundle)
         if isinstance(work, Losses) and work.on is None and work.models.dim() == 2:
@@ -246,6 +249,17 @@ class Host:
         if isinstance(work, Compute) and work.shared:
             return self._compute(work, message)
         raise Apart
+
+    def _streams(self, ids: NDArray[np.int64], round: int) -> Streams:
+        known = self._ahead.pop((ids.tobytes(), round), None)
+        return Streams(self.setting.seed, round, ids.tolist()) if known is None else known
+
+    def _look_ahead(self, me: Cohort, purpose: str) -> None:
+        """Keys of the next round, should the same clients train in it: they are drawn while the device computes."""
+        if len(self._ahead) >= WAVES:
+            self._ahead.clear()
+        streams = self._ahead[me.ids.tobytes(), me.round + 1] = Streams(me.seed, me.round + 1, me.ids.tolist())
+        streams.of(purpose, "order")
 
     def _losses_as_one(self, me: Cohort, models: Tensor, rows: Tensor, sizes: NDArray[np.int64]) -> Tensor:
         """Those by which models were chosen for the evaluation of a round are asked for again when the next one begins."""

@@ -110,6 +110,8 @@ class Machine:
         with precision(self._precision, self.device):
             wave = lay_out_bundle(bundle, self.device, facts.dropping or facts.drawing, self._recordings)
             trained = self.kernel.train(wave)[:, : self.network.d]
+            if bundle.meanwhile is not None:
+                bundle.meanwhile()
             _check_numbers([trained], "local training", _too_fast(wave.plan))
         if wave.order == tuple(range(len(wave.order))):
             return trained

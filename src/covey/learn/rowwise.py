@@ -6,15 +6,19 @@ which keeps a vector in its caches. Rows of a stack keep the whole of it alive: 
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from covey.learn.schedule import stacked
+from covey.learn.kernels.products import takes_triton
+from covey.learn.schedule import stacked, there
 from covey.learn.work import Compute
 
 Signature = tuple[object, ...]
@@ -61,6 +65,44 @@ def _as_rows(argument: Any, device: torch.device) -> Any:
     if isinstance(argument, np.ndarray):
         return torch.from_numpy(argument.astype(np.float32)).to(device)[:, None]
     return argument
+
+
+def add_to_groups(
+    sums: Tensor, models: Tensor, groups: NDArray[np.int64], weights: NDArray[np.float64], room: int
+) -> None:
+    """sums [k, d], in float64, += the rows of models [n, d] times their weights, each to its group. `room`: rows that may be copied
+    to float64 at a time, where that must be.
+    """
+    kernel = _sums_kernel(sums.device)
+    if kernel is not None and models.dtype == torch.float32 and models.stride(1) == 1:
+        order = np.argsort(groups, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=len(sums)))])
+        table = there(torch.from_numpy(np.concatenate([order, starts, weights[order].view(np.int64)])), sums.device)
+        n, k = len(models), len(sums)
+        kernel.add(sums, models, table[:n], table[n + k + 1 :].view(torch.float64), table[n : n + k + 1])
+        return
+    shares = torch.zeros(len(sums), len(models), dtype=sums.dtype)
+    shares[torch.from_numpy(groups), torch.arange(len(models))] = torch.from_numpy(weights)
+    parts = torch.split(shares.to(sums.device), room, dim=1)
+    for part, share in zip(torch.split(models, room), parts):
+        sums.addmm_(share, part.to(sums.dtype))
+
+
+@functools.cache
+def _sums_kernel(device: torch.device) -> Any:
+    """The Triton kernel, tried once; None: there is none here."""
+    if not takes_triton(device):
+        return None
+    try:
+        from covey.learn.kernels import sums as kernel
+
+        tried = torch.zeros(2, 3, dtype=torch.float64, device=device)
+        order, starts = torch.arange(2, device=device), torch.tensor([0, 1, 2], device=device)
+        kernel.add(tried, torch.ones(2, 3, device=device), order, tried.new_ones(2), starts)
+        return kernel if bool((tried == 1).all()) else None
+    except Exception as error:  # Triton has many of its own
+        warnings.warn(f"no kernel for sums of models here, averages take longer without: {error}", stacklevel=2)
+        return None
 
 
 def owned(memories: Sequence[dict[str, Any]]) -> None:

@@ -183,14 +183,14 @@ def lay_out_bundle(
     """
     work, plan, sizes = bundle.work, bundle.work.plan, bundle.sizes
     order, steps = _by_steps(plan, sizes)
-    offsets, streams = np.cumsum(sizes) - sizes, bundle.streams
+    offsets = np.cumsum(sizes) - sizes
     start, anchor, correction = _as_rows(work.start), None, None
     if work.anchor is not None:
         anchor = _as_rows(work.anchor)
     if work.correction is not None:
         correction = _as_rows(work.correction)
     if order is not None:
-        sizes, offsets, streams = sizes[order], offsets[order], streams[order]
+        sizes, offsets = sizes[order], offsets[order]
         places = there(torch.from_numpy(order), device)
         start = start if len(start) == 1 else start[places]
         anchor = anchor if anchor is None or len(anchor) == 1 else anchor[places]
@@ -198,7 +198,8 @@ def lay_out_bundle(
     n = len(sizes)
 
     def keys(use: str) -> NDArray[np.int64]:
-        return randomness.keys((), streams.tolist(), (work.purpose, use))
+        of_clients = bundle.streams.of(work.purpose, use)
+        return of_clients if order is None else of_clients[order]
 
     rows, factor, counts, divisors = _batches_of_bundle(bundle, keys("order"), sizes, steps, offsets, device, replayed)
     constant = _constant(plan, start, anchor, correction, own=False)

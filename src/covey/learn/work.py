@@ -18,6 +18,7 @@ from torch import Tensor
 
 from covey.crypto.noise.source import SecretNoise
 from covey.errors import CoveyError, meant
+from covey.randomness import Streams
 
 VECTORS = "vectors"  # the phase of arithmetic on clients' vectors
 LAST_BATCHES = ("keep", "drop", "merge")
@@ -202,9 +203,10 @@ class Bundle:
     """
 
     work: Train
-    streams: NDArray[np.int64]  # [n]
+    streams: Streams  # [n]
     rows: Tensor  # of the machine's dataset and on its device, one client's after the other's
     sizes: NDArray[np.int64]  # [n]
+    meanwhile: Callable[[], None] | None = None  # what the host may do while a device computes
 
 
 @dataclass(frozen=True)

@@ -311,10 +311,9 @@ class _Loop:
             if arrivals is None
             else self._late(arrivals)
         )
-        for client, broadcast, _ in calls:
-            traffic.down += traffic.size(broadcast)
-            if self.observers:
-                self.observers.see(round, self._server, f"client:{client}", broadcast)
+        traffic.down += sum([traffic.size(broadcast) for _, broadcast, _ in calls])
+        for client, broadcast, _ in calls if self.observers else ():
+            self.observers.see(round, self._server, f"client:{client}", broadcast)
         facts: dict[int, dict[str, Any]] = {}
         replies = self._replies(round, calls, traffic, facts, seconds)
         if arrivals is not None:
@@ -462,7 +461,7 @@ class _Loop:
 
     def _calls(self, state: Any, round: int, clients: Sequence[int] | np.ndarray[Any, Any]) -> list[Call]:
         plan, broadcast = self.experiment.training.plan(round), self.experiment.algorithm.broadcast
-        numbers = clients.tolist() if isinstance(clients, np.ndarray) else [int(i) for i in clients]
+        numbers = clients.tolist() if isinstance(clients, np.ndarray) else clients
         if self.experiment.participation.slowest < 1:
             return [(i, broadcast(state, i), heterogeneous(plan, float(self.speeds[i]))) for i in numbers]
         return [(i, broadcast(state, i), plan) for i in numbers]

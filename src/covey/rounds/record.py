@@ -30,9 +30,10 @@ class Traffic:
 
     def size(self, broadcast: Any) -> int:
         """A message that goes to many is measured once."""
-        if id(broadcast) not in self._sizes:
-            self._sizes[id(broadcast)] = size(broadcast)
-        return self._sizes[id(broadcast)]
+        known = self._sizes.get(id(broadcast))
+        if known is None:
+            known = self._sizes[id(broadcast)] = size(broadcast)
+        return known
 
 
 def chosen_clusters(facts: dict[int, Any]) -> dict[int, int]:

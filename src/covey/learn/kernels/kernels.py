@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from covey.errors import CoveyError, nearest
 from covey.learn.flat import Network
 from covey.learn.kernels.batched import Accumulate, run
-from covey.learn.kernels.graph import Replays, aligned
+from covey.learn.kernels.graph import WARM_UP, Replays, aligned
 from covey.learn.kernels.linear import Linear, is_stack
 from covey.learn.kernels.loop import Loop
 from covey.learn.kernels.stacked import Stacked, obstacle
@@ -108,6 +108,7 @@ class SideBySide:
         self._network, self._samples, self._accumulate = network, samples, accumulate
         self._activations, self._copies, self._chunk = activations, copies, chunk
         self._device = samples.x.device
+        self._short: set[tuple[int, ...]] = set()  # shapes of waves of few steps that have come once
         self._room = CACHE
         if self._device.type == "cuda":
             self._room = min(GPU, torch.cuda.mem_get_info(self._device)[0] / 2)
@@ -126,11 +127,20 @@ class SideBySide:
             if self.whole is not None and self.whole.does(part) and self.whole.train(part, result[low : low + size]):
                 continue
             # A graph cannot ask the operating system for noise.
-            if self._device.type == "cuda" and not (wave.secret is not None and wave.plan.noise):
+            captures = self._device.type == "cuda" and not (wave.secret is not None and wave.plan.noise)
+            if captures and self._is_worth_a_capture(part):
                 result[low : low + size] = self._replays.run(part.padded(size), size * each)[: n - low]
             else:
                 run(part, self._samples, self._network.features, self._accumulate, result[low : low + size])
         return result
+
+    def _is_worth_a_capture(self, wave: Wave) -> bool:
+        """It takes longer than a few steps: a wave of so few is computed as it comes, the first time."""
+        shape = (*wave.rows.shape, wave.start.shape[1])
+        if len(wave.rows) > WARM_UP or shape in self._short:
+            return True
+        self._short.add(shape)
+        return False
 
     def _bytes(self, wave: Wave) -> float:
         """What one client needs while it trains."""
