@@ -9,6 +9,8 @@ import numpy as np
 from covey.clustering.agglomerative import Floats, Labels, in_order
 from covey.clustering.features import k_means, nearest_centre
 
+WHOLE = 1000  # rows up to which all eigenvectors are computed
+
 
 def rewards(traces: Floats, counts: Floats) -> Floats:
     """r [m] of losses [m, S]: mean over the parts of exp(−(l − m)² / 2σ²), mean and variance weighted by counts [m]."""
@@ -31,20 +33,31 @@ def affinities(weights: Floats, gamma: float) -> Floats:
     """W [n, n]: exp(−γ ‖·‖²) of the columns of P, scaled to [0, 1], without the entries of the two clients themselves."""
     columns = weights.T
     scaled = (columns - columns.min()) / max(float(columns.max() - columns.min()), 1e-8)
-    squares = (scaled**2).sum(1)
-    whole = squares[:, None] + squares - 2 * scaled @ scaled.T
-    own = np.diag(scaled)
+    squares = np.einsum("ij,ij->i", scaled, scaled)
+    # In place: of 10,000 clients a table is 800 MB.
+    far = scaled @ scaled.T
+    far *= -2
+    far += squares
+    far += squares[:, None]
+    own = np.diag(scaled).copy()
     # What clients i and j themselves add: at column i (own_i − s_ji)², at column j (s_ij − own_j)².
-    themselves = (own[:, None] - scaled.T) ** 2 + (scaled - own) ** 2
-    alike = np.exp(-gamma * np.maximum(whole - themselves, 0.0))
-    np.fill_diagonal(alike, 0.0)
-    return np.asarray((alike + alike.T) / 2)
+    scaled -= own
+    np.square(scaled, out=scaled)
+    far -= scaled
+    far -= scaled.T
+    np.maximum(far, 0.0, out=far)
+    far *= -gamma
+    np.exp(far, out=far)
+    np.fill_diagonal(far, 0.0)
+    far += far.T.copy()
+    far /= 2
+    return np.asarray(far)
 
 
 def best_split(alike: Floats, most: int, random: np.random.Generator) -> Labels | None:
     """Labels of the spectral clustering into 2 … `most` parts with the lowest Davies-Bouldin score; None where none is below 1."""
     inverse = 1 / np.sqrt(np.maximum(alike.sum(1), 1e-16))
-    _, vectors = np.linalg.eigh(inverse[:, None] * alike * inverse)
+    vectors = leading(inverse[:, None] * alike * inverse, min(most, len(alike) - 1))
     best, chosen = 1.0, None
     for count in range(2, min(most, len(alike) - 1) + 1):
         rows = vectors[:, -count:]
@@ -53,6 +66,20 @@ def best_split(alike: Floats, most: int, random: np.random.Generator) -> Labels 
         if labels.max() and (score := davies_bouldin(rows, labels)) < best:
             best, chosen = score, labels
     return chosen
+
+
+def leading(table: Floats, count: int) -> Floats:
+    """Eigenvectors [n, count] of the largest eigenvalues of a symmetric table, the largest last; of many rows only these."""
+    if len(table) <= WHOLE:
+        return np.asarray(np.linalg.eigh(table)[1][:, -count:])
+    from scipy.sparse.linalg import ArpackNoConvergence, eigsh
+
+    first = np.random.default_rng(0).standard_normal(len(table))
+    try:
+        values, vectors = eigsh(table, k=count, which="LA", v0=first)
+    except ArpackNoConvergence:
+        return np.asarray(np.linalg.eigh(table)[1][:, -count:])
+    return np.asarray(vectors[:, np.argsort(values)])
 
 
 def davies_bouldin(rows: Floats, labels: Labels) -> float:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from covey.algorithms.clustered.fedgwc import FedGWC, parts_of
-from covey.clustering.rewards import affinities, best_split, davies_bouldin, rewarded, rewards
+from covey.clustering import rewards as formulas
+from covey.clustering.rewards import affinities, best_split, davies_bouldin, leading, rewarded, rewards
 from covey.errors import CoveyError
 from covey.learn.work import Plan
 from covey.randomness import generator
@@ -28,6 +29,20 @@ def test_interactions_of_those_who_took_part_move_to_their_rewards() -> None:
     assert after[0, 2] == after[2, 0] == after[0, 0] == pytest.approx(0.5 / 16 + 0.5 * 0.5)  # α = 2 of 4
     assert after[1].tolist() == before[1].tolist() and after[0, 1] == 1 / 16
     assert moved == pytest.approx((after[0, 2] - 1 / 16) ** 2)
+
+
+def test_of_many_clients_only_the_leading_vectors_are_computed_and_are_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    truth = np.arange(60) % 3
+    table = np.random.default_rng(1).random((60, 60)) * 0.5 + 0.5 * (truth[:, None] == truth)
+    alike = affinities(table, 4 / 60)
+    whole, split = leading(alike, 3), best_split(alike, 4, generator(0, "split"))
+    monkeypatch.setattr(formulas, "WHOLE", 10)
+    few = leading(alike, 3)
+    assert few.shape == (60, 3) and np.allclose(np.abs((whole * few).sum(0)), 1)  # up to signs, in the same order
+    again = best_split(alike, 4, generator(0, "split"))
+    assert split is not None and again is not None and len(set(zip(split, truth))) == len(set(zip(again, truth))) == 3
 
 
 def test_affinities_leave_the_two_clients_themselves_out() -> None:

@@ -138,7 +138,8 @@ class FedGWC:
         for reply in group.values():
             average.add(0, reply.model, weight_of(reply, self.weighting))
         model = average.means(cluster.sent.model[None])[0]
-        at = [cluster.members.index(i) for i in group]
+        row = {member: number for number, member in enumerate(cluster.members)}
+        at = [row[i] for i in group]
         traces = np.stack([reply.losses.double().numpy() for reply in group.values()])
         counts = np.array([float(reply.samples) for reply in group.values()])
         weights, moved = rewarded(cluster.weights.numpy(), at, traces, counts)

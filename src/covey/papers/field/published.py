@@ -49,9 +49,9 @@ def flamby(options: Options) -> Reproduction:
     cells: list[Cell] = []
     for name, printed in HEART.items():
         runs = _all_seeds(options, heart_table(name, 0.001), seeds)
-        for number, hospital in enumerate(HOSPITALS if runs else ()):
-            values = [float(run.records[-1]["metrics"]["accuracy"]["clients"][number]) for run in runs]
-            cells.append(cell(name, hospital, values, printed[number]))
+        own = [run.records[-1]["metrics"]["accuracy"].get("clients") for run in runs]  # runs of a pool do not keep them
+        for number, hospital in enumerate(HOSPITALS if runs and all(own) else ()):
+            cells.append(cell(name, hospital, [float(values[number]) for values in own], printed[number]))
         if runs:
             means = [run.accuracy(metric="client_mean") for run in runs]
             cells.append(cell(name, MEAN, means, sum(printed) / len(printed)))
