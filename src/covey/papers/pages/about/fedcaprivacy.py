@@ -49,7 +49,11 @@ ABOUT = About(
     ),
     drawings={
         "table1": (Dots(_ROUNDS),),
+        "table1_fast": (Dots(_ROUNDS),),
+        "table1_sgd": (Dots(_ROUNDS),),
+        "table1_tuned": (Dots(_ROUNDS),),
         "table2": (Dots(_FINAL),),
+        "table2_tuned": (Dots(_FINAL),),
         "beta01": (Dots(_FINAL),),
         "beta03": (Dots(_FINAL),),
         "beta08": (Dots(_FINAL),),
@@ -77,6 +81,10 @@ ABOUT = About(
         "beta03": "All under Dir(0.3)",
         "beta08": "All under Dir(0.8)",
         "linkage_told": "Linkage, told of others",
+        "table1_fast": "Table 1 at three times the rate",
+        "table1_sgd": "Table 1 with plain steps",
+        "table1_tuned": "Table 1, rates tuned",
+        "table2_tuned": "Table 2, rates tuned",
         "tuning": "Rates tried",
     },
 )

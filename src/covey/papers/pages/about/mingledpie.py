@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from covey.papers.pages.shapes import About, Curves, Dots
 
+_CHANGED = (Dots({"accuracy": r"(?P<x>Homogeneous|Heterogeneous) \| (?P<series>(?!difference).+)"}),)
+
 ABOUT = About(
     label="MingledPie",
     cites="MingledPie: A Cluster Mingling Approach for Mitigating Preference Profiling in CFL, NDSS 2025.",
@@ -39,6 +41,14 @@ ABOUT = About(
             ),
         ),
         "table2": (Curves("epoch", {"": r"(?P<series>.+) \| epoch (?P<x>\d+)"}),),
+        "table5": (Dots({"accuracy": r"(?P<x>.+) \| (?P<series>at .+)"}),),
+        "table7": (Curves("samples from all labels, %", {"": r"IID rate (?P<x>\d+)% \| (?P<series>MingledPie|IFCA)"}),),
+        "table8": (Curves("samples from all labels, %", {"": r"IID rate (?P<x>\d+)% \| (?P<series>own .+)"}),),
+        "fig4": (Curves("round", {"": r"round (?P<x>\d+) \| (?P<series>.+)"}),),
+        "fig5": _CHANGED,
+        "fig6": _CHANGED,
+        "fig7": _CHANGED,
+        "fig8": _CHANGED,
         "fig9": (Curves("round", {"": r"round (?P<x>\d+) \| (?P<series>MingledPie|IFCA), (?P<panel>cluster \d+)"}),),
         "table4": (Dots({"": r"(?P<x>.+) \| (?P<panel>identity|aggregation|rebuilding)"}, log_figures=True),),
         "table9": (Dots({"": r"(?P<x>.+) \| (?P<panel>encryption|decryption)"}, log_figures=True),),
