@@ -244,6 +244,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--best", default="", help="write the fastest tile to this file")
+    parser.add_argument("--without-tiles", action="store_true", help="neither tiles nor torch's products")
     options = parser.parse_args()
     begin = time.monotonic()
     until = begin + 60 * options.minutes
@@ -253,9 +254,9 @@ def main() -> None:
         if options.best:
             Path(options.best).write_text(",".join(map(str, tile)))
 
+    searched: list[tuple[str, Callable[[], None]]] = [("tiles", tiles), ("products 120", lambda: products(120))]
     parts: list[tuple[str, Callable[[], None]]] = [
-        ("tiles", tiles),
-        ("products 120", lambda: products(120)),
+        *([] if options.without_tiles else searched),
         ("step 120", lambda: steps(120, 500, False)),
         ("round fedavg", lambda: rounds("fedavg", 1000, 50)),
         ("round scaffold", lambda: rounds("scaffold", 1000, 50)),

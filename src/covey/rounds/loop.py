@@ -137,6 +137,9 @@ class _Loop:
     spends: list[tuple[int, int, Any]] = field(default_factory=list)  # round, client, event
     saved: tuple[int, float] = (0, 0.0)  # round and time of the last checkpoint
     sittings: list[Sitting] = field(default_factory=list)  # who computed which rounds
+    _last_cohesion: tuple[tuple[int, list[int]], float] | None = (
+        None  # of which phase and clusters, and how well they cohere
+    )
 
     def run(self, callbacks: Sequence[Callback], resume: bool, quiet: bool) -> Result:
         content, keys = self.folder.load() if resume and self.folder else ({}, {})
@@ -393,9 +396,12 @@ class _Loop:
             or not self._evaluates(round)
         ):
             return {}
-        known = [place for place, cluster in enumerate(clusters) if cluster >= 0]
-        counts = self.federation.at(round).histogram([int(self.listed[place]) for place in known])
-        score = wasserstein_adjusted(counts, [clusters[place] for place in known])
+        now = (self.federation.phase(round), clusters)
+        if self._last_cohesion is None or self._last_cohesion[0] != now:  # clusters mostly stay
+            known = [place for place, cluster in enumerate(clusters) if cluster >= 0]
+            counts = self.federation.at(round).histogram([int(self.listed[place]) for place in known])
+            self._last_cohesion = (now, wasserstein_adjusted(counts, [clusters[place] for place in known]))
+        score = self._last_cohesion[1]
         return {} if math.isnan(score) else {"cohesion": score}
 
     def _replies(

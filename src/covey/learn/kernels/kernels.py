@@ -56,8 +56,9 @@ def choose(name: str, network: Network, samples: Samples, device: torch.device, 
     if name == "loop":
         return loop
     if name == "linear":
-        linear = Linear(network, samples)
-        return SideBySide(name, network, samples, linear, linear.accumulate, sum(linear.sizes), 2, chunk, Whole(linear))
+        linear, plain = Linear(network, samples), Linear(network, samples, own_kernels=False)
+        parts = (linear, linear.accumulate, sum(linear.sizes), 2, chunk, Whole(linear), plain.accumulate)
+        return SideBySide(name, network, samples, *parts)
     stacked = Stacked(network, device)
     accumulate = stacked.accumulate if name == "stacked" else Streams(stacked, device).accumulate
     return SideBySide(name, network, samples, loop, accumulate, activations(network), 5, chunk)
@@ -103,9 +104,11 @@ class SideBySide:
         copies: int,  # of the parameters that a step holds at its peak
         chunk: int,
         whole: Whole | None = None,
+        once: Accumulate | None = None,  # for a few steps that never come again: nothing is compiled for them
     ) -> None:
         self.name, self.points, self.whole = name, points, whole
         self._network, self._samples, self._accumulate = network, samples, accumulate
+        self._once = accumulate if once is None else once
         self._activations, self._copies, self._chunk = activations, copies, chunk
         self._device = samples.x.device
         self._short: set[tuple[int, ...]] = set()  # shapes of waves of few steps that have come once
@@ -126,11 +129,11 @@ class SideBySide:
             part = wave.clients(low, min(low + size, n))
             if self.whole is not None and self.whole.does(part) and self.whole.train(part, result[low : low + size]):
                 continue
-            # A graph cannot ask the operating system for noise.
-            captures = self._device.type == "cuda" and not (wave.secret is not None and wave.plan.noise)
-            if captures and self._is_worth_a_capture(part):
+            if self._device.type == "cuda" and not self._is_worth_a_capture(part):
+                run(part, self._samples, self._network.features, self._once, result[low : low + size])
+            elif self._device.type == "cuda" and not (wave.secret is not None and wave.plan.noise):
                 result[low : low + size] = self._replays.run(part.padded(size), size * each)[: n - low]
-            else:
+            else:  # a graph cannot ask the operating system for noise
                 run(part, self._samples, self._network.features, self._accumulate, result[low : low + size])
         return result
 

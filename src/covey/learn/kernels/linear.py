@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from covey.errors import CoveyError
 from covey.learn.flat import Network
 from covey.learn.kernels.batched import Batch
-from covey.learn.kernels.products import products, through_activation
+from covey.learn.kernels.products import Plain, Products, products, through_activation
 from covey.learn.losses import softmax_delta as head_delta
 from covey.learn.objective import clipped
 from covey.learn.samples import Samples
@@ -26,13 +26,13 @@ Layers = list[tuple[Tensor, Tensor]]  # (weights [c, out, in], biases [c, out]) 
 class Linear:
     """Gradients of stacked linear networks. Does those that `is_stack` accepts."""
 
-    def __init__(self, network: Network, samples: Samples) -> None:
+    def __init__(self, network: Network, samples: Samples, own_kernels: bool = True) -> None:
         self.samples = samples
         self.sizes, self.leak = stack_of(network)
         assert network.loss.delta is not None
         self.delta = network.loss.delta
         self.hidden = len(self.sizes) - 2
-        self.products = products(samples.x.device)
+        self.products: Products = products(samples.x.device) if own_kernels else Plain()
 
     def accumulate(self, target: Tensor, model: Tensor, batch: Batch, beta: float, alpha: float) -> None:
         """target ← beta · target + alpha · (mean gradient of the batch at model)."""
