@@ -98,8 +98,8 @@ def read_state(path: Path) -> Any:
 
     data = memoryview(path.read_bytes())
     if data[: len(CHECKED)] == CHECKED:
-        told, data = data[len(CHECKED) : len(CHECKED) + CHECKSUM_BYTES], data[len(CHECKED) + CHECKSUM_BYTES :]
-        if told != _checksum([data]):
+        checksum, data = data[len(CHECKED) : len(CHECKED) + CHECKSUM_BYTES], data[len(CHECKED) + CHECKSUM_BYTES :]
+        if checksum != _checksum([data]):
             raise CoveyError(f"{path} is damaged: its bytes are not those that were written")
     return decode(data)
 

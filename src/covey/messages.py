@@ -203,8 +203,8 @@ def check_fields(value: Any) -> None:
     hints = _hints(kind)
     for field in dataclasses.fields(value):
         if not _fits(getattr(value, field.name), hints[field.name]):
-            found = type(getattr(value, field.name)).__name__
-            raise CoveyError(f"{type(value).__name__}.{field.name} is a {found}, which it cannot be")
+            actual = type(getattr(value, field.name)).__name__
+            raise CoveyError(f"{type(value).__name__}.{field.name} is a {actual}, which it cannot be")
 
 
 @functools.cache

@@ -37,11 +37,11 @@ def plain_words(audit: Audit) -> str:
     rest = f"What {counted(attacks, 'attack')} did not show may still be learned by better ones"
     if not learned and not suspected:
         return f"In plain words: these attacks did not show that anybody learns anything. {rest}: this is no proof of safety."
-    told = [f"{_listed(who)} can {_deeds(audit, rows)}" for rows, who in learned.items()]
-    told += [f"{PEOPLE[COALITION]} can do what both can, and no more was shown"] if joined else []
+    sentences = [f"{_listed(who)} can {_deeds(audit, rows)}" for rows, who in learned.items()]
+    sentences += [f"{PEOPLE[COALITION]} can do what both can, and no more was shown"] if joined else []
     unseen = [f"a leak is suspected, and not certain, of {_listed(suspected)}"] if suspected else []
     unseen += [f"nothing was shown, or could be, of {_listed(open_)}"] if open_ else []
-    return f"In plain words: {'. '.join(sentence_case(words) for words in (*told, *unseen, rest))}."
+    return f"In plain words: {'. '.join(sentence_case(words) for words in (*sentences, *unseen, rest))}."
 
 
 def _answered(audit: Audit, column: str) -> tuple[str, ...]:
@@ -58,8 +58,8 @@ def _deeds(audit: Audit, rows: Sequence[str]) -> str:
 def cards(audits: Sequence[Audit], command: str) -> str:
     """One card for each combination of algorithm and protection, as Markdown."""
     commands = command.splitlines() or ["covey.audit.audit(experiment, out)"]
-    made = f"By `{'` and `'.join(commands)}`. Every score is in audit.json."
-    return "\n\n".join(["# Privacy card" + "s" * (len(audits) > 1), made, *(card(audit) for audit in audits)]) + "\n"
+    origin = f"By `{'` and `'.join(commands)}`. Every score is in audit.json."
+    return "\n\n".join(["# Privacy card" + "s" * (len(audits) > 1), origin, *(card(audit) for audit in audits)]) + "\n"
 
 
 def card(audit: Audit) -> str:

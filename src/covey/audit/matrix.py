@@ -253,8 +253,8 @@ def _cell(
     if scored:
         elsewhere = dict.fromkeys(watch.column for watch in watches if watch in done and watch.column != column)
         alike = [f"it is shown just what the {other} is, and is scored with it" for other in elsewhere]
-        here = [(_moved(finding, questions.vantage(column)), report) for finding, report in scored]
-        return _scored(row.name, column, here, problems, alike)
+        moved = [(_moved(finding, questions.vantage(column)), report) for finding, report in scored]
+        return _scored(row.name, column, moved, problems, alike)
     if problems:
         return Cell(row.name, column, NOT_MEASURED, "; ".join(problems))
     if questions.undeclared:

@@ -175,8 +175,8 @@ class Questions:
     def _identities_given(self, column: str) -> str:
         """Who is told the groups that clients are in, where these are the clusters that replies name."""
         named = any(roles.carries(kind, roles.Identity) for kind in self.protocol.replies)
-        told = column == CLIENT and named and self._shows_groups
-        return "clients that help to open sums are told who is in which cluster" if told else ""
+        is_shown = column == CLIENT and named and self._shows_groups
+        return "clients that help to open sums are told who is in which cluster" if is_shown else ""
 
     def named(self, column: str) -> bool:
         """Whether this party sees replies that name a cluster, be it the client's own or what a defence says in its place."""

@@ -37,12 +37,12 @@ def lede(audit: Audit) -> list[str]:
     if audit.problem:
         return [audit.problem]
     leaking = [c for c in audit.cells if c.verdict in LEAKING]
-    things = list(dict.fromkeys(c.row for c in leaking))
+    leaked = list(dict.fromkeys(c.row for c in leaking))
     measured = sum(bool(c.tried) and not c.carried for c in audit.cells)
     attacks = len({finding.attack for c in audit.cells for finding in c.tried})
     said = (
-        f"What did not hold: {', '.join(things)}."
-        if things
+        f"What did not hold: {', '.join(leaked)}."
+        if leaked
         else f"No leak was shown by {counted(attacks, 'attack')}, which proves nothing."
     )
     return [

@@ -164,8 +164,8 @@ def status(
     from covey.report.status import status_lines
     from covey.results.status import fetch, now, read
 
-    told = fetch(place) if place.startswith(("http://", "https://")) else read(Path(place))
-    lines = map(printable, status_lines(told, now()))  # whoever holds the port may have written them
-    print(json.dumps(told.json(), indent=1) if as_json else "\n".join(lines))
-    if told.troubles(now()):
+    status = fetch(place) if place.startswith(("http://", "https://")) else read(Path(place))
+    lines = map(printable, status_lines(status, now()))  # whoever holds the port may have written them
+    print(json.dumps(status.json(), indent=1) if as_json else "\n".join(lines))
+    if status.troubles(now()):
         raise typer.Exit(1)

@@ -142,8 +142,8 @@ def _many(patterns: Sequence[str], options: Options, minutes: float, docs: bool)
 
 def _documents() -> Path:
     """Where results are stored: here, else in the checkout that this code is of."""
-    here, checkout = Path("docs"), Path(__file__).resolve().parents[3] / "docs"
-    return here if (here / "results").is_dir() or not (checkout / "results").is_dir() else checkout
+    local, checkout = Path("docs"), Path(__file__).resolve().parents[3] / "docs"
+    return local if (local / "results").is_dir() or not (checkout / "results").is_dir() else checkout
 
 
 def _open_paper(paper: str, folder: Path, browser: bool) -> None:

@@ -134,14 +134,16 @@ def exposed(phi: ArrayLike) -> NDArray[np.bool_]:
     """
     inside = np.asarray(phi, np.float64)
     n = len(inside)
-    found = np.zeros((n, n), bool)
+    computable = np.zeros((n, n), bool)
     for i in range(n):
         known = np.column_stack([inside[:, inside[i] > 0], np.eye(n)[i]])
         basis, singular, _ = np.linalg.svd(known, full_matrices=False)
         basis = basis[:, singular > 1e-9 * singular[0]]
-        found[i] = np.einsum("nr,nr->n", basis, basis) > 1 - 1e-9  # e_j lies in the span iff its projection has norm 1
-        found[i, i] = False
-    return found
+        computable[i] = (
+            np.einsum("nr,nr->n", basis, basis) > 1 - 1e-9
+        )  # e_j lies in the span iff its projection has norm 1
+        computable[i, i] = False
+    return computable
 
 
 def _normalised(rows: Floats) -> Floats:

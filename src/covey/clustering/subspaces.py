@@ -25,18 +25,18 @@ def leading_vectors(x: Tensor, count: int) -> Tensor:
     """
     rows = x.reshape(len(x), -1).double()
     n, inputs = rows.shape
-    found = min(count, n, inputs)
+    rank = min(count, n, inputs)
     if n < inputs:
         values, vectors = torch.linalg.eigh(rows @ rows.T)
-        columns = rows.T @ vectors.flip(1)[:, :found]
+        columns = rows.T @ vectors.flip(1)[:, :rank]
     else:
         values, vectors = torch.linalg.eigh(rows.T @ rows)
-        columns = vectors.flip(1)[:, :found]
-    there = values.flip(0)[:found] > 1e-12 * values[-1].clamp(min=1e-300)
+        columns = vectors.flip(1)[:, :rank]
+    there = values.flip(0)[:rank] > 1e-12 * values[-1].clamp(min=1e-300)
     columns = columns / columns.norm(dim=0, keepdim=True).clamp(min=1e-300) * there
     signs = torch.gather(columns, 0, columns.abs().argmax(0, keepdim=True)).sign()
     out = torch.zeros(inputs, count, dtype=torch.float32, device=x.device)
-    out[:, :found] = (columns * signs).float()
+    out[:, :rank] = (columns * signs).float()
     return out
 
 

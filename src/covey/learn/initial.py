@@ -44,16 +44,16 @@ def initial(network: Network, key: int) -> Tensor:
 
 def layers(network: Network) -> list[tuple[str, int, int]]:
     """(name, from, to) of every layer in the flat vector; a layer is a module with parameters of its own."""
-    found: list[tuple[str, int, int]] = []
+    spans: list[tuple[str, int, int]] = []
     position = 0
     for name, shape in network.shapes.items():
         owner, end = name.rpartition(".")[0], position + math.prod(shape)
-        if found and found[-1][0] == owner:
-            found[-1] = (owner, found[-1][1], end)
+        if spans and spans[-1][0] == owner:
+            spans[-1] = (owner, spans[-1][1], end)
         else:
-            found.append((owner, position, end))
+            spans.append((owner, position, end))
         position = end
-    return found
+    return spans
 
 
 def personal_mask(network: Network, last: int) -> Tensor:

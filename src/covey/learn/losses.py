@@ -131,9 +131,9 @@ def _try(loss: Loss, task: str, outputs: int) -> None:
             f"{type(e).__name__}: {first_line(e)}"
         ) from e
     if not isinstance(each, Tensor) or each.shape != (3,):
-        found = list(each.shape) if isinstance(each, Tensor) else type(each).__name__
+        shape = list(each.shape) if isinstance(each, Tensor) else type(each).__name__
         raise CoveyError(
-            f"training.loss '{loss.name}' gave {found} for 3 samples: expected one number for each sample, [3] "
+            f"training.loss '{loss.name}' gave {shape} for 3 samples: expected one number for each sample, [3] "
             "(reduction='none', then a mean over outputs)"
         )
     if not each.requires_grad:

@@ -203,9 +203,9 @@ class Machine:
         if work.head is not None:
             _check_size("the head's labels", len(work.head.labels), samples, each)
 
-    def _check_vector(self, what: str, found: int, head: int = 0) -> None:
-        if found != self.network.size + head:  # with a client's own buffers
-            _check_size(what, found, self.network.d + head)
+    def _check_vector(self, what: str, size: int, head: int = 0) -> None:
+        if size != self.network.size + head:  # with a client's own buffers
+            _check_size(what, size, self.network.d + head)
 
     def _whole_jobs(self, jobs: list[Job]) -> tuple[list[Job], int]:
         """The jobs with vectors as long as the kernels want them, and how much of a result was asked for."""
@@ -233,9 +233,9 @@ class Machine:
         return [replace(job, work=work) for job, work in zip(jobs, whole)], size
 
 
-def _check_size(what: str, found: int, expected: int, unit: str = "parameters") -> None:
-    if found != expected:
-        raise CoveyError(f"{what} of {found} was given: it must have {expected} {unit}")
+def _check_size(what: str, size: int, expected: int, unit: str = "parameters") -> None:
+    if size != expected:
+        raise CoveyError(f"{what} of {size} was given: it must have {expected} {unit}")
 
 
 def _kind(job: Job, plans: dict[int, int]) -> tuple[object, ...]:

@@ -177,7 +177,7 @@ def client_release(histories: Mapping[int, list[ClientRelease]], delta: float) -
 def randomised_answer(histories: Mapping[int, list[RandomisedAnswer]], delta: float) -> Entry:
     """Clusters by randomised response."""
     answers = {client: [(event.epsilon, event.clusters) for event in events] for client, events in histories.items()}
-    pure = {client: sum(epsilon for epsilon, _ in told) for client, told in answers.items()}
+    pure = {client: sum(epsilon for epsilon, _ in own) for client, own in answers.items()}
     every = [event for events in histories.values() for event in events]
     worst = max(pure, key=lambda client: pure[client])
     one = max(every, key=lambda event: event.epsilon)
@@ -207,11 +207,11 @@ def together(spends: Mapping[str, Sequence[tuple[int, int, Any]]], delta: float 
     """Sums and answers of the same run as one release, for a replaced client; {} where one of them is missing."""
     kinds = {name: type(entries[0][2]) for name, entries in spends.items()}
     sums = [name for name, kind in kinds.items() if kind is ClientRelease]
-    told = [name for name, kind in kinds.items() if kind is RandomisedAnswer]
-    if not (sums and told):
+    by_lot = [name for name, kind in kinds.items() if kind is RandomisedAnswer]
+    if not (sums and by_lot):
         return {}
     releases = [(client, event) for name in sums for _, client, event in spends[name]]
-    answers = [(client, event) for name in told for _, client, event in spends[name]]
+    answers = [(client, event) for name in by_lot for _, client, event in spends[name]]
     chosen = delta or max(event.delta for _, event in releases)
     of = _by_client(_histories(releases))
     said = _histories(answers)
@@ -234,8 +234,8 @@ def together(spends: Mapping[str, Sequence[tuple[int, int, Any]]], delta: float 
         noise=origin(every),
         caveat=[*foreseen(every), SIDE],
     )
-    rounds = len({round for name in (*sums, *told) for round, _, _ in spends[name]})
-    return {" + ".join((*sums, *told)): entry | {"clients": len(whole), "rounds": rounds}}
+    rounds = len({round for name in (*sums, *by_lot) for round, _, _ in spends[name]})
+    return {" + ".join((*sums, *by_lot)): entry | {"clients": len(whole), "rounds": rounds}}
 
 
 def told_apart(entries: Mapping[str, Mapping[str, Any]]) -> float | None:
@@ -274,13 +274,13 @@ def epsilon_of_truth(probability: float, clusters: int) -> float:
 def _both(sums: Mapping[tuple[float, float], int], answers: Sequence[RandomisedAnswer], delta: float) -> float:
     if any(noise < LEAST_NOISE for _, noise in sums) or any(math.isinf(event.epsilon) for event in answers):
         return math.inf
-    told = Counter((event.epsilon, event.clusters) for event in answers)
+    counts = Counter((event.epsilon, event.clusters) for event in answers)
     if not sums:
         return answers_epsilon([(event.epsilon, event.clusters) for event in answers], delta)
     apart = sums_epsilon(sums, delta, replaced=True) + sum(
-        epsilon for (epsilon, _), n in told.items() for _ in range(n)
+        epsilon for (epsilon, _), n in counts.items() for _ in range(n)
     )
-    return min(apart, _pld_epsilon(frozenset(sums.items()), delta, True, frozenset(told.items())))
+    return min(apart, _pld_epsilon(frozenset(sums.items()), delta, True, frozenset(counts.items())))
 
 
 def _in_whole_numbers(

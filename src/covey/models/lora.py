@@ -88,8 +88,10 @@ class Lora:
         whole = self._whole(module, layers)
         chosen = [n for n in layers if n not in whole and (not self.targets or _matches(n, self.targets))]
         if not chosen:
-            some = ", ".join(list(layers)[:6]) or "none"
-            raise CoveyError(f"model.targets {list(self.targets)} match no linear layer of the base: it has {some} …")
+            examples = ", ".join(list(layers)[:6]) or "none"
+            raise CoveyError(
+                f"model.targets {list(self.targets)} match no linear layer of the base: it has {examples} …"
+            )
         for parameter in module.parameters():
             parameter.requires_grad_(False)
         for name in whole:
@@ -158,7 +160,7 @@ def _from_folder(folder: str, classes: int, changed: float) -> tuple[Outputs, fr
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # what the folder lacks is the same for all parties
-            model, told = transformers.AutoModelForSequenceClassification.from_pretrained(
+            model, loading = transformers.AutoModelForSequenceClassification.from_pretrained(
                 folder,
                 num_labels=classes,
                 local_files_only=True,
@@ -174,7 +176,7 @@ def _from_folder(folder: str, classes: int, changed: float) -> tuple[Outputs, fr
         logging.set_verbosity(before)
         if bars:
             logging.enable_progress_bar()
-    lacking = {*told["missing_keys"], *(one[0] for one in told["mismatched_keys"])}
+    lacking = {*loading["missing_keys"], *(one[0] for one in loading["mismatched_keys"])}
     return Outputs(model), frozenset(f"model.{name}" for name in lacking)
 
 

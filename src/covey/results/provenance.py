@@ -92,13 +92,13 @@ def versions() -> dict[str, str]:
 
 def kinds(runs: Iterable[Sequence[Sitting]]) -> dict[str, list[str]]:
     """Of each thing that matters, what these runs were computed by; several where they are mixed."""
-    found: dict[str, dict[str, None]] = {name: {} for name in MATTERS}
+    seen: dict[str, dict[str, None]] = {name: {} for name in MATTERS}
     for sittings in runs:
         for one in sittings or [{}]:
             for name in MATTERS:
                 value = one.get("versions", {}).get(name) if name == "torch" else one.get(name)
-                found[name][str(value or UNKNOWN)] = None
-    return {name: sorted(values) for name, values in found.items()}
+                seen[name][str(value or UNKNOWN)] = None
+    return {name: sorted(values) for name, values in seen.items()}
 
 
 def mixed(kinds: Mapping[str, Sequence[str]]) -> str:

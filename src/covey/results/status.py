@@ -219,7 +219,7 @@ TYPES: Mapping[str, Any] = {
 
 def _known(kind: Any, table: Any) -> dict[str, Any]:
     known = {f.name: f.type for f in fields(kind) if f.name in table}
-    for name, told in known.items():
-        if not isinstance(table[name], TYPES.get(str(told), object)):
+    for name, type_name in known.items():
+        if not isinstance(table[name], TYPES.get(str(type_name), object)):
             raise TypeError(f"{name} is {table[name]!r:.40}")
     return {name: table[name] for name in known}

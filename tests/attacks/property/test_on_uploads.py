@@ -102,7 +102,7 @@ def test_the_regression_and_the_draws_by_hand() -> None:
     shares, along = rng.random(20), rng.normal(size=50)
     updates = [torch.from_numpy(5 * (along + s * np.eye(50)[0] * 20 + 0.01 * rng.normal(size=50))) for s in shares]
     reader = Ridge.fitted(updates, shares)
-    assert reader.told > 0.95 and reader.read(torch.from_numpy(along + 0.5 * np.eye(50)[0] * 20)) == pytest.approx(
+    assert reader.explained > 0.95 and reader.read(torch.from_numpy(along + 0.5 * np.eye(50)[0] * 20)) == pytest.approx(
         0.5, abs=0.1
     )
     held = np.arange(100) < 40

@@ -254,7 +254,7 @@ def test_a_silent_node_may_begin_again_and_a_living_one_may_not(monkeypatch: pyt
     now = 1000.0
     monkeypatch.setattr("covey.deploy.flower.door.time.monotonic", lambda: now)
     guests, key, tasks = Guests(), b"a key", cast(Any, ["the connection that asks", "an older one"])
-    guests.nodes, guests.here = {key: 7}, {key: tasks[:1]}
+    guests.nodes, guests.connections = {key: 7}, {key: tasks[:1]}
     assert guests.former_life(key) == 7  # never heard of
     guests.hear(key, "/v1/fleet/send-node-heartbeat")
     now += 14
@@ -262,7 +262,7 @@ def test_a_silent_node_may_begin_again_and_a_living_one_may_not(monkeypatch: pyt
     assert guests.former_life(key) is None
     now += 1
     assert guests.former_life(key) == 7
-    guests.here = {key: tasks}
+    guests.connections = {key: tasks}
     assert guests.former_life(key) is None
 
 

@@ -158,16 +158,16 @@ class Flux:
             (model,) = means(self, now.reference[None], ((0, reply) for _, reply in came))
             asked = DescribedModel(model, server.round >= self.warm_up)
             return Descriptions(Grouping.of(model, now.directions, now.directions, {}), asked, {})
-        told = {i: reply for i, reply in came if isinstance(reply, Described) and i not in now.place}
-        usual = Counter(map(_shape, told.values())).most_common(
+        descriptions = {i: reply for i, reply in came if isinstance(reply, Described) and i not in now.place}
+        usual = Counter(map(_shape, descriptions.values())).most_common(
             1
         )  # what else a broken client sends is no such description
-        told = {i: reply for i, reply in told.items() if _shape(reply) == usual[0][0]}
-        known = state.moments | {i: reply.moments.cpu() for i, reply in told.items()}
-        if not told and not now.groups:
+        descriptions = {i: reply for i, reply in descriptions.items() if _shape(reply) == usual[0][0]}
+        known = state.moments | {i: reply.moments.cpu() for i, reply in descriptions.items()}
+        if not descriptions and not now.groups:
             return state
         with server.phase("cluster"):
-            place = dict(now.place) | self._placed(state, told)
+            place = dict(now.place) | self._placed(state, descriptions)
             place |= _nearest({i: m for i, m in unlabelled.items() if i not in place}, known, place)
         groups = max(place.values())
         founded = now.reference.expand(groups - now.groups, -1)
@@ -178,19 +178,21 @@ class Flux:
             Grouping.of(now.reference, means(self, before, counted), now.directions, place), state.asked, known
         )
 
-    def _placed(self, state: Descriptions, told: Mapping[int, Described]) -> dict[int, int]:
+    def _placed(self, state: Descriptions, descriptions: Mapping[int, Described]) -> dict[int, int]:
         """The first groups by all moments; a newcomer's by those without labels."""
         place = state.grouping.place
         if not place:
-            kinds = list(torch.stack([one.moments for one in told.values()]).unbind(1))  # means, deviations [n, c]
-            if all(one.by_label is not None for one in told.values()):
+            kinds = list(
+                torch.stack([one.moments for one in descriptions.values()]).unbind(1)
+            )  # means, deviations [n, c]
+            if all(one.by_label is not None for one in descriptions.values()):
                 tables = torch.stack(
-                    [one.by_label for one in told.values() if one.by_label is not None]
+                    [one.by_label for one in descriptions.values() if one.by_label is not None]
                 )  # [n, c, 2, c]
                 kinds += [tables[:, label, part] for label in range(tables.shape[1]) for part in (0, 1)]
             rows = scaled_groups([kind.cpu().double().numpy() for kind in kinds])
-            return {i: int(label) + 1 for i, label in zip(told, by_density(rows, self.scale))}
-        return _nearest({i: one.moments.cpu() for i, one in told.items()}, state.moments, place)
+            return {i: int(label) + 1 for i, label in zip(descriptions, by_density(rows, self.scale))}
+        return _nearest({i: one.moments.cpu() for i, one in descriptions.items()}, state.moments, place)
 
     def use(self, me: Client, message: GroupModel | DescribedModel) -> Coroutine:
         if isinstance(message, GroupModel):

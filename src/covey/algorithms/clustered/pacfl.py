@@ -134,10 +134,10 @@ class PACFL:
         came = list(replies)
         now = state.grouping
         kinds = (Introduction, Vectors) if now.groups else (Introduction,)  # who is the first of a group trains it
-        told = {i: r.vectors.cpu() for i, r in came if isinstance(r, kinds) and i not in now.place}
+        bases = {i: r.vectors.cpu() for i, r in came if isinstance(r, kinds) and i not in now.place}
         untrained = {i for i, r in came if isinstance(r, Vectors)}
         came = [(i, r) for i, r in came if i not in untrained]
-        new = _alike(told, state.vectors)
+        new = _alike(bases, state.vectors)
         known = state.vectors | new
         if not new and not now.groups:
             return state

@@ -78,9 +78,9 @@ def check_agreed(sent: Features, agreed: Features) -> None:
     for name in ("axes", "mean", "low", "high"):
         ours, theirs = getattr(agreed, name), getattr(sent, name)
         if (ours is None) != (theirs is None) or (ours is not None and not _same(ours, theirs)):
-            found = "nothing" if theirs is None else f"{list(theirs.shape)} numbers"
+            width = "nothing" if theirs is None else f"{list(theirs.shape)} numbers"
             raise CoveyError(
-                f"the server asks for features by other {name} ({found}) than those that follow from the agreed public samples, "
+                f"the server asks for features by other {name} ({width}) than those that follow from the agreed public samples, "
                 "components and sensitivity: nothing was described; ask who changed the experiment"
             )
 

@@ -212,7 +212,7 @@ class CategoryInference:
         everything, published = np.ones_like(present), {name: said(name) for name in PUBLISHED}
         blind = {ALL_PRESENT: score(everything, present, draws).f1}
 
-        def found(attack: str, sets: Sets, used: str) -> Finding:
+        def finding_of(attack: str, sets: Sets, used: str) -> Finding:
             reached = score(sets, present, draws)
             numbers = (reached.f1, coin(present), reached.low, reached.high)
             return Finding(attack, self.vantage, "F1 of categories", *numbers, controls=blind, used=used)
@@ -226,10 +226,10 @@ class CategoryInference:
         public = f"{len(self._aux)} auxiliary samples"
         models = f"cluster models that every client gets and {public}"
         both = f"cluster models of successive rounds ({self.features} features of the update) and {public}"
-        others = [found(f"{self.name}_{_spelt(n)}", sets, f"{models}, no update") for n, sets in published.items()]
+        others = [finding_of(f"{self.name}_{_spelt(n)}", sets, f"{models}, no update") for n, sets in published.items()]
         if defended and aware.f1 != own.f1:
             used = f"{both}, and the size of the noise, measured in the update"
-            others.append(found(f"{self.name}_noise_aware", said("noise-aware"), used))
+            others.append(finding_of(f"{self.name}_noise_aware", said("noise-aware"), used))
         scored = describe(pairs, said("attack"), present)
         details = {
             "in_words": words,
@@ -247,7 +247,7 @@ class CategoryInference:
             "pairs": scored,
             "pictures": [by_round_and_cluster(scored)],
         }
-        return replace(found(self.name, said("attack"), both), details=details, variants=others, note=words)
+        return replace(finding_of(self.name, said("attack"), both), details=details, variants=others, note=words)
 
     def _pairs(self, truth: Truth) -> tuple[list[tuple[int, int]], Sets]:
         """Attacked rounds and clusters with clients in them, and the categories that those hold."""

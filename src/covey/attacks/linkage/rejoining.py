@@ -115,8 +115,8 @@ class Rejoining:
         }
         if any(sums[3] for part in parts for sums in part):
             costs["samples"] = apart(_rates(parts[0], 3), _rates(parts[1], 3))
-        found = [self._scored(kind, right(cost, rng), n, controls, used, metric) for kind, cost in costs.items()]
-        return replace(found[0], variants=found[1:])
+        findings = [self._scored(kind, right(cost, rng), n, controls, used, metric) for kind, cost in costs.items()]
+        return replace(findings[0], variants=findings[1:])
 
     def _scored(
         self, kind: str, value: float, n: int, controls: Mapping[str, float], used: str, metric: str

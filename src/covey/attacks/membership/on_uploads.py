@@ -161,19 +161,21 @@ class UploadMembership(UploadReader):
             return self.nothing("area under the ROC curve", 0.5)
         machine, every = self.candidates(truth, list(watched))
         start = self.known.setting.one_start()[None]
-        told: dict[str, list[Split]] = {}
+        evidence: dict[str, list[Split]] = {}
         for who in every:
             rounds = [self.evidence(machine, who, round, seen) for round, seen in watched[who.client]]
             for name in rounds[0]:
-                told.setdefault(name, []).append(Split.of(np.sum([one[name] for one in rounds], axis=0), who.members))
-            told.setdefault(BEFORE, []).append(Split.of(confidences(machine, start, who.rows)[0], who.members))
-        before = Split.joined(told.pop(BEFORE))
+                evidence.setdefault(name, []).append(
+                    Split.of(np.sum([one[name] for one in rounds], axis=0), who.members)
+                )
+            evidence.setdefault(BEFORE, []).append(Split.of(confidences(machine, start, who.rows)[0], who.members))
+        before = Split.joined(evidence.pop(BEFORE))
         used = f"{sum(map(len, watched.values()))} uploads of {len(every)} clients, {self.by}, and candidates with their labels"
         findings = [
-            one for name, splits in told.items() for one in self._findings(name, Split.joined(splits), before, used)
+            one for name, splits in evidence.items() for one in self._findings(name, Split.joined(splits), before, used)
         ]
-        records = [{"client": w.client, **split.json()} for w, split in zip(every, told[""])]
-        curve = Split.joined(told[""]).curve()
+        records = [{"client": w.client, **split.json()} for w, split in zip(every, evidence[""])]
+        curve = Split.joined(evidence[""]).curve()
         return replace(findings[0], details={"records": records, "pictures": [curve]}, variants=findings[1:])
 
     def _findings(self, suffix: str, scores: Split, before: Split, used: str) -> Iterator[Finding]:
@@ -225,13 +227,13 @@ class LiRA(UploadMembership):
         at = torch.cat([who.rows, who.population])
         works = [Train(seen.start[most], setting.plan, on=who.rows[torch.from_numpy(mask)]) for mask in inside]
         size = batches(len(works), self.known.network.d, machine.device)
-        told: list[Floats] = []
+        parts: list[Floats] = []
         for first in range(0, len(works), size):
             thinking = defended(works[first : first + size], round, self.known)
             names = (setting.seed, round, who.client, "shadow", first)
             trained = answered(thinking, machine, lambda step, i, names=names: key(*names, step, i))  # type: ignore[misc]
-            told.append(confidences(machine, torch.stack(trained), at))
-        shadows, own, n = np.concatenate(told), confidences(machine, seen.end[most][None], at)[0], len(who.rows)
+            parts.append(confidences(machine, torch.stack(trained), at))
+        shadows, own, n = np.concatenate(parts), confidences(machine, seen.end[most][None], at)[0], len(who.rows)
         return Reference(own[:n], shadows[:, :n], inside, own[n:], shadows[:, n:])
 
 

@@ -98,18 +98,18 @@ class LabelShares:
             return self._nothing("no plain upload with the output biases of a classifier")
         counts = truth.federation.histogram().astype(np.float64)
         seen = {int(i): uploads for i, uploads in self.memory["seen"].items()}
-        told = {i: uploads for i, uploads in seen.items() if np.ptp(counts[i]) > 0}  # all alike: nothing to tell
-        if not told:
+        informative = {i: uploads for i, uploads in seen.items() if np.ptp(counts[i]) > 0}  # all alike: nothing to tell
+        if not informative:
             return self._nothing("no upload of a client whose labels are not all alike")
-        guesses = {i: np.sum([shares(*one) for one in uploads], axis=0) for i, uploads in told.items()}
-        first = {i: shares(*uploads[0]) for i, uploads in told.items()}
+        guesses = {i: np.sum([shares(*one) for one in uploads], axis=0) for i, uploads in informative.items()}
+        first = {i: shares(*uploads[0]) for i, uploads in informative.items()}
         values = [correlation(guess, counts[i]) for i, guess in guesses.items()]
         value = float(np.mean(values))
         low, high = correlation_interval(values, counts.shape[1])
-        prior = float(np.mean([correlation(counts.sum(0), counts[i]) for i in told]))
-        looked = max(map(len, told.values()))
+        prior = float(np.mean([correlation(counts.sum(0), counts[i]) for i in informative]))
+        looked = max(map(len, informative.values()))
         public = f", and public samples of {len(self.public)} labels" if self.public else ""
-        used = f"output biases of {len(told)} clients in up to {looked} round{'s' * (looked > 1)}{public}"
+        used = f"output biases of {len(informative)} clients in up to {looked} round{'s' * (looked > 1)}{public}"
         details = {
             "one upload": float(np.mean([correlation(guess, counts[i]) for i, guess in first.items()])),
             "dominant label, one upload": dominant(first, counts),

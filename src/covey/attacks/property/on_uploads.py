@@ -91,7 +91,7 @@ class UploadProperty(UploadReader):
             return self.nothing(METRIC, 0.0, f"nothing: {words}; it needs {LEAST} of each (partition.public)")
         if np.ptp(true) < 1e-9:
             return self.nothing(METRIC, 0.0, f"nothing: no client whose share of {marks.name} is another's")
-        guesses, told = self._guesses(watched, federation, aux, held)
+        guesses, explained = self._guesses(watched, federation, aux, held)
         value = correlation(guesses, true)
         controls = {PRIOR: 0.0}
         if federation.dataset.task == "classes":
@@ -100,7 +100,7 @@ class UploadProperty(UploadReader):
         details = {
             "property": marks.name,
             "shares": {"least": float(true.min()), "most": float(true.max())},
-            "shadows' shares told": told,
+            "shadows' shares told": explained,
         }
         note = (
             f"The property is {marks.name}; clients have it in {true.min():.2f} to {true.max():.2f} of their samples."
@@ -128,10 +128,10 @@ class UploadProperty(UploadReader):
                 if name not in readers:
                     rng = generator(self.known.setting.seed, round, len(readers), self.name)
                     readers[name] = self._reader(machine, start, round, size, held, rng)
-                weight = max(readers[name].told, 1e-6)
+                weight = max(readers[name].explained, 1e-6)
                 sums[n] += weight * readers[name].read(seen.end[most] - start)
                 weights[n] += weight
-        return sums / weights, float(np.mean([reader.told for reader in readers.values()]))
+        return sums / weights, float(np.mean([reader.explained for reader in readers.values()]))
 
     def _reader(
         self, machine: Machine, start: Tensor, round: int, size: int, held: NDArray[np.bool_], rng: np.random.Generator
@@ -219,7 +219,7 @@ class Ridge:
     mean: Tensor  # [d]
     weights: Floats  # [s]
     level: float
-    told: float  # share of the variance of the shadows' shares that is told when each is left out
+    explained: float  # share of the variance of the shadows' shares, when each is left out
 
     @classmethod
     def fitted(cls, updates: Sequence[Tensor], shares: Floats) -> Ridge:
@@ -233,9 +233,9 @@ class Ridge:
             inverse = np.linalg.inv(kernel + ridge * unit * np.eye(len(kernel)))
             weights = inverse @ (shares - level)
             left_out = weights / np.diag(inverse)  # errors of each shadow when it is left out
-            told = 1 - float((left_out**2).mean() / max(float(shares.var()), 1e-12))
-            if best is None or told > best[0]:
-                best = told, weights
+            explained = 1 - float((left_out**2).mean() / max(float(shares.var()), 1e-12))
+            if best is None or explained > best[0]:
+                best = explained, weights
         assert best is not None
         return cls(rows, mean, np.asarray(best[1]), level, best[0])
 

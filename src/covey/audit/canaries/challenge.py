@@ -134,10 +134,10 @@ def _start(network: Network, machine: Machine, possible: Sequence[int], seed: in
 
 def _directions(machine: Machine, model: Tensor, canaries: int) -> Tensor:
     """Unit vectors [m, d] along which each canary's presence moves the model: against its gradient."""
-    found = [
+    differences = [
         _unit(_gradient(machine, model, 2 * j)) - _unit(_gradient(machine, model, 2 * j + 1)) for j in range(canaries)
     ]
-    return torch.stack([_unit(vector) for vector in found])
+    return torch.stack([_unit(vector) for vector in differences])
 
 
 def _gradient(machine: Machine, at: Tensor, row: int) -> Tensor:

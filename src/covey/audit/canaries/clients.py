@@ -140,10 +140,10 @@ def tests(experiment: Experiment, trials: int, deployed: bool) -> list[LedgerTes
         return []
     circle = circle_of(experiment, deployed)
     planted = circle.protected.stands_for
-    found = [_two_worlds(circle, TAKING_PART, (0, None), trials, experiment.seed)]
+    tests = [_two_worlds(circle, TAKING_PART, (0, None), trials, experiment.seed)]
     if planted.counted and planted.number > 1:
-        found.append(_two_worlds(circle, CLUSTER, (0, 1), trials, experiment.seed))
-    return found
+        tests.append(_two_worlds(circle, CLUSTER, (0, 1), trials, experiment.seed))
+    return tests
 
 
 def circle_of(experiment: Experiment, deployed: bool) -> Circle:

@@ -39,14 +39,14 @@ def judge(
     every = sum(map(len, coins))
     tried = [_tried(scores, coins, share) for share in SHARES]
     alpha, sure = SHOWN / len(SHARES), CERTAIN / len(SHARES)
-    bounds = [epsilon_of_guesses(every, made, right, delta, alpha) for made, right in tried]
+    bounds = [epsilon_of_guesses(every, guessed, right, delta, alpha) for guessed, right in tried]
     best = int(np.argmax(bounds))
 
-    def odds_of(made: int, right: int) -> float:
-        return guesses_p_value(every, made, right, claimed, delta) if np.isfinite(claimed) else 1.0
+    def odds_of(guessed: int, right: int) -> float:
+        return guesses_p_value(every, guessed, right, claimed, delta) if np.isfinite(claimed) else 1.0
 
     odds = [odds_of(*one) for one in tried]
-    made, right = tried[best]
+    guessed, right = tried[best]
     refuted = min(odds) <= sure
     worst_made, worst_right = tried[int(np.argmin(odds))]
     return Guesses(
@@ -55,17 +55,17 @@ def judge(
         refuted,
         f"{worst_right} of {worst_made} guesses right has a probability of {min(odds):.1g} at most" if refuted else "",
         odds_of(every, every) <= sure,
-        f"{right} of {made} guesses right on {every} canaries",
+        f"{right} of {guessed} guesses right on {every} canaries",
     )
 
 
 def _tried(scores: Sequence[NDArray[np.float64]], coins: Sequence[NDArray[np.bool_]], share: float) -> tuple[int, int]:
     """(guesses, right ones)"""
-    made = right = 0
+    guessed = right = 0
     for score, there in zip(scores, coins):
         half = int(share * len(score)) // 2
         order = np.argsort(score)
         low, high = order[:half], order[len(order) - half :]
-        made += 2 * half
+        guessed += 2 * half
         right += int((~there[low]).sum() + there[high].sum())
-    return made, right
+    return guessed, right

@@ -56,14 +56,14 @@ def _weights(holders: tuple[int, ...], prime: int) -> tuple[int, ...]:
     points = [holder + 1 for holder in holders]
     if len(set(points)) != len(points):
         raise CoveyError(f"shares of the holders {list(holders)}: expected different ones")
-    found = []
+    weights = []
     for x in points:
         above = below = 1
         for other in points:
             if other != x:
                 above, below = above * other % prime, below * (other - x) % prime
-        found.append(above * pow(below, -1, prime) % prime)
-    return tuple(found)
+        weights.append(above * pow(below, -1, prime) % prime)
+    return tuple(weights)
 
 
 def combine(shares: NDArray[np.int64], holders: Sequence[int], prime: int) -> Integers:

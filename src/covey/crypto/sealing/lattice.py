@@ -189,11 +189,11 @@ def check_library(opened: NDArray[np.float64], sealed: NDArray[np.float64]) -> N
         )
 
 
-def checked_opening(values: NDArray[np.float64], found: Label, ring: Ring) -> NDArray[np.float64]:
+def checked_opening(values: NDArray[np.float64], label: Label, ring: Ring) -> NDArray[np.float64]:
     """A wrong key or an overflow gives values all over the ring: refuse what no honest sum can hold."""
-    limit = 1.001 * ring.bound * found.terms
+    limit = 1.001 * ring.bound * label.terms
     if not float(np.abs(values).max(initial=0.0)) <= limit:
         raise CoveyError(
-            f"An opened sum of {found.terms} vectors exceeds ±{limit:g}: it is damaged or was sealed under another key."
+            f"An opened sum of {label.terms} vectors exceeds ±{limit:g}: it is damaged or was sealed under another key."
         )
     return values

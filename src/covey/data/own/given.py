@@ -35,7 +35,7 @@ def from_arrays(
     _same_length(samples, labels, place)
     owners = None if clients is None else _array(clients, "clients", place)
     rules = config.build(Rules, {"kind": kind, "task": task}, "")
-    here = Arrays(place, samples, labels, owners)
+    training = Arrays(place, samples, labels, owners)
     if isinstance(test, tuple):
         if len(test) != 2:
             raise CoveyError(f"test of {place} has {len(test)} parts: give (x, y), a share, or a mask of the test rows")
@@ -45,11 +45,11 @@ def from_arrays(
             raise CoveyError(f"{place} has test_clients but no clients: give both, or neither")
         tested = None if test_clients is None else _array(test_clients, "test_clients", place)
         there = Arrays(f"the test part of {place}", x_test, y_test, tested)
-        return of_mapped(here, there, rules, name, classes).dataset
+        return of_mapped(training, there, rules, name, classes).dataset
     if test_clients is not None:
         raise CoveyError(f"{place} has test_clients without a test part: they belong to test=(x, y)")
     mask, rules = _test_rule(test, rules, len(labels), place)
-    return of_arrays(here, rules, name, None, mask, classes).dataset
+    return of_arrays(training, rules, name, None, mask, classes).dataset
 
 
 def from_frame(frame: Any, label: Any, client: str, test: Any, name: str, more: Mapping[str, Any]) -> Dataset:
@@ -235,5 +235,5 @@ def _test_rule(test: Any, rules: Rules, rows: int, place: str) -> tuple[NDArray[
 
 
 def _rules(label: Any, client: str, more: Mapping[str, Any]) -> Rules:
-    told = {"label": label if isinstance(label, str) else list(label), "client": client}
-    return config.build(Rules, told | dict(more), "")
+    words = {"label": label if isinstance(label, str) else list(label), "client": client}
+    return config.build(Rules, words | dict(more), "")

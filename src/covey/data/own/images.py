@@ -71,9 +71,9 @@ def picture(file: Path, size: tuple[int, int] | None) -> NDArray[np.uint8]:
             raise CoveyError(f"{file} claims to be far larger than {fits} pixels: remove it") from e
         with image:
             if size and image.size != size:
-                found = "×".join(map(str, image.size))
+                extent = "×".join(map(str, image.size))
                 raise CoveyError(
-                    f"{file} is {found} pixels (width × height), agreed are {size[0]}×{size[1]}: resize it"
+                    f"{file} is {extent} pixels (width × height), agreed are {size[0]}×{size[1]}: resize it"
                 )
             if image.mode not in ("1", "L", "P", "RGB"):
                 raise CoveyError(

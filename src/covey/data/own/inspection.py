@@ -108,12 +108,12 @@ def _likely_clients(reading: Reading) -> Iterator[tuple[str, Column]]:
 def command(path: str, reading: Reading, rules: Rules) -> str:
     """A command that runs it."""
     clients = len(reading.dataset.holders)
-    told = [f"data.{k}={v if _bare(v) else _toml(v)}" for k, v in _changed(rules).items()]
+    settings = [f"data.{k}={v if _bare(v) else _toml(v)}" for k, v in _changed(rules).items()]
     if not clients:
-        told += ["partition=iid", "clients=10"]
+        settings += ["partition=iid", "clients=10"]
     elif clients < 4:
-        told += ["algorithm=fedavg", "clusters=1"]
-    return " ".join(["covey run", _quoted(path), *(f"--set {_quoted(t)}" for t in told)])
+        settings += ["algorithm=fedavg", "clusters=1"]
+    return " ".join(["covey run", _quoted(path), *(f"--set {_quoted(t)}" for t in settings)])
 
 
 def _bare(value: object) -> bool:
@@ -143,9 +143,9 @@ def silos(reading: Reading, rules: Rules) -> str:
 
 
 def _inline(feature: Feature) -> str:
-    told = {"name": feature.name}
+    entry = {"name": feature.name}
     more = [f"values = {_toml(list(feature.values))}"] * bool(feature.values) + ["missing = true"] * feature.missing
-    return "{ " + ", ".join([*(f"{k} = {_toml(v)}" for k, v in told.items()), *more]) + " }"
+    return "{ " + ", ".join([*(f"{k} = {_toml(v)}" for k, v in entry.items()), *more]) + " }"
 
 
 def _changed(rules: Rules) -> dict[str, object]:

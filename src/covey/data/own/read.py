@@ -197,8 +197,8 @@ def of_sheet(sheet: Sheet, rules: Rules, name: str, owners: Owners | None = None
 def _refuse_unknown(sheet: Sheet, rules: Rules) -> None:
     test = (rules.test,) if isinstance(rules.test, str) else ()
     client = (rules.client,) if rules.client not in ("", NOBODYS) else ()
-    told = {"label": rules.labels, "client": client, "test": test, "drop": rules.drop, "categories": rules.categories}
-    for key, names in told.items():
+    chosen = {"label": rules.labels, "client": client, "test": test, "drop": rules.drop, "categories": rules.categories}
+    for key, names in chosen.items():
         for name in names:
             if name not in sheet.columns:
                 raise CoveyError(

@@ -230,9 +230,9 @@ def test_column(column: Numbers | Words, at: Any, name: str) -> NDArray[np.bool_
     marks = np.array(meaning, np.int64)[words.codes]
     if (marks < 0).any():
         row = int(np.flatnonzero(marks < 0)[0])
-        found = words.names[words.codes[row]] if words.codes[row] >= 0 else "no value"
+        spelling = words.names[words.codes[row]] if words.codes[row] >= 0 else "no value"
         raise CoveyError(
-            f"{at(row)}: the test column '{name}' has '{found[:40]}': write test or train, 1 or 0, true or false"
+            f"{at(row)}: the test column '{name}' has '{spelling[:40]}': write test or train, 1 or 0, true or false"
         )
     return np.asarray(marks == 1)
 

@@ -44,7 +44,7 @@ class Form:
     def mirrored(self) -> bool:
         return all(file.urls for file in self.files)
 
-    def found(self, folder: Path) -> tuple[Path, ...] | None:
+    def find(self, folder: Path) -> tuple[Path, ...] | None:
         for place in self.places:
             paths = tuple(folder / place / file.name for file in self.files)
             if all(path.exists() for path in paths):
@@ -83,9 +83,9 @@ def data_folder(folder: Path | None = None) -> Path:
     return Path(cache).expanduser() / "covey"
 
 
-def damaged(path: Path, found: str) -> CoveyError:
+def damaged(path: Path, what: str) -> CoveyError:
     return CoveyError(
-        f"{path} {found[:300]}; delete it and get it again (`covey data get`), or put an intact copy there."
+        f"{path} {what[:300]}; delete it and get it again (`covey data get`), or put an intact copy there."
     )
 
 

@@ -50,7 +50,7 @@ def load(name: str, folder: Path | None = None) -> Dataset:
         return generate(source)
     root = data_folder(folder)
     for number, form in enumerate(source.forms):
-        paths = form.found(root)
+        paths = form.find(root)
         if paths:
             return decode(source, label, number, paths, tuple(path.stat().st_mtime_ns for path in paths))
     raise CoveyError(missing(base, source, root))

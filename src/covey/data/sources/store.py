@@ -68,7 +68,7 @@ def entry(name: str, source: Source, root: Path) -> Entry:
 
 def first_found(source: Source, root: Path) -> tuple[Form | None, tuple[Path, ...]]:
     for form in source.forms:
-        paths = form.found(root)
+        paths = form.find(root)
         if paths:
             return form, paths
     return None, ()

@@ -221,8 +221,8 @@ def rebounded(reply: Any, clip: float) -> Any:
 
 def dense(clipped: Clipped, blocks: int, weights: int) -> ClippedChanges:
     """All blocks, those without a part as zeros: so what is sent does not tell which they are."""
-    some = next(iter(clipped.parts.values()))
-    changes = some.new_zeros(blocks, weights)
+    first = next(iter(clipped.parts.values()))
+    changes = first.new_zeros(blocks, weights)
     for block, part in clipped.parts.items():
         changes[block] = part
     shares = torch.zeros(blocks)

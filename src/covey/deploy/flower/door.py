@@ -149,7 +149,7 @@ class Guests:
     nodes: dict[bytes, int] = field(default_factory=dict)  # key -> Flower's number for it
     bells: dict[bytes, asyncio.Event] = field(default_factory=dict)  # of keys whose questions are held
     letters: dict[bytes, int] = field(default_factory=dict)  # key -> those that wait for it in Flower; none: not known
-    here: dict[bytes, list[asyncio.Task[None]]] = field(
+    connections: dict[bytes, list[asyncio.Task[None]]] = field(
         default_factory=dict
     )  # connections of each key, the oldest first
     heard: dict[bytes, float] = field(
@@ -216,15 +216,15 @@ class Guests:
 
     def enter(self, key: bytes, task: asyncio.Task[None]) -> None:
         """The newest connections of a key are kept: older ones may be of a network that is gone."""
-        tasks = self.here.setdefault(key, [])
+        tasks = self.connections.setdefault(key, [])
         tasks.append(task)
         if len(tasks) > PER_KEY:
             tasks[0].cancel()
 
     def leave(self, key: bytes, task: asyncio.Task[None]) -> None:
-        self.here[key].remove(task)
-        if not self.here[key]:
-            del self.here[key]
+        self.connections[key].remove(task)
+        if not self.connections[key]:
+            del self.connections[key]
 
     def hear(self, key: bytes, path: str) -> None:
         """A call of a node; asking to begin is no sign that it lives already."""
@@ -236,7 +236,7 @@ class Guests:
     def former_life(self, key: bytes) -> int | None:
         """The number of a node that begins, where no node can live under it any more."""
         silent = time.monotonic() - self.heard.get(key, float("-inf")) >= SILENT_SECONDS
-        return self.nodes.get(key) if silent and len(self.here.get(key, ())) == 1 else None
+        return self.nodes.get(key) if silent and len(self.connections.get(key, ())) == 1 else None
 
     def delay(self, key: bytes) -> float:
         """Seconds that a key's next request has to wait."""
@@ -307,13 +307,13 @@ class Door:
         self.listener, self.tls, self.guests = listener, tls, Guests()
         self.nameless: OrderedDict[asyncio.Task[None], str] = OrderedDict()  # by age; and their addresses
         self._tasks: set[asyncio.Task[None]] = set()
-        self.told = asyncio.Event()  # whom to admit; until then whoever comes waits outside
+        self.ready = asyncio.Event()  # whom to admit; until then whoever comes waits outside
         self._said = 0.0
         self._unsaid = 0
 
     async def stand(self) -> None:
         loop = asyncio.get_running_loop()
-        await self.told.wait()
+        await self.ready.wait()
         while True:
             try:
                 connection, address = await loop.sock_accept(self.listener)
@@ -547,7 +547,7 @@ async def _listen_to_the_coordinator(door: Door, renewed: Callable[[], ssl.SSLCo
     while line := await reader.readline():
         if b'"renewed"' not in line:
             door.guests.learn(line)
-            door.told.set()
+            door.ready.set()
             continue
         try:
             door.tls = renewed()

@@ -254,7 +254,7 @@ def listening(host: str, port: int) -> socket.socket:
     """A socket that listens there, IPv4 before IPv6 where a name has both; refuses with what is wrong."""
     try:
         places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, place = min(places, key=lambda found: found[0] != socket.AF_INET)
+        family, _, _, _, place = min(places, key=lambda one: one[0] != socket.AF_INET)
         both = host == "::" and socket.has_dualstack_ipv6()  # all addresses of this machine
         return socket.create_server(place, family=family, backlog=512, dualstack_ipv6=both)
     except OSError as e:

@@ -83,8 +83,8 @@ def _family(name: str, kind: str, about: str, samples: list[Sample]) -> Iterator
     if samples:
         yield f"# HELP {name} {about}\n# TYPE {name} {kind}\n"
     for labels, value in samples:
-        told = ",".join(f'{key}="{_escaped(word)}"' for key, word in labels.items())
-        yield f"{name}{'{' + told + '}' if told else ''} {_number(value)}\n"
+        labelled = ",".join(f'{key}="{_escaped(word)}"' for key, word in labels.items())
+        yield f"{name}{'{' + labelled + '}' if labelled else ''} {_number(value)}\n"
 
 
 def _escaped(word: str) -> str:

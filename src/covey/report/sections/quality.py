@@ -147,7 +147,7 @@ def _heat(run: Run) -> Html | None:
 def _classes(run: Run) -> Html | None:
     """A line per class, the worst first."""
     classes = fields(run.final("classes"))
-    by = next((found for key in ("recall", "rmse") if isinstance(found := classes.get(key), list) and found), None)
+    by = next((values for key in ("recall", "rmse") if isinstance(values := classes.get(key), list) and values), None)
     if by is None:
         return None
     count = len(by)

@@ -247,9 +247,9 @@ def badges(run: Run) -> list[tuple[str, str]]:
     if stand_in:
         words = str(stand_in) if isinstance(stand_in, str) else "generated stand-in data"
         marks.append(("warn", f"{words}; no figure here holds for the real data"))
-    told = run.result.get("start")
-    if isinstance(told, str) and told:
-        marks.append(("fact", f"{told}; who looks for clusters has no such samples, see docs/algorithms/ifca.md"))
+    start = run.result.get("start")
+    if isinstance(start, str) and start:
+        marks.append(("fact", f"{start}; who looks for clusters has no such samples, see docs/algorithms/ifca.md"))
     planned = run.planned_rounds
     reached = run.result.get("rounds_to_target") == run.done_rounds  # a run may end as soon as it meets its target
     if not run.result or (planned is not None and run.done_rounds < planned and not reached):

@@ -28,8 +28,8 @@ SCALES = {  # question -> (lowest, highest answer)
 def vote() -> Dataset:
     """51 states with at most 600 voters each."""
     table = columns_of("stevedata", "TV16")
-    told = ~np.isnan(table["votetrump"])
-    table = {column: values[told] for column, values in table.items()}
+    answered = ~np.isnan(table["votetrump"])
+    table = {column: values[answered] for column, values in table.items()}
     kept = at_most(table["state"], CAP, key=4)
     table = {column: values[kept] for column, values in table.items()}
     features: dict[str, Column] = {"age": (table["age"] - 45) / 20, "race": words(table["racef"])}
