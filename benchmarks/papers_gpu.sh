@@ -2,13 +2,13 @@
 # Runs of the papers' tables on a machine with a GPU and many cores, most tables for a second first; stops in time and goes on when
 # called again, also with other data.
 #
-#   bash benchmarks/papers_gpu.sh OUT MINUTES [GPU_PROCESSES] [CPU_PROCESSES]
+#   bash benchmarks/papers_gpu.sh OUT MINUTES [PROCESSES]
 #
-# OUT gets papers-gpu.tar.xz and papers-cpu.tar.xz, the figures of finished runs. Elsewhere: unpack each in a folder of its own, and
+# OUT gets papers-gpu.tar.xz, the figures of finished runs. Elsewhere: unpack it in a folder, and
 #   covey reproduce --many PATTERN … --minutes 0 --out FOLDER --docs
 # makes and stores the tables that have all their runs.
 set -u
-out=$1 minutes=$2 gpu=${3:-10} cpu=${4:-1}
+out=$1 minutes=$2 gpu=${3:-10}
 kept=${PAPERS_RUNS:-/tmp/papers-runs} data=${PAPERS_DATA:-/tmp/papers-data}
 mkdir -p "$out" "$kept" "$data"
 cp -n "$COVEY_DATA"/*.npz "$data"/ # so that a later call may bring other datasets
@@ -28,7 +28,6 @@ pool() { # NAME DEVICE PROCESSES PATTERN…
     tail -3 "$out/papers-$name.txt"
 }
 
-pool cpu cpu "$cpu" 'pqfed/fig3/mnist' 'pqfed/fig3/cifar10' 'pqfed/fig5/*' &
 pool gpu cuda "$gpu" \
     'mingledpie/table3/mnist' 'mingledpie/fig[49]/mnist' 'mingledpie/table5/mnist' 'mingledpie/fig[5678]/mnist' \
     'afc_cfl/table1/fashion_mnist' 'afc_cfl/confirm/fashion_mnist' 'afc_cfl/local_work/fashion_mnist' 'afc_cfl/table1/mnist' \
@@ -54,4 +53,3 @@ pool gpu cuda "$gpu" \
     'fedcaprivacy/tuning/fashion_mnist' 'fedcaprivacy/table[12]_tuned/fashion_mnist' \
     'property_inference/table5/utkface' 'baselines/label_sets/mnist' 'afc_cfl/matched/mnist' 'afc_cfl/choices/mnist' \
     'fedcaprivacy/linkage/fashion_mnist' 'fedcaprivacy/linkage/mnist' 'property_inference/mild/utkface' 'baselines/*'
-wait
