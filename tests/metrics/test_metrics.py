@@ -12,7 +12,7 @@ from covey.errors import CoveyError
 from covey.metrics import METRICS
 from covey.metrics.metric import Metric, chosen, measure, resolve
 from covey.metrics.spread import IN_FULL, per_class, spread
-from covey.metrics.totals import CLASSES, LABELS, NUMBERS, Totals, by_group, of_samples, predictions
+from covey.metrics.totals import CLASSES, LABELS, NUMBERS, OnDevice, Totals, by_group, of_samples, predictions
 
 RNG = np.random.default_rng(0)
 
@@ -177,3 +177,24 @@ def test_without_its_package_a_metric_says_why(monkeypatch: pytest.MonkeyPatch, 
     lost = Metric("lost", "lost", of_samples=lambda *_: 1.0, needs="package_that_is_not_there")
     assert math.isnan(measure(lost, said, weights))
     assert spread(lost, {0: math.nan}, {}, [0], full=True)["why"] == "package_that_is_not_there is not installed here"
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param(
+            "cuda",
+            marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")],
+        ),
+    ],
+)
+def test_totals_of_many_models_on_their_device(device: str) -> None:
+    rng = np.random.default_rng(3)
+    raw, y = torch.from_numpy(rng.normal(size=(3, 50, 4)).astype(np.float32)), rng.integers(0, 4, 50)
+    groups = rng.choice([0, 2, 3], 50)  # of four, one is empty
+    sizes = np.bincount(groups, minlength=4).astype(np.float64)
+    targets = torch.from_numpy(y)
+    expected = [by_group(predictions(CLASSES, one[None], targets), groups, sizes) for one in raw]
+    found = OnDevice(targets.to(device), groups, sizes, 4).totals(raw.to(device))
+    np.testing.assert_allclose(found, np.stack(expected), rtol=1e-6, atol=0)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from covey.measures import LEADS
 from covey.messages import message
 from covey.metrics.metric import Metric
 from covey.metrics.spread import per_class, spread, spread_of
-from covey.metrics.totals import NUMBERS, Predictions, Totals, by_group, predictions
+from covey.metrics.totals import CLASSES, MOST_GROUPS, NUMBERS, OnDevice, Predictions, Totals, by_group, predictions
 
 
 @message
@@ -165,12 +166,22 @@ class Examiner:
         raw = outputs[at]
         targets = self.labels.to(raw.device)
         if use.weights is not None:
-            said = [predictions(self.task, raw, targets, use.weights.to(raw.device, raw.dtype))]
+            mixture = predictions(self.task, raw, targets, use.weights.to(raw.device, raw.dtype))
+            said, totals = (lambda _: mixture), by_group(mixture, self.groups, self.tested)[None]
+        elif self._on_device is not None:
+            said, totals = (lambda m: predictions(self.task, raw[m][None], targets)), self._on_device.totals(raw)
         else:
-            said = [predictions(self.task, one[None], targets) for one in raw]
-        totals = np.stack([by_group(one, self.groups, self.tested) for one in said])  # [m, groups, s]
+            each = [predictions(self.task, one[None], targets) for one in raw]
+            said, totals = each.__getitem__, np.stack([by_group(one, self.groups, self.tested) for one in each])
         accuracy = np.full(totals.shape[:2], math.nan) if self.task == NUMBERS else totals[:, :, 1]
         return _Tested(said, totals, accuracy)
+
+    @cached_property
+    def _on_device(self) -> OnDevice | None:
+        """On a GPU copies of all outputs would take longer than the models."""
+        if self.labels.device.type == "cpu" or self.task != CLASSES or len(self.tested) > MOST_GROUPS:
+            return None
+        return OnDevice(self.labels, self.groups, self.tested, self.machine.network.classes)
 
     def _score(
         self,
@@ -201,7 +212,7 @@ class Examiner:
         if at not in tested.known:
             totals = Totals(self.task, share @ tested.totals[used, groups])
             values = {
-                m.name: m.value(totals, lambda: (tested.said[used], self._weights(groups, share))) for m in self.metrics
+                m.name: m.value(totals, lambda: (tested.said(used), self._weights(groups, share))) for m in self.metrics
             }
             tested.known[at] = (values, torch.from_numpy(totals.vector))
         return tested.known[at]
@@ -217,7 +228,7 @@ class Examiner:
 class _Tested:
     """What is known of models to choose from, or of one mixture."""
 
-    said: list[Predictions]
+    said: Callable[[int], Predictions]  # what each of them says of the samples
     totals: NDArray[np.float64]  # [m, groups, s]
     accuracy: NDArray[np.float64]  # [m, groups]
     known: dict[tuple[int, bytes], tuple[dict[str, float], Tensor]] = field(default_factory=dict)
@@ -236,6 +247,7 @@ class RoundScores:
         self._kinds: list[Score] = []
         self._clients: list[int] = []
         self._kind: list[int] = []
+        self._as_array = np.zeros(0, np.int64)
 
     def add(self, scores: Score | Scores) -> None:
         if isinstance(scores, Scores):
@@ -289,13 +301,20 @@ class RoundScores:
 
     def column(self, of_kinds: list[Any]) -> NDArray[Any]:
         """[n] from a value for each kind."""
-        return np.array(of_kinds)[self._kind] if of_kinds else np.zeros(0)
+        return np.array(of_kinds)[self._places] if of_kinds else np.zeros(0)
+
+    @property
+    def _places(self) -> NDArray[np.int64]:
+        """Of which kind each client's score is."""
+        if len(self._as_array) != len(self._kind):
+            self._as_array = np.array(self._kind, np.int64)
+        return self._as_array
 
     def counted(self) -> tuple[list[Score], NDArray[np.int64], NDArray[np.int64]]:
         """Scores that differ, or are of clients of different clusters; their clusters, and how many clients have each."""
         clusters = self.clusters
         low = int(clusters.min())
-        pairs = (clusters - low) * len(self._kinds) + np.array(self._kind)
+        pairs = (clusters - low) * len(self._kinds) + self._places
         found, counts = np.unique(pairs, return_counts=True)
         of, kind = np.divmod(found, len(self._kinds))
         return [self._kinds[k] for k in kind.tolist()], of + low, counts
@@ -311,13 +330,14 @@ def accuracies(round: RoundScores, intended: bool, target: Any = None) -> dict[s
         intended: model j was begun for cluster j.
         target: the client that the partition is about, where it has one.
     """
-    own, mean = round.own, float(round.own.mean())
+    own = round.own
+    mean = float(own.mean())
     scores, groups, counts = round.counted()
     per_cluster = cluster_accuracies(scores, groups, intended, counts)
     record = _record(mean, per_cluster or [mean], float(round.everywhere.mean()))
-    served = round.clients.tolist()
-    if target in served:
-        record["target"] = float(own[served.index(target)])
+    at = np.flatnonzero(round.clients == (target if isinstance(target, int) else -1))
+    if len(at):
+        record["target"] = float(own[at[0]])
     # Where clusters are only those of equal choice, their unweighted mean is nobody's: one client alone would count as a cluster.
     return record if round.truth is not None else record | {LEADS: "client_mean"}
 

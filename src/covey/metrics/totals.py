@@ -99,6 +99,45 @@ def by_group(said: Predictions, groups: NDArray[np.int64], sizes: Floats) -> Flo
     return np.asarray(columns / np.maximum(sizes, 1)[:, None])
 
 
+MOST_GROUPS = 64  # of samples that a device adds up by itself
+
+
+class OnDevice:
+    """Mean totals of each group of the same samples, of many models and where their outputs lie: one small table comes back.
+
+    For tasks of classes. The numbers are those of `by_group`, the losses but for rounding.
+    """
+
+    def __init__(self, targets: Tensor, groups: NDArray[np.int64], sizes: Floats, classes: int) -> None:
+        self._targets, self._sizes, self._classes = targets, sizes, classes
+        self._at = torch.from_numpy(groups).to(targets.device) * classes  # where the classes of a sample's group begin
+        self._true = self._at + targets
+        cells = np.bincount(self._true.cpu().numpy(), minlength=len(sizes) * classes)
+        self._of_classes = cells.reshape(len(sizes), classes)
+        members = np.zeros((len(sizes), len(groups)))
+        members[groups, np.arange(len(groups))] = 1
+        self._members = torch.from_numpy(members).to(
+            targets.device
+        )  # [groups, n]: sums in one order, whatever the device does
+
+    def totals(self, raw: Tensor) -> Floats:
+        """[m, groups, s] from outputs [m, n, classes]."""
+        m, groups, classes = len(raw), len(self._sizes), self._classes
+        by_class = raw.transpose(1, 2).contiguous().log_softmax(1)  # [m, classes, n]
+        loss = -by_class.gather(1, self._targets.expand(m, 1, -1))[:, 0].double()
+        chosen = raw.argmax(2)
+        cells = torch.zeros(m, 2, groups * classes, dtype=torch.float64, device=raw.device)
+        cells[:, 0].scatter_add_(1, self._at + chosen, torch.ones_like(loss))
+        cells[:, 1].scatter_add_(1, self._true.expand(m, -1), (chosen == self._targets).double())
+        found = torch.cat([(loss @ self._members.t()).reshape(m, -1), cells.view(m, -1)], dim=1).cpu().numpy()
+        counts = found[:, groups:].reshape(m, 2, groups, classes)
+        table = np.empty((m, groups, 2 + 3 * classes))
+        table[:, :, 0], table[:, :, 1] = found[:, :groups], counts[:, 1].sum(2)
+        table[:, :, 2 : 2 + classes] = self._of_classes
+        table[:, :, 2 + classes : 2 + 2 * classes], table[:, :, 2 + 2 * classes :] = counts[:, 0], counts[:, 1]
+        return np.asarray(table / np.maximum(self._sizes, 1)[:, None])
+
+
 def of_samples(said: Predictions, weights: Floats) -> Totals:
     """Of samples with weights that sum to 1: each is a group of its own."""
     each = by_group(said, np.arange(len(weights)), np.ones(len(weights)))
