@@ -17,9 +17,9 @@ from covey.papers.rehearsal import Item, asked, items
 FULL, ONE, SEEDLESS, QUICK, NONE = KINDS = ("full", "one seed", "without seeds' values", "quick", "not run")
 HEAD = ("table", "stored", "seeds", "runs", "rounds", "seconds of its runs", "computed by")
 SUBSETS = (
-    "All rows on these datasets are of a part of them, which is what there is here: CIFAR-10 (20,000 of 50,000 training and 5,000 of "
+    "All rows on these datasets are of a part of them, which is what there is here: CIFAR-10 (20,000 of 50,000 training, 5,000 of "
     "10,000 test images), CIFAR-100 (16,000 of 60,000), EMNIST ByMerge (39,251 images of its test part), UTKFace (4,500 of 23,705 "
-    "faces, 32 × 32). MNIST, Fashion-MNIST and Location-30 are whole."
+    "faces, 32 by 32). MNIST, Fashion-MNIST and Location-30 are whole."
 )
 
 
