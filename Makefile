@@ -29,16 +29,16 @@ check: .venv/ready-dev
 tests/__pycache__: | .venv/ready-dev
 	@$(BIN)/pytest -n 0 --collect-only -m "not slow" > /dev/null || true
 
-# A file's tests stay together, for what they share.
+# Which tests run in one worker: tests/conftest.py.
 suite: .venv/ready-dev | tests/__pycache__
-	$(BIN)/pytest -n auto --dist loadfile -m "not slow"
+	$(BIN)/pytest -n auto -m "not slow"
 
 # Both at once: the type checker computes while the parties of a deployment wait for each other.
 test: .venv/ready-dev
 	@$(MAKE) --no-print-directory --jobs 2 check suite
 
 test-all: check
-	$(BIN)/pytest -n auto --dist loadfile --hypothesis-profile thorough
+	$(BIN)/pytest -n auto --hypothesis-profile thorough
 
 # Core lines, each broken on purpose: which tests notice? Minutes; not part of `make test`.
 mutants: .venv/ready-dev

@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads that wait for each other on busy cores crawl
 # The workers of pytest share the cores: a run has processes of its own where its test asks for them.
@@ -14,25 +15,33 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, lambda number, frame: None)
 
 import pytest
-import torch
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 from support.chromium import Browser
 
-torch.set_num_threads(1)
 os.fsync = lambda descriptor: None  # no test pulls a plug: thousands of small files need not wait for the disk
 settings.register_profile("covey", deadline=None, max_examples=50)  # a busy machine is no mistake
 settings.register_profile("thorough", deadline=None, max_examples=300)  # of `make test-all`
 settings.load_profile("covey")
 
 WAITING = 1  # workers beyond the cores: the parties of a deployment often wait for each other
-# What takes longest begins first, so that nothing long is left at the end. A worker that begins with a single test is given a
-# second file at once, the fourth of these: both files wait for silos that were killed, and share what parties are copied from.
+# Files whose tests share what is expensive to begin run in one worker. The parties of a deployment are copied from one process
+# that has read all their code; and while that worker waits for silos that were killed, the others compute.
+TOGETHER = {
+    "parties": (
+        "deploy/flower/test_comings.py",
+        "deploy/flower/test_kills.py",
+        "deploy/flower/test_asynchronous.py",
+        "deploy/flower/test_membership.py",
+        "deploy/flower/test_processes.py",
+    ),
+    "browser": ("report/test_browser.py", "ui/test_browser.py"),
+}
+# What takes longest begins first, so that nothing long is left at the end.
 LONG_FIRST = (
-    "deploy/flower/test_comings.py",
-    "deploy/flower/test_processes.py",
+    *TOGETHER["parties"],
     "docs/test_tutorial.py",
-    "deploy/flower/test_kills.py",
     "engines/ray/",
     "deploy/flower/",
     "/test_browser.py",
@@ -55,6 +64,25 @@ LONG_FIRST = (
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return len(os.sched_getaffinity(0)) + WAITING if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+class Together(LoadFileScheduling):
+    """A file's tests in one worker, and those of some files in the same."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return next((name for name, files in TOGETHER.items() if file.endswith(files)), file)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
+    return Together(config, log)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if hasattr(session.config, "workerinput") or not session.config.option.tx:  # who hands out the tests needs no torch
+        import torch
+
+        torch.set_num_threads(1)
 
 
 def pytest_configure(config: pytest.Config) -> None:

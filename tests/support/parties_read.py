@@ -15,7 +15,13 @@ from covey.defences import DEFENCES
 from covey.models import MODELS
 
 PARTIES = ("covey.cli.main", "covey.deploy.serve", "covey.report.page")
-FLOWER = ("flwr.superlink.grid", "flwr.supernode.fleet_http_client", "httpcore")
+FLOWER = (
+    "flwr.superlink.cli",
+    "flwr.superlink.main",
+    "flwr.superlink.grid",
+    "flwr.supernode.fleet_http_client",
+    "httpcore",
+)
 
 for module in (*PARTIES, *FLOWER):
     importlib.import_module(module)

@@ -9,9 +9,10 @@ import multiprocessing
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import torch
 from covey import Experiment
 from covey.deploy import keys
 from covey.deploy.export import export
+from covey.deploy.flower import process
 from covey.files import read_state
 from support import rogue_silo
 from support.deployment import MANY
@@ -45,6 +47,7 @@ def begin_to_read() -> None:
     """
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
+        patched.setenv("FLWR_TELEMETRY_ENABLED", "0")  # is read with Flower's code
         forkserver.ensure_running()
 
 
@@ -92,11 +95,63 @@ def command(*words: str) -> None:
     sys.exit(main(words))
 
 
-class Processes:
-    """A deployment's parties, each a process with a log of its own."""
+def serving(*words: str) -> None:
+    """`covey WORDS`, whose SuperLink begins in a copy, too: the program reads for more than a second of a processor."""
+    # The process that this one was copied from answers; Python does not look for it, and would start another.
+    forkserver.ForkServer.ensure_running = lambda self: None  # type: ignore[method-assign]
+    process.begin = SuperLinkCopy  # type: ignore[assignment]
+    command(*words)
 
-    def __init__(self, folder: Path, experiment: Experiment, silos: int) -> None:
-        self.folder, self.port = folder, free_port()
+
+class SuperLinkCopy:
+    """Flower's SuperLink in a copy of a process that has read its code. Of a `Popen`, what covey uses."""
+
+    def __init__(self, words: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
+        self._process = FORKED.Process(target=_link, args=(tuple(words), log, dict(variables)), daemon=True)
+        self._process.start()
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if (code := self._process.exitcode) is None:
+            raise subprocess.TimeoutExpired("flower-superlink", timeout or 0.0)
+        return code
+
+
+def _link(words: Sequence[str], log: Path, variables: dict[str, str]) -> None:
+    """A SuperLink's life, in a session of its own; it ends with the coordinator."""
+    os.setsid()
+    threading.Thread(target=_end_with, args=(multiprocessing.parent_process(),), daemon=True).start()
+
+    def link() -> None:
+        from flwr.superlink.cli import flower_superlink
+
+        sys.argv = list(words)
+        flower_superlink()
+
+    _live(link, (), log, variables)
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Processes:
+    """A deployment's parties, each a process with a log of its own.
+
+    `program`: Flower's SuperLink is as users start it, a child of the coordinator that has a command line of its own.
+    """
+
+    def __init__(self, folder: Path, experiment: Experiment, silos: int, program: bool = True) -> None:
+        self.folder, self.port, self.program = folder, free_port(), program
         self.names = MANY[:silos]
         self.running: dict[str, Party] = {}
         keys.make(experiment, self.names, ["localhost"], folder / "keys")
@@ -111,7 +166,7 @@ class Processes:
     def serve(self, *more: str) -> Party:
         address = f"127.0.0.1:{self.port}"
         return self.start(
-            "server", command, "serve", "--keys", self.at("keys/server"), "--address", address,
+            "server", command if self.program else serving, "serve", "--keys", self.at("keys/server"), "--address", address,
             "--out", self.at("run"), *more,
         )  # fmt: skip
 

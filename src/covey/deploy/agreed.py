@@ -7,6 +7,8 @@ seed. Of real silos (`dataset = "silos"`) it is made from the experiment's descr
 
 from __future__ import annotations
 
+import copy
+import functools
 import hashlib
 import tomllib
 from collections.abc import Mapping
@@ -86,7 +88,13 @@ def agree(experiment: Experiment) -> Agreed:
 
 def table_of(agreed: Agreed) -> config.Table:
     """The experiment's table, of which nothing is imported yet."""
-    return tomllib.loads(agreed.experiment)
+    return copy.deepcopy(_parsed(agreed.experiment))
+
+
+@functools.lru_cache(maxsize=8)
+def _parsed(text: str) -> config.Table:
+    """Every party asks for the table again and again, and reading TOML takes longer than copying what was read."""
+    return tomllib.loads(text)
 
 
 def experiment_of(agreed: Agreed, engine: Mapping[str, Any] | None = None) -> Experiment:

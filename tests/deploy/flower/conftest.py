@@ -15,8 +15,8 @@ from support.processes import Processes
 def deploy(tmp_path: Path) -> Iterator[Callable[..., Processes]]:
     made: list[Processes] = []
 
-    def start(experiment: Experiment, silos: int = 3) -> Processes:
-        made.append(Processes(tmp_path, experiment, silos))
+    def start(experiment: Experiment, silos: int = 3, program: bool = False) -> Processes:
+        made.append(Processes(tmp_path, experiment, silos, program))
         return made[-1]
 
     yield start

@@ -32,7 +32,7 @@ WAITING_BYTES = 500  # and for every second, in which hearts beat and questions 
 def test_mingledpie_over_flower(deploy: Any, tmp_path: Path) -> None:
     """Parity with the simulation, bytes on the wire, and no secret where it could be read."""
     experiment = rehearsal("mingledpie", encryption="ckks", clients=2, model="mlp", training={"rounds": 3})
-    parties = deploy(experiment, silos=2)
+    parties = deploy(experiment, silos=2, program=True)
     parties.serve()
     parties.until(lambda: "waiting for" in parties.log("server"))
     meter, begin = Meter(parties.port), time.monotonic()
@@ -184,7 +184,7 @@ def test_bad_input_is_one_sentence(
 @pytest.mark.slow
 def test_a_paused_coordinator(deploy: Any) -> None:
     """Its processes stand still for a minute, as under a closed lid: Flower has forgotten the run, and all find each other."""
-    parties = deploy(rehearsal("ifca", clients=3, training={"rounds": 400}))
+    parties = deploy(rehearsal("ifca", clients=3, training={"rounds": 400}), program=True)
     server = parties.serve()
     for name in parties.names:
         parties.join(name)

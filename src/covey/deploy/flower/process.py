@@ -46,7 +46,7 @@ def have_flower() -> None:
         raise CoveyError(f"deployment needs Flower: pip install 'covey[deploy]' ({e})") from e
 
 
-def _environment(home: Path) -> dict[str, str]:
+def environment(home: Path) -> dict[str, str]:
     return {
         **os.environ,
         "FLWR_HOME": str(home),
@@ -54,6 +54,20 @@ def _environment(home: Path) -> dict[str, str]:
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
     }
+
+
+def begin(command: list[str], variables: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """One of Flower's programs, in a session of its own; it ends with this process."""
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            command,
+            stdout=out,
+            stderr=out,
+            stdin=subprocess.DEVNULL,
+            env=variables,
+            start_new_session=True,
+            preexec_fn=die_with_parent if sys.platform == "linux" else None,
+        )
 
 
 def quiet() -> None:
@@ -75,8 +89,7 @@ class Process:
     secret: bytes = field(repr=False)
 
     @classmethod
-    def start(cls, command: list[str], home: Path, port: int, hear: Callable[[bytes], None] | None = None) -> Process:
-        """`hear` is called, in a thread of its own, with every line that goes to the log."""
+    def start(cls, command: list[str], home: Path, port: int) -> Process:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         secret, file = secrets.token_bytes(32), home / "runtime.secret"
         with contextlib.suppress(FileNotFoundError):
@@ -85,19 +98,7 @@ class Process:
             out.write(secret)
         log = home / f"{command[0]}.log"
         command = [*command, "--isolation", "process", "--superexec-auth-secret-file", str(file)]
-        with log.open("ab") as out:
-            popen = subprocess.Popen(
-                command,
-                stdout=out if hear is None else subprocess.PIPE,
-                stderr=out if hear is None else subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                env=_environment(home),
-                start_new_session=True,
-                preexec_fn=die_with_parent if sys.platform == "linux" else None,
-            )
-        if hear is not None:
-            threading.Thread(target=_keep_log, args=(popen.stdout, log, hear), daemon=True).start()
-        return cls(popen, log, f"127.0.0.1:{port}", secret)
+        return cls(begin(command, environment(home), log), log, f"127.0.0.1:{port}", secret)
 
     def client(self, interceptors: Iterable[Any], patient: bool = True) -> Any:
         from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
@@ -227,15 +228,6 @@ class DoorProcess:
         except subprocess.TimeoutExpired:
             self.popen.kill()
             self.popen.wait(timeout=3)
-
-
-def _keep_log(pipe: IO[bytes], log: Path, hear: Callable[[bytes], None]) -> None:
-    """Without the lines in which Flower notes that we ask it for work."""
-    with pipe, log.open("ab", buffering=0) as out:
-        for line in pipe:
-            if b"[uvicorn.access]" not in line:
-                out.write(line)
-                hear(line)
 
 
 def _listen(pipe: IO[bytes], hear: Callable[[dict[str, str]], None]) -> None:
