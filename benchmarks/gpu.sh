@@ -1,6 +1,6 @@
 #!/bin/bash
 # All GPU figures of docs/benchmarks.md in about three minutes, packed into $OUT/gpu.tar.gz (default: here). Run from the repository's
-# root; goes on past failures. Compiled Python is kept for the next process, as every installation does.
+# root; goes on past failures; `benchmarks/store_gpu.py` stores them. Compiled Python is kept for the next process, as every installation does.
 export PYTHONPATH=src:benchmarks:$PYTHONPATH OMP_WAIT_POLICY=passive
 unset PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX=$(mktemp -d)
@@ -18,10 +18,8 @@ timeout "$(left)" python benchmarks/bench_training_gpu.py --models fcnn --json "
 tail -n 8 "$OUT/training-gpu-fcnn.txt"
 passed fcnn
 if [ -f "$DATA/mnist.npz" ]; then
-  for time in first second; do
-    { time COVEY_DATA=$DATA timeout 40 python -m covey run ifca-mnist --set engine.device=cuda --out "$(mktemp -d)/run"; } > "$OUT/ifca_mnist_$time.txt" 2>&1
-    tail -n 12 "$OUT/ifca_mnist_$time.txt"
-  done
+  COVEY_DATA=$DATA timeout "$(left)" python benchmarks/bench_start.py --json "$OUT/start-h200.json" > "$OUT/start-h200.txt" 2>&1
+  tail -n 5 "$OUT/start-h200.txt"
 fi
 passed ifca-mnist
 timeout "$(left)" python benchmarks/bench_million.py --device cuda --sizes 10000,1000000 --json "$OUT/million-h200.json" > "$OUT/million-h200.txt" 2>&1
@@ -30,8 +28,8 @@ passed million
 timeout "$(left)" python benchmarks/bench_training_gpu.py --models cnn,resnet18 --json "$OUT/training-gpu-others.json" > "$OUT/training-gpu-others.txt" 2>&1
 tail -n 12 "$OUT/training-gpu-others.txt"
 passed others
-timeout "$(left)" python benchmarks/probe_gpu.py --minutes 0.4 --without-tiles > "$OUT/probe.txt" 2>&1
-grep -h "two kernels\|Machine.train_bundle\|== round" "$OUT/probe.txt"
+timeout "$(left)" python benchmarks/probe_gpu.py --minutes 0.4 --without-tiles > "$OUT/probe-h200.txt" 2>&1
+grep -h "two kernels\|Machine.train_bundle\|== round" "$OUT/probe-h200.txt"
 passed probe
 timeout "$(left)" python -m pytest -n 0 -q -m gpu tests/engines/test_cohort.py tests/algorithms/test_averaging.py tests/learn > "$OUT/gpu_tests.txt" 2>&1
 tail -n 2 "$OUT/gpu_tests.txt"

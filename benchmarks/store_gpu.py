@@ -1,0 +1,58 @@
+"""Puts what `benchmarks/gpu.sh` packed into benchmarks/results, and the charts and the table of goals into the docs.
+
+    PYTHONPATH=src:benchmarks python benchmarks/store_gpu.py gpu.tar.gz
+
+Models that were not timed this time keep their older rows, and say so (`older`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import charts
+
+RESULTS = Path(__file__).resolve().parent / "results"
+AS_THEY_ARE = ("rounds-h200.json", "rounds-h200.txt", "million-h200.json", "start-h200.json", "probe-h200.txt")
+
+
+def store(folder: Path) -> None:
+    for name in AS_THEY_ARE:
+        if (folder / name).is_file():
+            (RESULTS / name).write_bytes((folder / name).read_bytes())
+            print(f"stored {name}")
+    parts = [json.loads(path.read_text()) for path in sorted(folder.glob("training-gpu-*.json"))]
+    if parts:
+        before = json.loads((RESULTS / "training-gpu-h200.json").read_text())
+        (RESULTS / "training-gpu-h200.json").write_text(json.dumps(merged(before, parts), indent=1))
+        print("stored training-gpu-h200.json")
+
+
+def merged(before: dict[str, Any], parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The new figures, and the older ones of models that have no new ones."""
+    speed = [row for part in parts for row in part["speed"]]
+    agreement = [row for part in parts for row in part["agreement"]]
+    timed = {row["model"] for row in speed}
+    older = [row | {"older": True} for row in before["speed"] if row["model"] not in timed]
+    return {
+        "device": parts[0]["device"],
+        "torch": parts[0]["torch"],
+        "speed": speed + older,
+        "agreement": agreement + [row for row in before["agreement"] if row["model"] not in timed],
+    }
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(sys.argv[1]) as archive:
+            archive.extractall(folder, filter="data")
+        store(Path(folder))
+    charts.main()
+
+
+if __name__ == "__main__":
+    main()
