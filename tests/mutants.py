@@ -232,6 +232,85 @@ MUTANTS = (
     Mutant("deploy/silo.py", "asked=asked, outcome=BEGUN)", "asked=asked)", "deploy/test_oracle.py"),
     Mutant("deploy/silo.py", "refusals + self._holds_secrets", "refusals", "deploy/test_oracle.py"),
     Mutant("deploy/silo.py", "not 1 <= round <= rounds", "not 1 <= round", "deploy/test_oracle.py"),
+    # Asynchronous rounds: how old a reply may be, whose it may be, how many a round takes, and by how much it counts.
+    Mutant(
+        "deploy/course/buffer.py",
+        "round - sent.round > self.bound",
+        "round - sent.round >= self.bound",
+        "deploy/course",
+    ),
+    Mutant(
+        "deploy/course/buffer.py",
+        "if round - begun <= self.bound}",
+        "if round - begun <= 2 * self.bound}",
+        "deploy/course",
+    ),
+    Mutant(
+        "deploy/course/buffer.py",
+        "self.waiting = {i: one for i, one in self.waiting.items() if is_member(i)}",
+        "self.waiting = dict(self.waiting)",
+        "deploy/course",
+    ),
+    Mutant(
+        "deploy/course/buffer.py",
+        "list(self.waiting.items())[: self.size]",
+        "list(self.waiting.items())",
+        "deploy/course",
+    ),
+    Mutant(
+        "rounds/asynchronous.py", "if round - begun[client] > bound", "if round - begun[client] > bound + 1", "rounds"
+    ),
+    Mutant("rounds/asynchronous.py", "(1 + round - begun) ** -power", "(round - begun) ** -power", "rounds"),
+    # What a coordinator lets in.
+    Mutant(
+        "deploy/course/exchange.py",
+        "        admit(self.algorithm, state, self.setting, self.keys, reply)\n",
+        "",
+        "deploy/test_bad_silo.py deploy/test_session.py",
+    ),
+    Mutant(
+        "deploy/course/exchange.py",
+        "answer.accuracy if _is_share(answer.accuracy) else None",
+        "answer.accuracy",
+        "deploy/test_session.py deploy/test_bad_silo.py",
+    ),
+    Mutant("deploy/course/culprits.py", "0 < len(alone) < len(senders)", "0 < len(alone)", "deploy/test_bad_silo.py"),
+    # Verdicts on sentences of papers, and what a table is made of.
+    Mutant("papers/verdict.py", "self.low < low)", "self.low < high)", "papers/test_verdict.py"),
+    Mutant("papers/verdict.py", "c.n * max(1, c.trials))", "1000 * c.n * max(1, c.trials))", "papers/test_verdict.py"),
+    Mutant(
+        "papers/verdict.py", "2 * max(errors) - sum(errors))", "max(errors) - sum(errors))", "papers/test_verdict.py"
+    ),
+    Mutant("papers/verdict.py", "    if FAILS in verdicts:\n        return FAILS\n", "", "papers/test_verdict.py"),
+    Mutant("papers/pool.py", "known.missing.keys() <= self._ended", "known.missing", "papers/test_pool.py"),
+    Mutant("papers/pool.py", "elif known.missing or known.more:", "elif known.missing:", "papers/test_pool.py"),
+    # How many clusters there are.
+    Mutant(
+        "clustering/count.py",
+        "labels] / np.maximum(own - 1, 1)",
+        "labels] / np.maximum(own, 1)",
+        "clustering/test_count.py",
+    ),
+    Mutant(
+        "clustering/count.py",
+        "by_chance.std(0) * np.sqrt(1 + 1 / REFERENCES)",
+        "0 * by_chance.std(0)",
+        "clustering/test_count.py",
+    ),
+    Mutant("clustering/count.py", "curve[best] >= SUBSTANTIAL else 1", "True else 1", "clustering/test_count.py"),
+    # The ledger of clients, and the products that GPU kernels are compared with.
+    Mutant("ledger/pricing.py", "max(deltas) if delta is None", "min(deltas) if delta is None", "ledger"),
+    Mutant("ledger/clients.py", "sums_epsilon(sums, delta, replaced=True)", "sums_epsilon(sums, delta)", "ledger"),
+    Mutant("ledger/clients.py", "math.tanh(epsilon / 2)", "math.tanh(epsilon / 4)", "ledger"),
+    Mutant(
+        "learn/kernels/products.py", "            bias.mul_(beta)\n", "            pass\n", "learn/test_training.py"
+    ),
+    Mutant(
+        "learn/kernels/products.py",
+        "bias.add_(delta.sum(1), alpha=alpha)",
+        "bias.add_(delta.sum(1))",
+        "learn/test_training.py",
+    ),
 )
 
 

@@ -6,25 +6,23 @@ server learns the sum of models and of counts, and no client's: docs/deployment/
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from covey.algorithms.averaging import GlobalModel, LocalModel, check_weighting, moved_on, use_model
-from covey.algorithms.contract import MASKS, Client, Coroutine, Messages, Server, Setting
-from covey.algorithms.robust.averages import check_aggregation, check_group
+from covey.algorithms.averaging import GlobalModel, LocalModel, moved_on, use_model
+from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
+from covey.algorithms.robust.averages import check_average
 from covey.algorithms.sums import masking, openings
 from covey.algorithms.sums.contributions import Contribution
 from covey.config import later
-from covey.crypto.key_kinds import Describe
 from covey.learn.work import Train
-from covey.measures import Measure
 
 
 @dataclass(frozen=True)
-class FedAvg:
+class FedAvg(masking.Masked):
     name: ClassVar[str] = "fedavg"
     label: ClassVar[str] = "FedAvg"
     title: ClassVar[str] = "one model, averaged by sample counts (McMahan et al. 2017)"
@@ -34,12 +32,7 @@ class FedAvg:
     replies: ClassVar[Messages] = (LocalModel,)
     trains: ClassVar[str] = "one"
     counted: ClassVar[bool] = False
-    sealing: ClassVar[str] = MASKS
     masked: ClassVar[Messages] = (masking.MaskedModel,)
-    consults: ClassVar[Messages] = masking.CONSULTS
-    advises: ClassVar[Messages] = masking.ADVISES
-    key_kinds: ClassVar[Mapping[str, Describe]] = masking.KEY_KINDS
-    measures: ClassVar[Mapping[str, Measure]] = masking.MEASURES
 
     weighting: str = "samples"  # or "clients"
     aggregation: str = later("mean")  # or a rule that bears liars: see `robust.rules`
@@ -48,16 +41,8 @@ class FedAvg:
     quorum: int = later(0)  # clients that must help to unmask a sum, with encryption = "secagg"; 0: two thirds
 
     def __post_init__(self) -> None:
-        check_weighting(self.weighting)
-        check_aggregation(self.aggregation, self.weighting)
-        check_group(self.min_group, self.aggregation)
+        check_average(self.weighting, self.aggregation, self.min_group)
         openings.check_quorum(self.quorum)
-
-    def keys(self, setting: Setting, publics: Mapping[int, bytes] | None = None) -> dict[str, dict[str, Any]]:
-        return masking.issue(setting, self.bound, self.quorum, self.weighting, self.aggregation, publics)
-
-    def check_keys(self, keys: Mapping[str, Any], client: int, encryption: str) -> None:
-        openings.check_held(keys, client, encryption, self.bound, self.quorum)
 
     def start(self, setting: Setting) -> GlobalModel:
         return GlobalModel(setting.one_start())
@@ -74,13 +59,6 @@ class FedAvg:
 
     def rebased(self, sent: GlobalModel, state: GlobalModel, reply: LocalModel, scale: float) -> LocalModel:
         return replace(reply, model=moved_on(reply.model, sent.model, state.model, scale))
-
-    def reticent(self, setting: Setting) -> bool:
-        return masking.is_masked(setting)
-
-    def advise(self, me: Client, question: Any) -> Coroutine:
-        """Where replies are masked: this client's part in unmasking their sum."""
-        return (yield from masking.help_unmask(me, question, self.min_group))
 
     def blocks(self, setting: Setting) -> int:
         return 1

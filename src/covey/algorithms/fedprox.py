@@ -7,26 +7,24 @@ clients that do different amounts of work, is `participation.slowest`. `encrypti
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from covey.algorithms.averaging import GlobalModel, LocalModel, check_weighting, use_model
-from covey.algorithms.contract import MASKS, Client, Coroutine, Messages, Server, Setting
-from covey.algorithms.robust.averages import check_aggregation, check_group
+from covey.algorithms.averaging import GlobalModel, LocalModel, use_model
+from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
+from covey.algorithms.robust.averages import check_average
 from covey.algorithms.sums import masking, openings
 from covey.algorithms.sums.contributions import Contribution
 from covey.config import later
-from covey.crypto.key_kinds import Describe
 from covey.errors import CoveyError
 from covey.learn.work import Train
-from covey.measures import Measure
 
 
 @dataclass(frozen=True)
-class FedProx:
+class FedProx(masking.Masked):
     name: ClassVar[str] = "fedprox"
     label: ClassVar[str] = "FedProx"
     title: ClassVar[str] = "FedAvg with a pull back to the global model (Li et al. 2020)"
@@ -35,12 +33,7 @@ class FedProx:
     replies: ClassVar[Messages] = (LocalModel,)
     trains: ClassVar[str] = "one"
     counted: ClassVar[bool] = False
-    sealing: ClassVar[str] = MASKS
     masked: ClassVar[Messages] = (masking.MaskedModel,)
-    consults: ClassVar[Messages] = masking.CONSULTS
-    advises: ClassVar[Messages] = masking.ADVISES
-    key_kinds: ClassVar[Mapping[str, Describe]] = masking.KEY_KINDS
-    measures: ClassVar[Mapping[str, Measure]] = masking.MEASURES
 
     weighting: str = "samples"  # or "clients"
     aggregation: str = later("mean")  # or a rule that bears liars: see `robust.rules`
@@ -50,18 +43,10 @@ class FedProx:
     quorum: int = later(0)  # clients that must help to unmask a sum, with encryption = "secagg"; 0: two thirds
 
     def __post_init__(self) -> None:
-        check_weighting(self.weighting)
-        check_aggregation(self.aggregation, self.weighting)
-        check_group(self.min_group, self.aggregation)
+        check_average(self.weighting, self.aggregation, self.min_group)
         openings.check_quorum(self.quorum)
         if not (math.isfinite(self.mu) and self.mu >= 0):
             raise CoveyError(f"algorithm.mu is {self.mu}: the pull must be a finite number that is not negative")
-
-    def keys(self, setting: Setting, publics: Mapping[int, bytes] | None = None) -> dict[str, dict[str, Any]]:
-        return masking.issue(setting, self.bound, self.quorum, self.weighting, self.aggregation, publics)
-
-    def check_keys(self, keys: Mapping[str, Any], client: int, encryption: str) -> None:
-        openings.check_held(keys, client, encryption, self.bound, self.quorum)
 
     def start(self, setting: Setting) -> GlobalModel:
         return GlobalModel(setting.one_start())
@@ -75,13 +60,6 @@ class FedProx:
 
     def aggregate(self, server: Server, state: GlobalModel, replies: Iterator[tuple[int, Any]]) -> GlobalModel:
         return masking.mean_model(server, state, replies, self.weighting, self.aggregation, self.min_group)
-
-    def reticent(self, setting: Setting) -> bool:
-        return masking.is_masked(setting)
-
-    def advise(self, me: Client, question: Any) -> Coroutine:
-        """Where replies are masked: this client's part in unmasking their sum."""
-        return (yield from masking.help_unmask(me, question, self.min_group))
 
     def blocks(self, setting: Setting) -> int:
         return 1

@@ -11,7 +11,7 @@ shared layers either).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -19,15 +19,13 @@ import torch
 from torch import Tensor
 
 from covey import roles
-from covey.algorithms.averaging import check_weighting, moved_on
-from covey.algorithms.contract import MASKS, Client, Coroutine, Messages, Predictor, Server, Setting, lowest
-from covey.algorithms.robust.averages import averages, check_aggregation, check_group
+from covey.algorithms.averaging import moved_on
+from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting, lowest
+from covey.algorithms.robust.averages import averages, check_average
 from covey.algorithms.sums import masking, openings
 from covey.algorithms.sums.contributions import Contribution
 from covey.config import later
-from covey.crypto.key_kinds import Describe
 from covey.learn.work import Losses, Train
-from covey.measures import Measure
 from covey.messages import message
 
 
@@ -46,7 +44,7 @@ class ClusterUpdate:
 
 
 @dataclass(frozen=True)
-class IFCA:
+class IFCA(masking.Masked):
     name: ClassVar[str] = "ifca"
     label: ClassVar[str] = "IFCA"
     title: ClassVar[str] = "each client joins the cluster whose model fits it best (Ghosh et al. 2020)"
@@ -56,12 +54,7 @@ class IFCA:
     chooses: ClassVar[bool] = True  # clients ask `me.choose` which cluster to take part in
     sends: ClassVar[Messages] = (ClusterModels,)
     replies: ClassVar[Messages] = (ClusterUpdate,)
-    sealing: ClassVar[str] = MASKS
     masked: ClassVar[Messages] = (masking.MaskedClusterModel,)
-    consults: ClassVar[Messages] = masking.CONSULTS
-    advises: ClassVar[Messages] = masking.ADVISES
-    key_kinds: ClassVar[Mapping[str, Describe]] = masking.KEY_KINDS
-    measures: ClassVar[Mapping[str, Measure]] = masking.MEASURES
 
     weighting: str = "clients"  # or "samples"
     aggregation: str = later("mean")  # or a rule that bears liars, per cluster: see `robust.rules`
@@ -72,16 +65,8 @@ class IFCA:
     quorum: int = later(0)  # clients that must help to unmask a sum, with encryption = "secagg"; 0: two thirds
 
     def __post_init__(self) -> None:
-        check_weighting(self.weighting)
-        check_aggregation(self.aggregation, self.weighting)
-        check_group(self.min_group, self.aggregation)
+        check_average(self.weighting, self.aggregation, self.min_group)
         openings.check_quorum(self.quorum)
-
-    def keys(self, setting: Setting, publics: Mapping[int, bytes] | None = None) -> dict[str, dict[str, Any]]:
-        return masking.issue(setting, self.bound, self.quorum, self.weighting, self.aggregation, publics)
-
-    def check_keys(self, keys: Mapping[str, Any], client: int, encryption: str) -> None:
-        openings.check_held(keys, client, encryption, self.bound, self.quorum)
 
     def start(self, setting: Setting) -> ClusterModels:
         return ClusterModels(setting.start)
@@ -112,9 +97,6 @@ class IFCA:
         j = reply.cluster
         return replace(reply, model=moved_on(reply.model, sent.models[j], state.models[j], scale))
 
-    def reticent(self, setting: Setting) -> bool:
-        return masking.is_masked(setting)
-
     def blocks(self, setting: Setting) -> int:
         return setting.clusters
 
@@ -125,10 +107,6 @@ class IFCA:
         """Shared layers move by the mean over clusters, not over clients: the true sizes of clusters are no public numbers."""
         personal = setting.personal.to(state.models.device)
         return ClusterModels(state.models + torch.where(personal, means, means.mean(0)))
-
-    def advise(self, me: Client, question: Any) -> Coroutine:
-        """Where replies are masked: this client's part in unmasking their sum."""
-        return (yield from masking.help_unmask(me, question, self.min_group))
 
     def use(self, me: Client, message: ClusterModels) -> Coroutine:
         losses = yield Losses(message.models)

@@ -13,9 +13,11 @@ import torch
 
 from covey.deploy import keys
 from covey.deploy.coordinator import Coordinator
+from covey.deploy.course.buffer import Buffer
 from covey.deploy.keys import deployed
-from covey.deploy.letters import unpack
+from covey.deploy.letters import RoundReply, unpack
 from covey.deploy.membership.roll import following, revoke
+from covey.deploy.session import PendingLetter
 from covey.deploy.transport import Handle, InProcess
 from covey.deploy.watch.exposition import exposition
 from covey.deploy.watch.watch import Watch
@@ -24,6 +26,7 @@ from covey.messages import decode
 from covey.report.status import status_lines
 from covey.report.terminal import closing_lines
 from covey.results.status import WORKING
+from covey.rounds.asynchronous import UnderWay
 from support.deployment import Deployment, rehearsal
 
 
@@ -155,6 +158,22 @@ def test_a_silo_cannot_choose_how_old_its_reply_is(tmp_path: Path) -> None:
     refused = [line for line in deployment.said if "refused east" in line]
     assert "its letter is of round 3, not 1" in refused[0] and "stale, or a replay" in refused[1], refused
     assert len(result.records) == 6 and all(r["participants"] == 2 for r in result.records)
+
+
+def test_a_reply_may_be_as_old_as_the_bound_and_not_older() -> None:
+    """By hand: a bound of 2, three silos that begin in rounds 1, 1 and 2."""
+    buffer = Buffer(2, 2, UnderWay())
+    letters = {i: PendingLetter(f"client:{i}", "", "round", max(1, i), i) for i in range(3)}
+    for i, sent in letters.items():
+        assert buffer.begin(i, sent.round, f"state {sent.round}") == sent.round
+    buffer.keep(letters[0], RoundReply(None, None), None)
+    buffer.open(3)
+    assert not buffer.is_too_old(letters[1], 3) and set(buffer.waiting) == {0}
+    assert buffer.begun == {0: 1, 1: 1, 2: 2} and buffer.begin(1, 3, "state 3") == 1 and set(buffer.states) == {1, 2}
+    buffer.open(4)
+    assert buffer.is_too_old(letters[1], 4) and not buffer.is_too_old(letters[2], 4)
+    assert buffer.waiting == {} and buffer.discarded == 1
+    assert buffer.begun == {2: 2} and set(buffer.states) == {2}  # older models are kept for nobody
 
 
 def test_who_is_revoked_while_its_reply_waits_is_in_no_average(tmp_path: Path) -> None:

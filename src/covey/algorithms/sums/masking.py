@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from torch import Tensor
 from covey import roles
 from covey.algorithms import averaging
 from covey.algorithms.averaging import GlobalModel, Term, group_of, weight_of
-from covey.algorithms.contract import MASKS, Client, Coroutine, Server, Setting
+from covey.algorithms.contract import MASKS, Client, Coroutine, Messages, Server, Setting
 from covey.algorithms.robust.averages import UNDER_SEALS, mean_of
 from covey.algorithms.sums import openings
 from covey.crypto.key_kinds import Describe
@@ -70,6 +70,37 @@ class MaskedClusterModel(MaskedModel):
     """The same with the cluster in the clear: into whose sum it goes."""
 
     cluster: Annotated[int, roles.Identity]
+
+
+class Masked:
+    """What an algorithm is, beside its own text, that runs under `encryption = "secagg"`; these of its fields are read. It says
+    itself what a client returns then (`masked`).
+    """
+
+    sealing: ClassVar[str] = MASKS
+    consults: ClassVar[Messages] = CONSULTS
+    advises: ClassVar[Messages] = ADVISES
+    key_kinds: ClassVar[Mapping[str, Describe]] = KEY_KINDS
+    measures: ClassVar[Mapping[str, Measure]] = MEASURES
+
+    weighting: str
+    aggregation: str
+    min_group: int
+    bound: float
+    quorum: int
+
+    def keys(self, setting: Setting, publics: Mapping[int, bytes] | None = None) -> dict[str, dict[str, Any]]:
+        return issue(setting, self.bound, self.quorum, self.weighting, self.aggregation, publics)
+
+    def check_keys(self, keys: Mapping[str, Any], client: int, encryption: str) -> None:
+        openings.check_held(keys, client, encryption, self.bound, self.quorum)
+
+    def reticent(self, setting: Setting) -> bool:
+        return is_masked(setting)
+
+    def advise(self, me: Client, question: Any) -> Coroutine:
+        """Where replies are masked: this client's part in unmasking their sum."""
+        return (yield from help_unmask(me, question, self.min_group))
 
 
 def is_masked(setting: Setting) -> bool:
