@@ -1,6 +1,6 @@
 """A whole command, from start to report, as a user has it: `covey run` of a preset, the process and its imports included.
 
-    PYTHONPATH=src COVEY_DATA=FOLDER python benchmarks/bench_start.py [--preset ifca-mnist] [--device cuda] [--repeats 2] [--json FILE]
+    PYTHONPATH=src COVEY_DATA=FOLDER python benchmarks/bench_start.py [--device cuda] [--repeats 2] [--json FILE]
 
 The first run of a machine may compile kernels, whose results Triton keeps on disk for the next ones; all are reported.
 """

@@ -19,6 +19,8 @@ from covey.data.federation import Dataset, Federation
 from covey.engines import start
 from covey.engines.cohort import Outcomes, reads_in_rows
 from covey.engines.host import Host
+from covey.learn.machine import Machine
+from covey.learn.work import Train
 from covey.messages import size
 
 IN_ROWS = sorted(name for name, kind in ALGORITHMS.items() if declaration(kind).in_rows)
@@ -117,6 +119,35 @@ def test_with_other_clients_in_every_round(algorithm: str, monkeypatch: pytest.M
     given = experiment(algorithm, participation={"share": 0.6}, training={"rounds": 6, "batch_size": 4, "lr": 0.05})
     one, other, cohorts = both(monkeypatch, given, federation((8,) * 7))
     assert cohorts > 0
+    assert_same(one, other)
+
+
+def test_rests_that_join_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = {"rounds": 2, "batch_size": 4, "lr": 0.05, "last_batch": "merge"}
+    one, other, cohorts = both(monkeypatch, experiment("scaffold", training=training), federation((5, 12, 1, 9)))
+    assert cohorts == 4
+    assert_same(one, other)
+
+
+@dataclass(frozen=True)
+class Curious(FedAvg):
+    """Says that it reads the same for many, and asks for one client's own random numbers."""
+
+    name: ClassVar[str] = "curious"
+    in_rows: ClassVar[bool] = True
+
+    def client(self, me: Any, message: Any) -> Any:
+        model = yield Train(message.model, me.plan)
+        return LocalModel(model * float(me.random("scale").random()), me.samples)
+
+
+def test_who_asks_for_what_one_client_has_goes_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = []
+    whole = Machine.train_bundle
+    monkeypatch.setattr(Machine, "train_bundle", lambda self, bundle: (trained.append(1), whole(self, bundle))[1])
+    one, other, cohorts = both(monkeypatch, experiment(Curious()), federation((8,) * 7))
+    assert cohorts == 0
+    assert len(trained) == 1  # not tried again
     assert_same(one, other)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import repeat
 from typing import Any
@@ -27,12 +27,18 @@ METHODS = ("broadcast", "client", "aggregate", "use")
 
 
 class Apart(Exception):
-    """These clients do not go as one."""
+    """These clients do not go as one, this time."""
+
+
+class Alone(Apart):
+    """Nor will any others: the algorithm asks for what only one client can be given."""
 
 
 @dataclass
 class Cohort:
-    """Many clients, as their algorithm's text sees them: a `Client` with arrays."""
+    """Many clients, as their algorithm's text sees them: a `Client` with arrays. What only one has (its data, its random numbers)
+    is not here.
+    """
 
     ids: NDArray[np.int64]  # [n]
     round: int
@@ -58,6 +64,9 @@ class Cohort:
     def remembers(self) -> bool:
         """Whether anything of it may have changed."""
         return "memory" in self.__dict__ and bool(self.memory)
+
+    def __getattr__(self, name: str) -> Any:
+        raise Alone(name)
 
     def choose(self, losses: Tensor) -> Any:
         return lowest(losses)
@@ -114,11 +123,20 @@ class Outcomes:
         """By all of them. A message's size depends on its numbers by how many digits they have, so equal ones are counted."""
         names = [f.name for f in fields(self.reply)]
         columns = [_numbers(getattr(self.reply, name), len(self.clients)) for name in names]
-        kinds = Counter(zip(*columns))
+        try:
+            kinds = Counter(zip(*columns))
+        except TypeError:  # a list or a table among them
+            return sum(map(size, split(self.reply, len(self.clients))))
         one = next(split(self.reply, len(self.clients)))
         tensors = {name: getattr(one, name) for name in names if isinstance(getattr(one, name), Tensor)}
         make = type(self.reply)
         return sum(size(make(**{**dict(zip(names, kind)), **tensors})) * count for kind, count in kinds.items())
+
+
+def in_rows(reply: Any, n: int) -> Any:
+    """The reply with a row for each client in every vector, also in one that they share."""
+    shared = {f.name: v for f in fields(reply) if isinstance(v := getattr(reply, f.name), Tensor) and v.dim() == 1}
+    return replace(reply, **{name: vector.expand(n, -1) for name, vector in shared.items()}) if shared else reply
 
 
 def split(reply: Any, n: int) -> Iterator[Any]:

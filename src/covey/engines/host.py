@@ -26,7 +26,7 @@ from covey.compression.replies import Compression, pack
 from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Federation
 from covey.defences.contract import Defence, defend
-from covey.engines.cohort import Apart, Cohort, Outcomes, Sheet, reads_in_rows
+from covey.engines.cohort import Alone, Apart, Cohort, Outcomes, Sheet, in_rows, reads_in_rows
 from covey.engines.evaluation import Examiner, Score, Scores
 from covey.engines.shelf import Shelf
 from covey.errors import CoveyError
@@ -112,10 +112,11 @@ class Host:
         self._begin(round)
         try:
             reply = self._advance_as_one(cohort, self.algorithm.client, calls[0][1])
-        except Apart:
+        except Apart as reason:
+            self.as_one = not isinstance(reason, Alone)
             return None
         self._stage(cohort)
-        return Outcomes(cohort.ids, reply, cohort.notes)
+        return Outcomes(cohort.ids, in_rows(reply, len(cohort.ids)), cohort.notes)
 
     def advise(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Outcome]:
         """What these clients answer to a further question of the round; an attacker answers as an honest client would, unless
@@ -235,7 +236,7 @@ class Host:
         rows, sizes = self._joined_rows(me.ids, me.round)
         if isinstance(work, Train):
             if any(one is not None for one in (work.on, work.weights, work.head, work.moves)):
-                raise Apart
+                raise Alone
             streams = self._streams(me.ids, me.round)
             ahead = None if self.machine.device.type == "cpu" else partial(self._look_ahead, me, work.purpose)
             bundle = Bundle(work, streams, rows, sizes, ahead)
@@ -248,7 +249,7 @@ class Host:
                 return on_rows(work, self.machine.device)
         if isinstance(work, Compute) and work.shared:
             return self._compute(work, message)
-        raise Apart
+        raise Alone
 
     def _streams(self, ids: NDArray[np.int64], round: int) -> Streams:
         known = self._ahead.pop((ids.tobytes(), round), None)
@@ -324,7 +325,8 @@ class Host:
             return None
         try:
             use = self._advance_as_one(cohort, self.algorithm.use, calls[0][1])
-        except Apart:
+        except Apart as reason:
+            self.as_one = not isinstance(reason, Alone)
             return None
         with self._timed("evaluate"):
             return self.examiner.scores_as_one(cohort.ids, use, self.federation.at(round).distributions, round)

@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,12 +71,18 @@ class Plan:
         """
         return _but(self, tuple(changes.items()))
 
-    def batches(self, samples: int) -> int:
-        """Steps in one epoch."""
+    @overload
+    def batches(self, samples: int) -> int: ...
+    @overload
+    def batches(self, samples: NDArray[np.int64]) -> NDArray[np.int64] | int: ...
+    def batches(self, samples: Any) -> Any:
+        """Steps in one epoch; of an array [n] of sample counts an array."""
         if self.batch_size == 0:
             return 1
+        if self.last_batch == "keep":
+            return -(-samples // self.batch_size)
         whole = samples // self.batch_size
-        return -(-samples // self.batch_size) if self.last_batch == "keep" else max(1, whole)
+        return np.maximum(1, whole) if isinstance(whole, np.ndarray) else max(1, whole)
 
     def span(self, step: int, samples: int) -> tuple[int, int]:
         """Where the batch of a step begins and ends in its epoch's order."""
@@ -87,8 +93,12 @@ class Plan:
         rest = self.last_batch == "merge" and step % batches == batches - 1
         return first, samples if rest else min(first + self.batch_size, samples)
 
-    def steps_for(self, samples: int) -> int:
-        """Steps that a client with this many samples takes."""
+    @overload
+    def steps_for(self, samples: int) -> int: ...
+    @overload
+    def steps_for(self, samples: NDArray[np.int64]) -> NDArray[np.int64] | int: ...
+    def steps_for(self, samples: Any) -> Any:
+        """Steps that a client with this many samples takes; of an array [n] an array, or one number where all take as many."""
         return self.steps or self.epochs * self.batches(samples)
 
 
