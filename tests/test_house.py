@@ -20,7 +20,19 @@ from covey.algorithms import ALGORITHMS
 from covey.algorithms.contract import declaration
 from covey.attacks import ATTACKS
 from mutants import MUTANTS
-from support.house import SOURCE, Literal, absent, attributes_by_string, imports, literals, modules, registered
+from support.house import (
+    SOURCE,
+    Literal,
+    absent,
+    attributes_by_string,
+    classes,
+    declarations,
+    imports,
+    known_by_import,
+    literals,
+    modules,
+    registered,
+)
 
 TESTS = Path(__file__).parent
 FILES_PER_FOLDER = 16  # about fifteen: what one look takes in
@@ -104,6 +116,22 @@ def test_exceptions_are_still_needed() -> None:
 def test_no_field_of_a_message_is_read_by_its_spelling() -> None:
     fields = {field for kind in messages() for field in roles.of(kind)}
     assert [p for p in attributes_by_string(SOURCE, fields) if (p.path, p.text) not in METHODS] == []
+
+
+def test_no_thing_is_known_by_the_name_of_its_class() -> None:
+    """Nor by its label, which is often the same word: in its own file it may stand."""
+    homes = declarations(SOURCE)
+    own = {(path.as_posix(), name) for names in homes.values() for path in names for name in classes()}
+    words = {("report/sections/quality.py", "Spread")}  # how far apart clients are
+    places = [p for p in literals(SOURCE, classes()) if (p.path, p.text) not in own | words]
+    assert places == [], "\n".join(map(str, places))
+
+
+def test_no_thing_is_known_by_its_import() -> None:
+    """What is imported can be asked for with `is` and `isinstance`: a name without a literal."""
+    assert known_by_import(SOURCE) == [
+        "attacks/acquisition.py: covey.algorithms.sattler"  # its messages: it plays a client of that protocol
+    ]
 
 
 def test_no_message_is_known_by_the_name_of_its_class() -> None:

@@ -15,7 +15,8 @@ from covey.defences import DEFENCES
 from covey.defences.afc import AFC, clipping_bound, clipping_weights, normalised
 from covey.defences.contract import defend
 from covey.defences.dp_sgd import DPSGD
-from covey.defences.ldp import ADP, LDP, sensitivity_growth, step_sensitivity
+from covey.defences.ldp import ADP, LDP
+from covey.defences.sensitivity import sensitivity_growth, step_sensitivity
 from covey.errors import CoveyError
 from covey.learn.work import Fisher, GradientNorms, Head, Losses, Plan, Train
 from covey.ledger.events import PRIVATE, PUBLIC

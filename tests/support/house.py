@@ -97,15 +97,26 @@ def _docstrings(nodes: list[ast.AST]) -> set[int]:
 
 def attributes_by_string(root: Path, fields: set[str]) -> list[Literal]:
     """`getattr(x, "models")` and its like, where the attribute is a field of a message that has a role."""
-    places: list[Literal] = []
-    for path, nodes in modules(root):
-        for node in nodes:
-            called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
-            if isinstance(node, ast.Call) and called in ("getattr", "hasattr", "setattr") and len(node.args) > 1:
-                word = node.args[1]
-                if isinstance(word, ast.Constant) and word.value in fields:
-                    places.append(Literal(path.as_posix(), node.lineno, str(word.value)))
-    return places
+    return [
+        Literal(path.as_posix(), word.lineno, str(word.value))
+        for path, nodes in modules(root)
+        for node in nodes
+        for word in _spelt(node)
+        if isinstance(word, ast.Constant) and word.value in fields
+    ]
+
+
+def _spelt(node: ast.AST) -> list[ast.expr]:
+    """What stands for an attribute's name: in getattr(x, …), attrgetter(…), vars(x)[…], x.__dict__[…]."""
+    if isinstance(node, ast.Call):
+        called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        if called in ("getattr", "hasattr", "setattr"):
+            return node.args[1:2]
+        return list(node.args) if called in ("attrgetter", "methodcaller") else []
+    if isinstance(node, ast.Subscript):
+        held = getattr(node.value, "func", node.value)
+        return [node.slice] if getattr(held, "id", getattr(held, "attr", "")) in ("vars", "__dict__") else []
+    return []
 
 
 def imports(root: Path) -> dict[str, set[str]]:
@@ -142,6 +153,20 @@ def _defined(nodes: list[ast.AST]) -> set[str]:
     return stored | made | taken
 
 
+def known_by_import(root: Path) -> list[str]:
+    """Where a room imports the module of a thing that lives in another one: it would know it as well as by its name."""
+    homes = {entry.path.partition(":")[0] for registry in registries().values() for entry in registry.entries}
+    return [
+        f"{path.as_posix()}: {home}"
+        for path, nodes in modules(root)
+        if not set(path.parts) & set(KNOWING)
+        for home in sorted(
+            {h for node in nodes for name in _imported(node) for h in homes if f"{name}.".startswith(f"{h}.")}
+        )
+        if home.split(".")[1] != path.parts[0]
+    ]
+
+
 def _dotted(root: Path, path: Path) -> str:
     parts = (root.name, *path.with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -172,6 +197,12 @@ def registries() -> dict[str, Registry]:
         "encryption of sums": sealing.SCHEMES,
         "encryption of rows": blinded.SCHEMES,
     }
+
+
+def classes() -> set[str]:
+    """What the classes of these things are called."""
+    entries = [entry for registry in registries().values() for entry in registry.entries if entry.origin == OURS]
+    return {entry.path.partition(":")[2] for entry in entries} - {""}
 
 
 def registered() -> set[str]:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+UNKNOWN = 255  # in an attribute: nobody labelled this row
+
 
 @dataclass(frozen=True)
 class Dataset:

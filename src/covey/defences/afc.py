@@ -22,8 +22,8 @@ from torch import Tensor
 
 from covey.algorithms.contract import Client, Coroutine
 from covey.defences.contract import CLIPPING, NOISE_NORM
-from covey.defences.dp_sgd import batch_of, samples_of
-from covey.defences.ldp import add_noise, check_sensitivity, sensitivity_growth, step_sensitivity
+from covey.defences.release import add_noise
+from covey.defences.sensitivity import batch_of, check_sensitivity, samples_of, sensitivity_growth, step_sensitivity
 from covey.errors import CoveyError, nearest
 from covey.learn.work import Fisher, GradientNorms, Train
 from covey.ledger.calibration import check_budget, classic_sigma

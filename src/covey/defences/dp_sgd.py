@@ -14,8 +14,9 @@ from typing import ClassVar
 from covey.algorithms.contract import Client, Coroutine
 from covey.config import later
 from covey.defences.contract import CLIPPING
+from covey.defences.sensitivity import batch_of, check_clip, plan_clip, samples_of
 from covey.errors import CoveyError, meant
-from covey.learn.work import Plan, Train
+from covey.learn.work import Train
 from covey.ledger.calibration import check_delta
 from covey.ledger.events import SubsampledGaussian
 from covey.measures import Measure
@@ -75,26 +76,3 @@ class DPSGD:
         me.note("clip", self.clip)
         plan = work.plan.but(clip=plan_clip(self.clip), noise=self.noise, poisson=poisson)
         return (yield replace(work, plan=plan))
-
-
-def check_clip(clip: float) -> None:
-    if not clip > 0:
-        raise CoveyError(f"defence.clip is {clip}: the bound on a sample's gradient norm must be above 0 (inf: none)")
-
-
-def plan_clip(clip: float) -> float:
-    """The bound as a plan writes it: 0 is none."""
-    return 0.0 if math.isinf(clip) else clip
-
-
-def samples_of(me: Client, work: Train) -> int:
-    """How many samples this training draws its batches from."""
-    samples = me.samples if work.on is None else len(work.on)
-    if samples == 0:
-        raise CoveyError(f"client {me.id} has no samples to train on: give every client at least one, or leave it out")
-    return samples
-
-
-def batch_of(plan: Plan, samples: int) -> int:
-    """|b|: the batch actually used, which a small client cannot fill."""
-    return min(plan.batch_size or samples, samples)

@@ -14,10 +14,9 @@ from covey.data.names import GIVEN, SILOS, is_given, is_path
 from covey.data.own.read import read_path
 from covey.data.own.rules import Rules
 from covey.data.partitions import PARTITIONS
-from covey.data.partitions.natural import Natural
 from covey.data.sources.load import load
 from covey.errors import CoveyError, CoveyWarning
-from covey.experiment.experiment import Experiment
+from covey.experiment.experiment import Experiment, as_the_data_say
 
 
 def settle(experiment: Experiment, given: Federation | None = None) -> tuple[Experiment, Federation]:
@@ -32,7 +31,7 @@ def settle(experiment: Experiment, given: Federation | None = None) -> tuple[Exp
     federation = check(given) if given is not None and cut_already else cut(experiment, given)
     changed: dict[str, Any] = {}
     if cut_already:
-        changed["partition"] = Natural()
+        changed["partition"] = as_the_data_say()
     if given is not None:
         changed["dataset"] = GIVEN + federation.dataset.name
     elif is_path(experiment.dataset):

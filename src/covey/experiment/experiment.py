@@ -291,7 +291,7 @@ class Experiment:
                 values[key] = _chosen(registry, values[key], key)
         dataset = str(values.get("dataset", ""))
         if "partition" not in values and datasets.has_clients(dataset):
-            values["partition"] = _as_the_data_say()
+            values["partition"] = as_the_data_say()
         evaluation = values.get("evaluation")
         if isinstance(evaluation, Mapping) and isinstance(evaluation.get("metrics"), list | tuple):
             metrics = [path_of(m) if callable(m) else m for m in evaluation["metrics"]]
@@ -341,7 +341,8 @@ class Experiment:
         return config.to_toml(self.table())
 
 
-def _as_the_data_say() -> Any:
+def as_the_data_say() -> Any:
+    """The partition that cuts data by the clients that they name."""
     name = next(PARTITIONS.word(entry) for entry in PARTITIONS.entries if entry.declared.get("as_the_data_say"))
     return config.choose(PARTITIONS, name, "partition")
 

@@ -29,7 +29,7 @@ from covey.attacks.property.pictures import pictures
 from covey.attacks.property.score import CONTROLS, OTHER, PLACEBO, PROPERTY, Evidence, judge, labels_of
 from covey.attacks.property.update_features import consecutive_cosines, update_features
 from covey.attacks.thinking import defended
-from covey.data.partitions.property_split import look_alikes
+from covey.data.partitions.dealing import look_alikes
 from covey.errors import CoveyError
 from covey.leaks import CLIENT, Leak
 from covey.leaks import PROPERTY as PROPERTY_LEAK

@@ -54,3 +54,14 @@ def set_aside(rows: Rows, count: int, rng: np.random.Generator) -> tuple[Rows, R
         )
     order = rng.permutation(rows)
     return order[:count], np.sort(order[count:])
+
+
+def look_alikes(labels: NDArray[np.int64], marked: Rows, others: Rows, rng: np.random.Generator) -> Rows:
+    """Random rows of `others` with as many of each label as `marked` has, or half of what there is if that is
+    less.
+    """
+    chosen = []
+    for label, count in zip(*np.unique(labels[marked], return_counts=True)):
+        pool = rng.permutation(others[labels[others] == label])
+        chosen.append(pool[: min(int(count), len(pool) // 2)])
+    return rng.permutation(np.concatenate(chosen))

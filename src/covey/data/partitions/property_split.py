@@ -8,16 +8,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from covey.data.dataset import Dataset
+from covey.data.dataset import UNKNOWN, Dataset
 from covey.data.federation import Federation
 from covey.data.holdings import Rows
-from covey.data.partitions.dealing import check_clients, generator, hand_out, set_aside
+from covey.data.partitions.dealing import check_clients, generator, hand_out, look_alikes, set_aside
 from covey.data.partitions.dirichlet import Dirichlet
 from covey.errors import CoveyError, nearest
-
-UNKNOWN = 255  # in an attribute: nobody labelled this row
 
 
 @dataclass(frozen=True)
@@ -100,14 +97,3 @@ class PropertySplit:
             marked = look_alikes(dataset.y_train, marked, others, rng)
             others = np.setdiff1d(others, marked, assume_unique=True)
         return marked, others, len(values) - len(marked) - len(others)
-
-
-def look_alikes(labels: NDArray[np.int64], marked: Rows, others: Rows, rng: np.random.Generator) -> Rows:
-    """Random rows of `others` with as many of each label as `marked` has, or half of what there is if that is
-    less.
-    """
-    chosen = []
-    for label, count in zip(*np.unique(labels[marked], return_counts=True)):
-        pool = rng.permutation(others[labels[others] == label])
-        chosen.append(pool[: min(int(count), len(pool) // 2)])
-    return rng.permutation(np.concatenate(chosen))

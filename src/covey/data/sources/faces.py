@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.data.dataset import Dataset
-from covey.data.partitions.property_split import UNKNOWN
+from covey.data.dataset import UNKNOWN, Dataset
 from covey.data.sources.class_names import RACES, UTK_RACES
 from covey.data.sources.files import Form, WantedFile, arrays, damaged, held_out, members, reading
 from covey.data.sources.packed import part, photographs

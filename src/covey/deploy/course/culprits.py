@@ -8,23 +8,29 @@ from typing import Any
 from covey import roles
 from covey.errors import CoveyError
 
+BREAKS, REFUSES, GOES_ON = "breaks", "refuses", "goes on"
+
 
 def culprits(senders: list[int], attempt: Callable[[Sequence[int]], Any]) -> list[int]:
-    """Those on whose reply alone the attempt breaks, if that is not all; else one without whom it does not."""
-    alone = [i for i in senders if _breaks(attempt, [i])]
-    if 0 < len(alone) < len(senders) and not _breaks(attempt, [i for i in senders if i not in alone]):
+    """Those on whose reply alone the attempt breaks, if it goes on without them; else one without whom it does; else nobody.
+
+    What the algorithm refuses in words, such as too few replies, tells nothing of those that are in it.
+    """
+    alone = [i for i in senders if _outcome(attempt, [i]) == BREAKS]
+    if 0 < len(alone) < len(senders) and _outcome(attempt, [i for i in senders if i not in alone]) == GOES_ON:
         return alone
-    return next(([i] for i in senders if len(senders) > 1 and not _breaks(attempt, [j for j in senders if j != i])), [])
+    others = {i: [j for j in senders if j != i] for i in senders}
+    return next(([i] for i in senders if others[i] and _outcome(attempt, others[i]) == GOES_ON), [])
 
 
-def _breaks(attempt: Callable[[Sequence[int]], Any], senders: list[int]) -> bool:
+def _outcome(attempt: Callable[[Sequence[int]], Any], senders: list[int]) -> str:
     try:
         attempt(senders)
     except CoveyError:
-        return False
+        return REFUSES
     except Exception:
-        return True
-    return False
+        return BREAKS
+    return GOES_ON
 
 
 def is_finite(state: Any) -> bool:
