@@ -67,19 +67,23 @@ def one(clients: int, model: str, algorithm: str, bare: bool, device: str) -> di
         evaluation={"every": ROUNDS},
         engine={"device": device, "workers": 1, "checkpoint_every": ROUNDS},
     )
-    computed, compute = [0.0], Machine.compute
+    computed = [0.0]
     clock = time.process_time if device == "cpu" else time.perf_counter
 
-    def timed(self: Machine, jobs: Any) -> Any:
-        begin = clock()
-        try:
-            return compute(self, jobs)
-        finally:
-            if device != "cpu":
-                torch.cuda.synchronize()
-            computed[0] += clock() - begin
+    def timed(method: Any) -> Any:
+        def instead(*given: Any) -> Any:
+            begin = clock()
+            try:
+                return method(*given)
+            finally:
+                if device != "cpu":
+                    torch.cuda.synchronize()
+                computed[0] += clock() - begin
 
-    Machine.compute = timed  # type: ignore[method-assign]
+        return instead
+
+    for name in ("compute", "train_bundle", "losses_of_bundle"):
+        setattr(Machine, name, timed(getattr(Machine, name)))
     marks = [(clock(), 0.0)]
 
     def mark(record: dict[str, Any], state: Any) -> None:

@@ -101,6 +101,9 @@ def main() -> None:
             f"({row['round_ms'] / row['kernels_ms']:.2f} ×), first round {row['first_round_ms']:.0f} ms; {row['phases_ms']}",
             flush=True,
         )
+        if options.json:  # after each, in case there is no time for all
+            with open(options.json, "w") as file:
+                json.dump({"device": options.device, "torch": torch.__version__, "rows": rows}, file, indent=1)
     figures = {(row["algorithm"], row["clients"], row["evaluated"]): row["round_ms"] for row in rows}
     for (algorithm, clients, evaluated), goal in GOALS.items():
         print(
@@ -111,9 +114,6 @@ def main() -> None:
     for clients, _ in SIZES:
         more = figures["fedavg", clients, True] / figures["fedavg", clients, False]
         print(f"evaluation after every round, {clients} clients: {more:.2f} × (goal {EVALUATION_GOAL})")
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump({"device": options.device, "torch": torch.__version__, "rows": rows}, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -112,6 +112,12 @@ def kernels(content: Any) -> Iterator[Row]:
             yield Row(what, ratios[model, mode], goal, least=True)
 
 
+def own_models(content: Any) -> Iterator[Row]:
+    for row in content["rows"]:
+        if row["model"] == "vit":
+            yield Row("H200: the research loop over covey, ViT, exact float32", row["ratio"], 20.0, least=True)
+
+
 def mingledpie(content: Any) -> Iterator[Row]:
     yield Row("MingledPie's round under CKKS over the same without", content["mingledpie ckks"]["ratio"], 1.4)
 
@@ -130,6 +136,7 @@ SOURCES: dict[str, Callable[[Any], Iterator[Row]]] = {
     "rounds-h200": rounds,
     "start-h200": start,
     "training-gpu-h200": kernels,
+    "own-models-h200": own_models,
     "million-h200": million,
 }
 

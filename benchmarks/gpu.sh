@@ -22,6 +22,9 @@ if [ -f "$DATA/mnist.npz" ]; then
   tail -n 5 "$OUT/start-h200.txt"
 fi
 passed ifca-mnist
+timeout 25 python -m pytest -n 0 -q -m gpu tests/engines/test_cohort.py tests/algorithms/test_averaging.py tests/metrics/test_metrics.py > "$OUT/gpu_tests_rounds.txt" 2>&1
+tail -n 2 "$OUT/gpu_tests_rounds.txt"
+passed "tests of rounds"
 timeout "$(left)" python benchmarks/bench_million.py --device cuda --sizes 10000,1000000 --json "$OUT/million-h200.json" > "$OUT/million-h200.txt" 2>&1
 cat "$OUT/million-h200.txt"
 passed million
@@ -31,6 +34,6 @@ passed others
 timeout "$(left)" python benchmarks/probe_gpu.py --minutes 0.4 --without-tiles > "$OUT/probe-h200.txt" 2>&1
 grep -h "two kernels\|Machine.train_bundle\|== round" "$OUT/probe-h200.txt"
 passed probe
-timeout "$(left)" python -m pytest -n 0 -q -m gpu tests/engines/test_cohort.py tests/algorithms/test_averaging.py tests/learn > "$OUT/gpu_tests.txt" 2>&1
+timeout "$(left)" python -m pytest -n 0 -q -m gpu tests/learn > "$OUT/gpu_tests.txt" 2>&1
 tail -n 2 "$OUT/gpu_tests.txt"
 passed tests

@@ -74,10 +74,15 @@ def by_age(own: Mapping[int, float], participation: Participation, round: int) -
     }
 
 
+def _more_than_clusters(facts: dict[int, Any]) -> list[dict[str, Any]]:
+    """The notes of clients that noted more than a cluster: of thousands that did not nothing is looked at."""
+    return [f for f in facts.values() if len(f) > 1 or "cluster" not in f]
+
+
 def means_of(facts: dict[int, Any]) -> dict[str, float]:
     """Means over the clients of the plain numbers that they noted."""
     values: dict[str, list[float]] = defaultdict(list)
-    for name, value in itertools.chain.from_iterable(f.items() for f in facts.values()):
+    for name, value in itertools.chain.from_iterable(f.items() for f in _more_than_clusters(facts)):
         if name not in ("cluster", "membership") and isinstance(value, int | float):
             values[name].append(float(value))
     return {name: float(np.mean(v)) for name, v in values.items()}
@@ -86,7 +91,7 @@ def means_of(facts: dict[int, Any]) -> dict[str, float]:
 def pictures_of(facts: dict[int, Any]) -> dict[str, Any]:
     """Notes named "picture:…", such as a matrix that all clients of a round share: the first client's."""
     pictures: dict[str, Any] = {}
-    for name, value in itertools.chain.from_iterable(f.items() for f in facts.values()):
+    for name, value in itertools.chain.from_iterable(f.items() for f in _more_than_clusters(facts)):
         if name.startswith("picture:"):
             pictures.setdefault(name.removeprefix("picture:"), value)
     return pictures
