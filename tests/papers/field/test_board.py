@@ -9,7 +9,7 @@ import numpy as np
 from covey.papers.cells import cell
 from covey.papers.field.board import beside
 from covey.papers.field.leaderboard import ranked, standings
-from covey.papers.field.tables import DOWN, OWN, SECONDS, UP, WORST, claims
+from covey.papers.field.tables import DOWN, OWN, SECONDS, UP, WORST, claims, picked_by_trials
 from covey.papers.harness import Reproduction, rejudged
 from covey.report.format import percent
 
@@ -77,7 +77,7 @@ def test_the_page_says_what_the_ranks_do_not_show(tmp_path: Path) -> None:
     one.settings["missing"] = {"pqfed": "no selection"}
     text = beside([one], tmp_path).files["field.md"]
     assert "- PQFed, label sets on digits: no selection" in text
-    assert "in 1 of 2 choices the rate is the largest" in text and "in 1 the smallest" in text
+    assert "in 1 of 2 choices among 2 trials the rate is the largest" in text and "in 1 the smallest" in text
     assert "at the largest: IFCA." in text  # and not FedAvg
     assert "No row is a private run" in text and "picked after a look at runs with seed 0" in text
     assert "IFCA's rotated MNIST is set up" in text and "FLamby's stores what its own runs gave" in text
@@ -87,3 +87,11 @@ def test_the_page_says_what_the_ranks_do_not_show(tmp_path: Path) -> None:
     text = beside([one, rotated], tmp_path).files["field.md"]
     assert f"| ifca, m = 1200, n = 200 | {percent(0.955)} ± 0.71 (2) | {percent(0.95)} |" in text
     assert "were not checked against a copy of the paper" in text and "is set up" not in text
+
+
+def test_a_trial_that_was_refused_picks_nothing() -> None:
+    trials = {
+        "ifca": [{"lr": 0.1, "accuracy": 0.7}, {"lr": 1.8, "refused": "not finite"}],
+        "stocfl": [{"lr": 1.8, "refused": "so"}],
+    }
+    assert picked_by_trials({"trials": trials}, ["ifca", "stocfl", "fesem"]) == "ifca"

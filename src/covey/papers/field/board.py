@@ -27,6 +27,12 @@ UNPROTECTED = (
     "[their own tables](results.md). What a method mixes by itself stays on at its default: MingledPie's shown sets, "
     "FedCAPrivacy's sketches, PQFed's noise on features (ε = 10 for each of 50 coordinates, which promises nothing)."
 )
+LEAKS = (
+    "From the stored audits ([digits](results/audit-digits/README.md), [hospitals](results/audit-heart/README.md), "
+    "[sealed](results/audit-digits-sealed/README.md)), without a defence: the verdict, what, to whom, the attack's score beside "
+    "the best guess without it, and how many of the questions that have a meaning are answered. Attacks that covey has not would "
+    "add to it."
+)
 ROTATED = "rotated"
 LOOKED_AT = (
     "Of the methods' own repositories, none that we could read says a result in text: IFCA, FedGroup, FlexCFL, PACFL, FLUX, FedRC, "
@@ -124,10 +130,8 @@ def page(
         "*Worst client*: mean over places of the lowest accuracy that a client has. *Traffic* (up and down, nothing encrypted, so "
         "sealed methods cost more in earnest) and *seconds* (of one core, with whatever else its machine did; places computed "
         "on a GPU have none) are ratios "
-        "to FedAvg's. *Worst leak*: from the stored audits ([digits](results/audit-digits/README.md), "
-        "[hospitals](results/audit-heart/README.md), [sealed](results/audit-digits-sealed/README.md)) of the method without a "
-        "defence: the verdict, what, to whom, the attack's score beside the best guess without it, and how many of the questions "
-        "that have a meaning are answered. Attacks that covey has not would add to it.",
+        "to FedAvg's. *Worst leak*: of the method without a defence, and how many of the questions that have a meaning are "
+        "answered; [scores, and sealed runs](#what-leaks-most).",
         UNPROTECTED,
         absent(every),
         "## Equal footing",
@@ -137,11 +141,14 @@ def page(
         "whose rates ended too early; and **Sattler's two values of "
         "eps were picked after a look at runs with seed 0**, which is one of the figures' seeds, since its own rule splits "
         "nothing in so few rounds; its rank may be flattered. A trial is scored on the same test samples as a figure, for "
-        "another draw of clients, and one seed tunes. Trials and choices are stored with each table. Rounds, local epochs, "
+        "another draw of clients, and one seed tunes. "
+        f"Figures are of {_seeds(every)}. "
+        "Trials and choices are stored with each table. Rounds, local epochs, "
         "batches, clients and samples are the same for all; methods that are told a number of clusters are told the true one "
         "(five under Dirichlet skew and three among the hospitals, where nobody knows a true one). Rows of single places: "
         "[pages](papers/field/README.md).",
         edges(reproductions, lines),
+        *_leaks_table(lines, leaks),
         *_published(reproductions, printed),
         "## What else was asked",
         f"{_questions(reproductions)}The untuned comparison with more clients and rounds: "
@@ -180,8 +187,13 @@ def _row(line: Standing, leaks: Sequence[Worst], of: int) -> list[str]:
         percent(line.worst),
         _times(line.traffic),
         _times(line.seconds),
-        "<br>".join(_leak(one) for one in leaks) or UNKNOWN,
+        next((one.short() for one in leaks), UNKNOWN),
     ]
+
+
+def _leaks_table(lines: Sequence[Standing], leaks: Mapping[str, Sequence[Worst]]) -> list[str]:
+    rows = [[line.label, _leak(one)] for line in lines for one in leaks.get(line.method, ())]
+    return ["## What leaks most", LEAKS, table(["method", "worst leak"], rows)] if rows else []
 
 
 def _leak(one: Worst) -> str:
@@ -216,7 +228,9 @@ def pays(every: Sequence[Reproduction]) -> str:
         verdicts = [claim.verdict for claim in judged]
         kind = "yes" if all(v == HOLDS for v in verdicts) else "no" if FAILS in verdicts else "open"
         effects = [f"{e.value:+.1f}" for claim in judged for e in claim.effects if e.value is not None]
-        outcome[kind].append(f"{one.table.replace('_', ' ')} on {one.dataset} ({' and '.join(effects)} points)")
+        outcome[kind].append(
+            f"{one.table.replace('_', ' ')} on {dataset_name(one.dataset)} ({' and '.join(effects)} points)"
+        )
     words = {
         "yes": "Shown to pay, against training alone and against FedAvg with fine-tuning, in",
         "no": "Shown **not** to pay, against one of the two at least, in",
@@ -240,7 +254,7 @@ def _of_picked(one: Reproduction) -> list[Claim]:
 def absent(every: Sequence[Reproduction]) -> str:
     """Who has no row where, in the words of the run that refused."""
     lines = [
-        f"- {label_of(method)}, {one.table.replace('_', ' ')} on {one.dataset}: {why}"
+        f"- {label_of(method)}, {one.table.replace('_', ' ')} on {dataset_name(one.dataset)}: {why}"
         for one in every
         for method, why in one.settings.get("missing", {}).items()
     ]
@@ -248,30 +262,41 @@ def absent(every: Sequence[Reproduction]) -> str:
 
 
 def edges(reproductions: Sequence[Reproduction], lines: Sequence[Standing]) -> str:
-    """How often a method took the last of its rates, where one beyond the grid might have been better."""
-    largest: dict[str, int] = {}
-    smallest = choices = 0
+    """How often a method took the last of its rates, where one beyond the grid might have been better; by how many were tried."""
+    largest: dict[int, list[str]] = {}
+    smallest: dict[int, int] = {}
+    choices: dict[int, int] = {}
     for one in places(reproductions):
         for method, fields in one.settings.get("chosen", {}).items():
-            rates = {trial["lr"] for trial in one.settings.get("trials", {}).get(method, ())}
+            tried = one.settings.get("trials", {}).get(method, ())
+            rates, many = {trial["lr"] for trial in tried}, len(tried)
             if len(rates) > 1:
-                choices += 1
-                smallest += fields["lr"] == min(rates)
-                largest[method] = largest.get(method, 0) + (fields["lr"] == max(rates))
+                choices[many] = choices.get(many, 0) + 1
+                smallest[many] = smallest.get(many, 0) + (fields["lr"] == min(rates))
+                largest.setdefault(many, []).extend([method] * (fields["lr"] == max(rates)))
     if not choices:
         return ""
-    mostly = [line.label for line in lines if largest.get(line.method, 0) * 3 > 2 * line.places]
+    said = [
+        f"in {len(largest[many])} of {count} choices among {many} trials the rate is the largest that the method was tried with, "
+        f"in {smallest[many]} the smallest"
+        for many, count in sorted(choices.items(), reverse=True)
+    ]
+    taken = [method for methods in largest.values() for method in methods]
+    mostly = [line.label for line in lines if taken.count(line.method) * 3 > 2 * line.places]
     often = f" More than two thirds of the time at the largest: {', '.join(mostly)}." if mostly else ""
-    return (
-        f"**Rates at the edge of the grid**: in {sum(largest.values())} of {choices} choices the rate is the largest that the "
-        f"method was tried with, in {smallest} the smallest; a rate beyond might have been better.{often}"
-    )
+    return f"**Rates at the edge of the grid**: {'; '.join(said)}. A rate beyond might have been better.{often}"
 
 
 def _trials(every: Sequence[Reproduction]) -> str:
     """How many, as stored."""
     counts = sorted({len(tried) for one in every for tried in one.settings.get("trials", {}).values()})
     return " or ".join(map(str, counts))
+
+
+def _seeds(every: Sequence[Reproduction]) -> str:
+    """How many, by dataset."""
+    counts = {one.dataset: int(one.settings.get("seeds", 0)) for one in every}
+    return ", ".join(f"{count} seeds ({dataset_name(name)})" for name, count in counts.items())
 
 
 def _questions(reproductions: Sequence[Reproduction]) -> str:

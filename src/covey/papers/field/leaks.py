@@ -35,6 +35,14 @@ class Worst:
             f"{self.cell.verdict}: {self.cell.row}, {self.cell.column}{score}; {self.leaking} of {self.questions} leak"
         )
 
+    def short(self) -> str:
+        """Without the attack and its score."""
+        if not self.questions:
+            return self.words()
+        if self.cell is None or self.cell.verdict not in (*LEAKING, SUSPECTED):
+            return f"none of {self.questions} shown"
+        return f"{self.cell.verdict}: {self.cell.row}; {self.leaking} of {self.questions} leak"
+
 
 def worst_leaks(docs: Path) -> dict[str, list[Worst]]:
     """Algorithm -> its worst leak in the clear, then under each encryption; of several audits, that which asked most."""

@@ -158,7 +158,8 @@ def clustered() -> list[str]:
 def picked_by_trials(settings: Any, among: Sequence[str]) -> str | None:
     """The method with the best trial, of those that have a row."""
     tried = settings.get("trials", {})
-    best = {m: max(t["accuracy"] for t in tried[m]) for m in among if tried.get(m)}
+    scores = {m: [t["accuracy"] for t in tried.get(m, ()) if "accuracy" in t] for m in among}  # without refused ones
+    best = {m: max(own) for m, own in scores.items() if own}
     return max(best, key=lambda m: best[m]) if best else None
 
 
