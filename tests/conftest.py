@@ -34,6 +34,7 @@ TOGETHER = {
         "deploy/flower/test_kills.py",
         "deploy/flower/test_asynchronous.py",
         "deploy/flower/test_membership.py",
+        "deploy/flower/test_link.py",
         "deploy/flower/test_processes.py",
     ),
     "browser": ("report/test_browser.py", "ui/test_browser.py"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -78,11 +79,17 @@ LIES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("words", LIES)
-def test_a_bad_answer_costs_its_round(deployment: Deployment, words: str) -> None:
-    lie(deployment, lambda round, answer: LIES[words](answer) if round == 2 else answer)
+def test_a_bad_answer_costs_its_round(tmp_path: Path) -> None:
+    """Every lie in a round of its own, in one run that goes on: two rounds with lies, then an honest one."""
+    lies = {3 * (n // 2) + n % 2 + 2: words for n, words in enumerate(LIES)}  # rounds 2, 3, 5, 6, 8 …
+    deployment = two_servers(tmp_path, max(lies) + 1)
+    lie(deployment, lambda round, answer: LIES[lies[round]](answer) if round in lies else answer)
     result = deployment.coordinator().run()
-    assert [record["participants"] for record in result.records] == [4, 0, 4, 4]
+    assert {record["round"]: record["participants"] for record in result.records} == {
+        round: 0 if round in lies else 4 for round in range(1, max(lies) + 2)
+    }
+    events = [json.loads(line) for line in (deployment.folder / "run" / "events.jsonl").read_text().splitlines()]
+    assert [event["round"] for event in events if event["refused"] == "csp"] == sorted(lies)
     assert any("round 2: refused csp" in said for said in deployment.said)
     assert not any("\x1b" in said for said in deployment.said)
     assert (deployment.folder / "state" / "north" / "model.bin").is_file()

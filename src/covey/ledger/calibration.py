@@ -8,6 +8,7 @@ too much), the analytic one is exact for every ε (Balle and Wang 2018; computed
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from covey.errors import CoveyError
 
@@ -36,6 +37,7 @@ def classic_epsilon(sigma: float, delta: float) -> float:
     return math.sqrt(2 * math.log(1.25 / delta)) / sigma if sigma > 0 else math.inf
 
 
+@lru_cache(maxsize=1024)  # searched by bisection, and asked for the same few in every round and trial
 def analytic_sigma(epsilon: float, delta: float) -> float:
     """The smallest σ that gives (ε, δ), for any ε."""
     check_budget(epsilon, delta, "calibration")
@@ -44,6 +46,7 @@ def analytic_sigma(epsilon: float, delta: float) -> float:
     return float(get_sigma_gaussian(epsilon, delta))
 
 
+@lru_cache(maxsize=1024)
 def analytic_epsilon(sigma: float, delta: float) -> float:
     """The smallest ε that a σ gives at this δ."""
     check_delta(delta, "calibration")

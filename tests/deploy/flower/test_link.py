@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from covey.deploy.flower import process
 from covey.deploy.flower.clock import Clock
 from covey.deploy.flower.link import Link
 from covey.deploy.flower.node import answer_calls
@@ -22,6 +23,7 @@ from covey.deploy.flower.process import Tls, free_port
 from covey.deploy.membership import certificates
 from covey.errors import CoveyError
 from support.patience import until
+from support.processes import SuperLinkCopy
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'covey[deploy]'")
 
@@ -74,12 +76,14 @@ class Line:
 
 @pytest.fixture(scope="module")
 def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
-    """One for all: every test leaves it as it was."""
+    """One for all: every test leaves it as it was. Its SuperLink is the program; those that take its place begin in copies."""
     line = Line(tmp_path_factory.mktemp("line"))
     line.join()
-    yield line
-    line.ended = True
-    line.link.close()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(process, "begin", SuperLinkCopy)
+        yield line
+        line.ended = True
+        line.link.close()
 
 
 def node(line: Line, home: str, **given: Any) -> tuple[threading.Thread, list[str], list[CoveyError]]:
