@@ -13,6 +13,7 @@ from pathlib import Path
 from covey.papers.harness import Options, Reproduction, stored
 from covey.papers.pool import command_of
 from covey.papers.rehearsal import Item, asked, items
+from covey.results.provenance import MATTERS
 
 FULL, ONE, SEEDLESS, QUICK, NONE = KINDS = ("full", "one seed", "without seeds' values", "quick", "not run")
 HEAD = ("table", "stored", "seeds", "runs", "rounds", "seconds of its runs", "computed by")
@@ -73,8 +74,16 @@ def _line(item: Item, options: Options, known: Mapping[str, Reproduction]) -> Li
         kind=_kind(one, bool(needed.runs)),
         seeds=f"{repetitions[-1]}" if repetitions else "",
         seconds=float(one.runs.get("seconds", 0.0)) if one else 0.0,
-        device=", ".join(one.runs.get("device", ())) if one else "",
+        device=_computed_by(one),
     )
+
+
+def _computed_by(one: Reproduction | None) -> str:
+    """The device, and whether the runs of the table differ in anything that can change a figure."""
+    if one is None or not one.runs:
+        return ""
+    odd = [name for name in MATTERS if len(one.runs.get(name, ())) > 1]
+    return ", ".join(one.runs["device"]) + (f"; mixed {', '.join(odd)}" if odd else "")
 
 
 def _kind(one: Reproduction | None, runs: bool) -> str:
@@ -103,7 +112,7 @@ def markdown(lines: Sequence[Line]) -> str:
         "Made by `covey reproduce --plan --docs`. *Full*: every figure with its seeds' own values, from which verdicts are "
         "computed. *One seed*: no interval. *Without seeds' values*: stored before these were kept, as means and deviations. "
         "*Quick*: a smaller variant. Seconds are of all runs of a table together, on a device that they may have shared. "
-        "Tables share runs. *And more*: these decide which follow.",
+        "Tables share runs. *And more*: these decide which follow. *Mixed*: runs of one table that differ in code or device.",
         counted(lines),
         "Many tables at once: `covey reproduce --many 'mingledpie/*/mnist' --minutes 60`; one alone: "
         "`covey reproduce PAPER --table TABLE --dataset DATASET`.",

@@ -287,5 +287,8 @@ def complete_tables(wanted: Sequence[Item], options: Options) -> tuple[list[Repr
             made.append(Reproduction.read(stored))
         else:
             asked_for = replace(options, dataset=item.dataset, seen=[])
-            made.append(reproduce(item.paper, item.table, asked_for, command_of(item, options)))
+            try:
+                made.append(reproduce(item.paper, item.table, asked_for, command_of(item, options)))
+            except CoveyError as e:  # runs that may not stand in one table must not cost the others
+                lacking[item] = str(e)
     return made, lacking

@@ -26,6 +26,7 @@ SOURCES = Path(__file__).parents[1]
 # Rooms that show figures, or run others, and compute none of a run's own: their code may differ between runs of a table.
 SHOWN = frozenset(("audit", "cli", "deploy", "loggers.py", "notebook.py", "papers", "report", "sweep", "ui"))
 MATTERS = ("code", "device", "arithmetic", "kernel", "torch")  # what a run's figures may change with
+CHANGED = " with changes"  # after a commit that the sources are not those of
 UNKNOWN = "not recorded"  # of runs from before this was kept
 
 Sitting = dict[str, Any]
@@ -57,12 +58,17 @@ def _now() -> str:
 
 @lru_cache(maxsize=1)
 def commit() -> str:
-    """Of the checkout that covey runs from; empty where it was installed, or git is not there."""
+    """Of the checkout that covey runs from, and whether its sources are other ones; empty where there is none, or no git."""
     with suppress(OSError, subprocess.SubprocessError):
-        asked = ["git", "-C", str(SOURCES), "rev-parse", "HEAD"]
-        answer = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=False)
-        return answer.stdout.strip() if answer.returncode == 0 else ""
+        head, changes = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--", ".")
+        return f"{head}{CHANGED}" if head and changes else head
     return ""
+
+
+def _git(*words: str) -> str:
+    asked = ["git", "-C", str(SOURCES), *words]
+    answer = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=False)
+    return answer.stdout.strip() if answer.returncode == 0 else ""
 
 
 @lru_cache(maxsize=1)
@@ -125,7 +131,7 @@ def in_words(summary: Mapping[str, Any]) -> str:
     if not summary:
         return "Where the runs were made was not recorded."
     torch_version = ", ".join(summary["torch"])
-    commits = ", ".join(c[:10] for c in summary["commit"])
+    commits = ", ".join(c[:10] + CHANGED * c.endswith(CHANGED) for c in summary["commit"])
     by = "; ".join(", ".join(summary[name]) for name in ("device", "arithmetic", "kernel"))
     hours = f"{summary['seconds'] / 3600:.1f} h" if summary["seconds"] > 3600 else f"{summary['seconds']:.0f} s"
     line = f"{summary['runs']} run{'s' * (summary['runs'] != 1)}, {hours} in all, from {summary['from']} to {summary['to']}: "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from covey.data.sources.load import load
+from covey.experiment.experiment import Experiment
 from covey.papers.cells import Cell, cell
 from covey.papers.harness import Options, Outcome, Reproduction
 from covey.papers.mingledpie.claims import FROM, GAP, RANDOM
@@ -112,17 +114,26 @@ def fig9(options: Options) -> Reproduction:
     runs = {m: options.run(with_(base(dataset, options), algorithm=METHODS[m]), seeds) for m in ("MingledPie", "IFCA")}
     options.alone()
     curves = {m: [_cluster_curves(o) for o in outcomes] for m, outcomes in runs.items()}
-    rounds = sorted(curves["IFCA"][0])
+    rounds, tested = sorted(curves["IFCA"][0]), _tested(base(dataset, options))
     shown = [r for r in rounds if r in SHOWN or r == rounds[-1]]
     cells = [
-        cell(f"round {r}", f"{m}, cluster {j}", [curve[r][j] for curve in several])
+        cell(f"round {r}", f"{m}, cluster {j}", [curve[r][j] for curve in several], trials=trials)
         for r in shown
         for m, several in curves.items()
-        for j in range(len(curves["IFCA"][0][rounds[0]]))
+        for j, trials in enumerate(tested)
     ]
     title = f"Accuracy of each cluster on {NAMES[dataset]}"
     settings = described(base(dataset, options), seeds)
     return Reproduction("mingledpie", "fig9", title, dataset, settings, cells, notes=remarks(dataset))
+
+
+def _tested(table: Mapping[str, Any]) -> list[int]:
+    """How many test samples each cluster has; sets of labels are the same for every seed."""
+    one = Experiment.of(table)
+    federation = one.partition.make(load(str(table["dataset"])), one.clients, one.clusters, 0)
+    held = federation.distributions > 0  # [clients, labels]
+    rows = np.bincount(federation.test_groups, minlength=held.shape[1])
+    return [int(rows[held[np.asarray(federation.clusters) == j].any(0)].sum()) for j in range(one.clusters)]
 
 
 def _cluster_curves(outcome: Outcome) -> dict[int, list[float]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from covey.papers.pages.shapes import About, Curves, Dots
 
 _SCORES = {
-    "AUC of the attack": r"C, (?P<x>.+) \| (?P<series>own upload subtracted|own upload left in|placebo control)",
-    "main task, whole test set": r"C, (?P<x>.+) \| main task, whole test set",
+    "AUC of the attack": r"(?:C, )?(?P<x>.+) \| (?P<series>own upload subtracted|own upload left in|placebo control)",
+    "main task, whole test set": r"(?:C, )?(?P<x>.+) \| main task, whole test set",
 }
 _CLIENTS = (
     Curves(
@@ -43,10 +43,16 @@ ABOUT = About(
         "table4": (Dots(_SCORES),),
         "table5": (Dots(_SCORES),),
         "table7": (Dots(_SCORES),),
+        "table6": (Dots(_SCORES),),
+        "tasks": (
+            Dots({k: v.replace("(?P<x>.+)", "(?P<x>.+, C?FL)") for k, v in _SCORES.items()}),  # not their differences
+        ),
         "mild": (Dots(_SCORES),),
         "undefended": (Dots(_SCORES),),
-        "fig2": (Dots({"AUC of the attack": r"C, (?P<x>.+) \| (?P<series>own upload subtracted|own upload left in)"}),),
+        "fig2": (
+            Dots({"AUC of the attack": r"(?:C, )?(?P<x>.+) \| (?P<series>own upload subtracted|own upload left in)"}),
+        ),
         "acquisition": (Curves("colluders", {"": r"(?P<x>\d+) colluders \| (?P<series>.+)"}),),
     },
-    labels={"mild": "Mild skew", "undefended": "Undefended, LFW"},
+    labels={"mild": "Mild skew", "undefended": "Undefended"},
 )
