@@ -86,7 +86,7 @@ def test_the_page_says_what_the_ranks_do_not_show(tmp_path: Path) -> None:
     rotated = Reproduction("field", "rotated", "Rotated", "mnist", {}, printed)
     text = beside([one, rotated], tmp_path).files["field.md"]
     assert f"| ifca, m = 1200, n = 200 | {percent(0.955)} ± 0.71 (2) | {percent(0.95)} |" in text
-    assert "were not checked against a copy of the paper" in text and "is set up" not in text
+    assert "not checked against a copy of the paper" in text and "is set up" not in text
 
 
 def test_a_trial_that_was_refused_picks_nothing() -> None:

@@ -138,7 +138,7 @@ def page(
         f"Every method has {_trials(every)} trials in every place, on a seed that no figure uses: learning rates, or every second "
         "of them with two values of the one parameter that decides the method. [The rule, the grid and its limits]"
         "(../src/covey/papers/field/settings.py) were written down before these tables were run, after a first set of tables "
-        "whose rates ended too early; and **Sattler's two values of "
+        f"whose rates ended too early{_of_first(every)}; and **Sattler's two values of "
         "eps were picked after a look at runs with seed 0**, which is one of the figures' seeds, since its own rule splits "
         "nothing in so few rounds; its rank may be flattered. A trial is scored on the same test samples as a figure, for "
         "another draw of clients, and one seed tunes. "
@@ -291,6 +291,14 @@ def _trials(every: Sequence[Reproduction]) -> str:
     """How many, as stored."""
     counts = sorted({len(tried) for one in every for tried in one.settings.get("trials", {}).values()})
     return " or ".join(map(str, counts))
+
+
+def _of_first(every: Sequence[Reproduction]) -> str:
+    """Which places are still of the first set, which had fewer trials."""
+    counts = {one.name: max(map(len, one.settings.get("trials", {}).values()), default=0) for one in every}
+    older = [one for one in every if counts[one.name] < max(counts.values())]
+    named = sorted({dataset_name(one.dataset) for one in older})
+    return f" ({counted(len(older), 'place')} on {' and '.join(named)} are still of that set)" if older else ""
 
 
 def _seeds(every: Sequence[Reproduction]) -> str:
