@@ -5,7 +5,7 @@ all 60,000 images, m clients of n of them; ten steps on all of a client's sample
 one hidden layer of 200; models begin at different random ones.
 
 Its config and README give the same m, n, rounds, steps and rate, and no result: the printed figures below are from memory and were
-not checked against a copy of the paper, which could not be had. Compare them with its Table 1 before a verdict of this table is quoted.
+not checked against a copy of the paper, which could not be had. Compare them with its Table 1 before a verdict is quoted.
 
 FLamby's Fed-Heart-Disease (du Terrail et al., NeurIPS 2022): its repository (github.com/owkin/FLamby, commit edacf54) stores the
 results of its own runs, seed by seed: flamby/results/results_benchmark_fed_heart_disease, flamby/personalization_example. Four
@@ -140,8 +140,8 @@ def rotated(options: Options) -> Reproduction:
             "The paper's 'global model' is FedAvg here, its 'local model' training alone; it repeats five times.",
             "A client is tested on the test samples of its own turn, 4,000 of 40,000 in all, drawn anew for each seed; the authors "
             "test on all. That leaves 0.3 (IFCA) to 0.6 points (local) open in each run.",
-            "Training alone is 1.2 to 1.4 points above what is printed, with both sizes and both seeds: we know no reason. IFCA and "
-            "FedAvg are within a point.",
+            "Training alone is 1.2 to 1.4 points above what is printed, with both sizes and both seeds: we know no reason. IFCA "
+            "and FedAvg are within a point.",
         ],
     )
 
