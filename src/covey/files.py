@@ -10,13 +10,17 @@ import errno
 import hashlib
 import json
 import math
+import mmap
 import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from covey.errors import CoveyError
+
+if TYPE_CHECKING:
+    from covey.messages import Keep  # it brings torch
 
 try:
     import fcntl
@@ -30,6 +34,7 @@ OTHERWISE = {  # what to do where a folder has no such file
     "party.bin": "give one party's folder, as `covey keys make` or `covey keys accept` completed it",
 }
 CHECKED, CHECKSUM_BYTES = b"CVYSUM1\n", 32
+MAPPED = 64 << 20  # bytes from which on a file is mapped, not read at once
 
 
 def expect(folder: Path, name: str) -> Path:
@@ -92,16 +97,27 @@ def write_state(path: Path, value: Any, mode: int = 0o600) -> None:
     write_atomically(path, [CHECKED, _checksum(data), *data], mode)
 
 
-def read_state(path: Path) -> Any:
-    """What `write_state` wrote, or older versions did without a checksum; CoveyError where a byte differs."""
+def read_state(path: Path, keep: Keep | None = None) -> Any:
+    """What `write_state` wrote, or older versions did without a checksum; CoveyError where a byte differs.
+
+    `keep`: see `messages.decode`.
+    """
     from covey.messages import decode
 
-    data = memoryview(path.read_bytes())
+    data = _mapped(path)
     if data[: len(CHECKED)] == CHECKED:
         checksum, data = data[len(CHECKED) : len(CHECKED) + CHECKSUM_BYTES], data[len(CHECKED) + CHECKSUM_BYTES :]
         if checksum != _checksum([data]):
             raise CoveyError(f"{path} is damaged: its bytes are not those that were written")
-    return decode(data)
+    return decode(data, keep=keep)
+
+
+def _mapped(path: Path) -> memoryview:
+    """A file's bytes; a long one's are read as they are asked for."""
+    if path.stat().st_size < MAPPED:
+        return memoryview(path.read_bytes())
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _checksum(data: Iterable[bytes | memoryview]) -> bytes:
@@ -130,14 +146,14 @@ def remove_checkpoint(folder: Path) -> None:
         (folder / part).unlink(missing_ok=True)
 
 
-def load(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(content, keys) of a checkpoint; of the one before where the last is damaged, which is said."""
+def load(folder: Path, keep: Keep | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(content, keys) of a checkpoint; of the one before where the last is damaged, which is said. `keep`: see `read_state`."""
     if not has_checkpoint(folder):
         raise CoveyError(f"there is no checkpoint in {folder}: nothing to resume; start the run again with `covey run`")
     keys = folder / KEYS
     try:
         secrets = read_state(keys) if keys.is_file() else {}
-        content = _last_good(folder)
+        content = _last_good(folder, keep)
         if not isinstance(content, dict) or not isinstance(secrets, dict):
             raise CoveyError("it holds no table")
         return content, secrets
@@ -147,14 +163,14 @@ def load(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise CoveyError(f"the checkpoint in {folder} cannot be read: {e.strerror}") from e
 
 
-def _last_good(folder: Path) -> dict[str, Any]:
+def _last_good(folder: Path, keep: Keep | None) -> dict[str, Any]:
     last, before = folder / STATE, folder / BEFORE
     if not before.is_file():
-        return read_state(last)  # type: ignore[no-any-return]
+        return read_state(last, keep)  # type: ignore[no-any-return]
     try:
-        return read_state(last)  # type: ignore[no-any-return]
+        return read_state(last, keep)  # type: ignore[no-any-return]
     except (CoveyError, FileNotFoundError) as e:
-        content: dict[str, Any] = read_state(before)
+        content: dict[str, Any] = read_state(before, keep)
         why = str(e) if isinstance(e, CoveyError) else f"{last} is missing"
         print(
             f"{why}; going on from the checkpoint before it, after round {content.get('round', '?')}", file=sys.stderr

@@ -27,6 +27,7 @@ from typing import Any, TypeVar, cast, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from covey.errors import CoveyError, printable
@@ -42,6 +43,8 @@ _KINDS: dict[str, type] = {}  # name on the wire -> class
 _NAMES: dict[type, str] = {}  # class -> the name that it is written under
 _SIZES: dict[tuple[Any, ...] | None, int] = {}  # by `_shape`: the replies of a round mostly have a few
 MOST_SIZES = 4096
+Keep = Callable[[NDArray[Any]], NDArray[Any]]  # a copy of an array, which is a view of what is read
+
 _DTYPES = (
     "float32",
     "float64",
@@ -171,10 +174,11 @@ def _field_names(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
-def decode(data: bytes | bytearray | memoryview, *, foreign: bool = False) -> Any:
+def decode(data: bytes | bytearray | memoryview, *, foreign: bool = False, keep: Keep | None = None) -> Any:
     """The value that `encode` was given; CoveyError on anything that `encode` cannot have written.
 
-    `foreign`: by another party, who may mean to cost us time and memory.
+    `foreign`: by another party, who may mean to cost us time and memory. `keep`: copies what becomes a tensor to where it shall
+    lie, as a value may be larger than memory.
     """
     view = memoryview(data)
     if len(view) < 8 or bytes(view[:4]) != MAGIC:
@@ -186,7 +190,7 @@ def decode(data: bytes | bytearray | memoryview, *, foreign: bool = False) -> An
         raise CoveyError(f"a message of {len(view)} bytes has a header of {length}: too many for what it carries")
     try:
         tree = json.loads(bytes(view[8 : 8 + length]))
-        reader = _Reader(view[8 + length :], foreign)
+        reader = _Reader(view[8 + length :], foreign, keep)
         value = reader.value(tree, 0)
     except CoveyError:
         raise
@@ -364,11 +368,15 @@ def _array(kind: str, array: Tensor | np.ndarray[Any, Any], dtype: str, buffers:
     return {kind: dtype, "s": list(array.shape)}
 
 
+def _own(array: NDArray[Any]) -> NDArray[Any]:
+    return array.copy()
+
+
 class _Reader:
     """Walks the header's tree and takes the buffers in order."""
 
-    def __init__(self, body: memoryview, foreign: bool) -> None:
-        self.body, self.foreign = body, foreign
+    def __init__(self, body: memoryview, foreign: bool, keep: Keep | None = None) -> None:
+        self.body, self.foreign, self.keep = body, foreign, keep or _own
         self.used = 0
         self.shared: list[Tensor | bytes] = []
 
@@ -386,10 +394,10 @@ class _Reader:
                 raise ValueError("a bare list stands where a value should be")
             return node
         if "t" in node:
-            self.shared.append(torch.from_numpy(self.array(node["t"], node["s"])))
+            self.shared.append(torch.from_numpy(self.keep(self.array(node["t"], node["s"]))))
             return self.shared[-1]
         if "a" in node:
-            return self.array(node["a"], node["s"])
+            return self.array(node["a"], node["s"]).copy()
         if "again" in node:
             if not 0 <= node["again"] < len(self.shared):
                 raise ValueError("it refers to a tensor or to bytes that have not come yet")
@@ -419,4 +427,4 @@ class _Reader:
         count = 1
         for n in shape:
             count *= n
-        return np.frombuffer(self.take(count * dtype.itemsize), dtype).reshape(shape).copy()
+        return np.frombuffer(self.take(count * dtype.itemsize), dtype).reshape(shape)

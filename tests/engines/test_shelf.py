@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from covey import files
+from covey.engines import simulate
 from covey.engines.shelf import SEGMENT, Shelf
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
@@ -38,6 +42,56 @@ def test_a_place_is_used_again_once_nobody_reads_it() -> None:
     assert shelf.mapped == SEGMENT
     assert torch.equal(part, torch.full((4,), 10.0))  # somebody still holds it
     assert torch.equal(memory["c"], torch.full((length,), 99.0))
+
+
+def test_arrays_that_are_read_lie_in_the_file_beyond_the_limit_until_nobody_holds_them() -> None:
+    shelf = Shelf(100_000)
+    arrays = [np.full((100, 100), i, np.float32) for i in range(6)]
+    kept = [torch.from_numpy(shelf.keep(array)) for array in arrays]
+    assert shelf.mapped == SEGMENT
+    kept[1] = torch.zeros(0)
+    gc.collect()
+    shelf.rest()
+    more = [shelf.keep(np.full((100, 100), 9, np.float32)) for _ in range(3)]
+    assert all((kept[i] == i).all() for i in (0, 2, 3, 4, 5)) and all((one == 9).all() for one in more)
+    assert shelf.keep(np.arange(3)).tolist() == [0, 1, 2]
+
+
+def test_memories_cross_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulate, "PART", 9000)
+    memories = {i: {"c": torch.full((1000,), float(i))} for i in (5, 1, 3)} | {7: {}}
+    cut = list(simulate.parts(memories))
+    assert [list(part) for part in cut] == [[5, 1, 3], [7]]
+    assert list(simulate.parts({})) == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_goes_on_from_memories_that_never_were_in_memory(
+    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulate, "PART", 1)  # a client at a time
+    monkeypatch.setattr(files, "MAPPED", 1)
+    settings: dict[str, Any] = {
+        "algorithm": "scaffold",
+        "clients": 6,
+        "clusters": 1,
+        "partition": "iid",
+        "training": {"rounds": 3, "epochs": 1},
+        "participation": {"share": 0.7},
+        "evaluation": {"every": 3},
+        "engine": {"workers": workers, "state_mb": 0},
+    }
+
+    def stop(record: dict[str, Any], *_: Any) -> None:
+        if record["round"] == 2:
+            raise KeyboardInterrupt
+
+    whole = run(Experiment.of(**settings), quiet=True).state
+    with pytest.raises(KeyboardInterrupt):
+        run(Experiment.of(**settings), out=tmp_path, callbacks=[stop], quiet=True)
+    resumed = run(Experiment.of(**settings), out=tmp_path, resume=True, quiet=True).state
+    assert torch.equal(whole.model, resumed.model)
+    assert torch.equal(whole.variate, resumed.variate)
 
 
 def test_a_disk_without_room_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,8 +182,8 @@ class Host:
         return self.memories | in_rows if in_rows else self.memories
 
     def restore(self, memories: dict[int, dict[str, Any]]) -> None:
-        """Memories that a checkpoint, or another process, had."""
-        self.memories = {i: self.shelf.put(i, memory) for i, memory in memories.items()}
+        """Memories that a checkpoint, or another process, had; they may come in parts."""
+        self.memories |= {i: self.shelf.put(i, memory) for i, memory in memories.items()}
         self._staged, self._sheets, self._staged_sheets = {}, {}, {}
 
     def changed(self, clients: Sequence[int]) -> dict[int, dict[str, Any]]:

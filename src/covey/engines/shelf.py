@@ -16,6 +16,7 @@ from collections import defaultdict
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from covey.errors import CoveyError
@@ -52,6 +53,18 @@ class Shelf:
             return memory
         return memory | {name: self._copy(vector) for name, vector in vectors.items()}
 
+    def keep(self, array: NDArray[Any]) -> NDArray[Any]:
+        """A copy of an array that no client holds yet: in memory, or in the file where the limit is reached."""
+        if array.nbytes < SMALL or self._held + array.nbytes <= self.limit:
+            self._held += array.nbytes
+            return array.copy()
+        # numpy alone would hold the file's map, and not the view that says whose place it is
+        place = torch.frombuffer(self._room(array.nbytes), dtype=torch.uint8).numpy().view(array.dtype)
+        place = place.reshape(array.shape)
+        place[...] = array
+        self._wrote(array.nbytes)
+        return place
+
     def rest(self) -> None:
         """Its pages need not stay in memory. What was written to them is in the file, and comes back when it is asked for."""
         self._written = 0
@@ -61,16 +74,22 @@ class Shelf:
 
     def _copy(self, vector: Tensor) -> Tensor:
         length = vector.numel() * vector.element_size()
+        place = torch.frombuffer(self._room(length), dtype=vector.dtype).view(vector.shape)
+        place.copy_(vector)
+        self._wrote(length)
+        return place
+
+    def _room(self, length: int) -> memoryview:
         segment, start = self._free[length].pop() if self._free[length] else self._more(length)
         view = memoryview(self._segments[segment])[start : start + length]
         # The tensor holds this view, and the view goes with the last tensor that shows it.
         weakref.finalize(view, self._free[length].append, (segment, start)).atexit = False
-        place = torch.frombuffer(view, dtype=vector.dtype).view(vector.shape)
-        place.copy_(vector)
+        return view
+
+    def _wrote(self, length: int) -> None:
         self._written += length
         if self._written > SEGMENT:
             self.rest()
-        return place
 
     def _more(self, length: int) -> tuple[int, int]:
         aligned = -(-length // 64) * 64

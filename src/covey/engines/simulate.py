@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import multiprocessing as mp
 import os
 import signal
@@ -22,16 +23,19 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
+from covey.engines.allocation import keep_freed
 from covey.engines.channel import Channel
 from covey.engines.host import Host
 from covey.engines.orphans import die_with_parent
+from covey.engines.shelf import Shelf
 from covey.errors import CoveyError, NotFinite
 from covey.learn.work import Plan
-from covey.messages import decode, pieces
+from covey.messages import decode, pieces, size
 from covey.names import fault_of_own_code
 
 T = TypeVar("T")
 Call = tuple[int, Any, Plan]  # client, message, plan
+PART = 32 << 20  # bytes of memories that cross a pipe at a time
 
 
 class Hosts(Protocol):
@@ -93,10 +97,13 @@ class InProcess:
 
 
 class Workers:
-    """A host in each of `count` forked processes. `make_host` runs in the worker."""
+    """A host in each of `count` forked processes. `make_host` runs in the worker.
 
-    def __init__(self, make_host: Callable[[], Host], count: int, wave: int) -> None:
-        self.wave, self.count = wave, count
+    `state_bytes`: of what clients remember, how much may lie in this process's memory when it is gathered.
+    """
+
+    def __init__(self, make_host: Callable[[], Host], count: int, wave: int, state_bytes: float = math.inf) -> None:
+        self.wave, self.count, self.state_bytes = wave, count, state_bytes
         self._pipes: list[Channel] = []
         self._processes: list[Any] = []
         self._tickets = [0] * count  # number of each worker's latest request: answers to an abandoned one are dropped
@@ -135,17 +142,20 @@ class Workers:
         return on_the_clock([self._hear(number) for number in range(self.count)])
 
     def memories(self, done: int) -> dict[int, dict[str, Any]]:
+        """In parts, and beyond the limit into a file: those of a million clients are larger than memory."""
         merged: dict[int, dict[str, Any]] = {}
+        shelf = Shelf(self.state_bytes)
         for number in range(self.count):
             self._ask(number, {"do": "memories", "done": done})
-            merged.update(self._hear(number))
+            while (part := self._hear(number)) is not None:
+                merged.update({i: shelf.put(i, memory) for i, memory in part.items()})
         return merged
 
     def restore(self, memories: dict[int, dict[str, Any]]) -> None:
         for number in range(self.count):
-            own = {i: m for i, m in memories.items() if i % self.count == number}
-            self._ask(number, {"do": "restore", "memories": own})
-            self._hear(number)
+            for part in parts({i: m for i, m in memories.items() if i % self.count == number}):
+                self._ask(number, {"do": "restore", "memories": part})
+                self._hear(number)
 
     def close(self) -> None:
         for pipe in self._pipes:
@@ -214,6 +224,7 @@ def _work(make_host: Callable[[], Host], pipe: Channel, inherited: list[Channel]
     die_with_parent(signal.SIGKILL)  # it may be deep in a wave when its pipe closes
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     torch.set_num_threads(1)
+    keep_freed()
     host = functools.cache(make_host)
     messages: list[Any] = []
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
@@ -249,6 +260,20 @@ def spread(calls: Sequence[Call], count: int) -> Spread:
         at = len(plans) - 1 - plans[::-1].index(plan)
         by_worker[client % count].append((client, places[id(broadcast)], at))
     return Spread(by_worker, messages, [asdict(p) for p in plans])
+
+
+def parts(memories: dict[int, dict[str, Any]]) -> Iterator[dict[int, dict[str, Any]]]:
+    """Memories cut so that each part, or its last client's memory, is some PART bytes."""
+    part: dict[int, dict[str, Any]] = {}
+    length = 0
+    for i, memory in memories.items():
+        part[i] = memory
+        length += size(memory)
+        if length >= PART:
+            yield part
+            part, length = {}, 0
+    if part:
+        yield part
 
 
 def on_the_clock(seconds: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -299,7 +324,8 @@ def _answers(host: Host, request: dict[str, Any], messages: list[Any]) -> Iterat
     elif do == "seconds":
         yield host.take_seconds()
     elif do == "memories":
-        yield host.snapshot(request["done"])
+        yield from parts(host.snapshot(request["done"]))
+        yield None
     elif do == "restore":
         host.restore(request["memories"])
         yield None

@@ -43,7 +43,9 @@ def start_engine(
     workers = 1  # a forked process cannot use the parent's GPU
     if device != "cuda" and can_fork():
         workers = experiment.engine.workers or (min(cores(), setting.clients) if forks_safely() else 1)
-    return InProcess(make(), at_once, device in IN_ROWS) if workers == 1 else Workers(make, workers, at_once)
+    if workers == 1:
+        return InProcess(make(), at_once, device in IN_ROWS)
+    return Workers(make, workers, at_once, experiment.engine.state_mb * 2**20)
 
 
 def _wave_on_gpu(network: Network) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from covey import config, files
 from covey.data.fingerprint import difference
@@ -26,6 +26,9 @@ from covey.experiment.experiment import Experiment
 from covey.results.contents import Json, Run, read_json, read_rounds, read_toml
 from covey.results.models import Models
 from covey.version import __version__
+
+if TYPE_CHECKING:
+    from covey.messages import Keep
 
 CONFIG, METRICS, RESULT, FEDERATION, REPORT = (
     "config.toml",
@@ -197,9 +200,9 @@ class RunFolder:
 
     # ------------------------------------------------------------ reading
 
-    def load(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(content, keys) of the checkpoint."""
-        return files.load(self.checkpoint)
+    def load(self, keep: Keep | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(content, keys) of the checkpoint. `keep`: copies its vectors to where they shall lie."""
+        return files.load(self.checkpoint, keep)
 
     def read_models(self) -> Models:
         """What the clients of a finished run predict with."""

@@ -30,6 +30,7 @@ from covey.engines.host import Outcome, heterogeneous
 from covey.engines.listing import listed
 from covey.engines.prepare import device_of, prepare, refuse_phases
 from covey.engines.settle import settle, settled, unpinned
+from covey.engines.shelf import Shelf
 from covey.engines.simulate import Call
 from covey.engines.start import start_engine
 from covey.errors import CoveyError
@@ -142,7 +143,7 @@ class _Loop:
     )
 
     def run(self, callbacks: Sequence[Callback], resume: bool, quiet: bool) -> Result:
-        content, keys = self.folder.load() if resume and self.folder else ({}, {})
+        content, keys = self.folder.load(self._shelf().keep) if resume and self.folder else ({}, {})
         begin = time.perf_counter()
         if (
             resume and self.folder
@@ -204,6 +205,9 @@ class _Loop:
         device, engine = device_of(self.experiment), self.experiment.engine
         return sitting(device, taken(engine.kernel, self.network, torch.device(device)), engine.tf32, first_round)
 
+    def _shelf(self) -> Shelf:
+        return Shelf(self.experiment.engine.state_mb * 2**20)
+
     def _begin(self, content: dict[str, Any]) -> tuple[Any, int]:
         if not content:
             return self.experiment.algorithm.start(self.setting), 0
@@ -213,7 +217,7 @@ class _Loop:
             self.records = self.folder.records()[:done]
             self.folder.write_records(self.records)
         device = device_of(self.experiment)
-        self.hosts.restore(to_device(content["memories"], device))
+        self.hosts.restore(to_device(content.pop("memories"), device))
         self.observers.restore(content["attacks"])
         self.notes, self.spends, self.saved = content["notes"], content["spends"], (done, time.monotonic())
         self.way = to_device(content.get("way", UnderWay()), device)
