@@ -26,7 +26,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's")
 def test_no_wave_pays_for_fresh_pages() -> None:
     faults = {
-        how: int(subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True).stdout)
+        how: int(
+            subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True).stdout
+        )
         for how in ("kept", "given back")
     }
     assert faults["kept"] < faults["given back"] / 10, faults
