@@ -107,7 +107,6 @@ class SuperLinkCopy:
     """Flower's SuperLink in a copy of a process that has read its code. Of a `Popen`, what covey uses."""
 
     def __init__(self, words: Sequence[str], variables: Mapping[str, str], log: Path) -> None:
-        begin_to_read()
         self._process = FORKED.Process(target=_link, args=(tuple(words), log, dict(variables)), daemon=True)
         self._process.start()
         self.pid = self._process.pid

@@ -23,7 +23,7 @@ from covey.deploy.flower.process import Tls, free_port
 from covey.deploy.membership import certificates
 from covey.errors import CoveyError
 from support.patience import until
-from support.processes import SuperLinkCopy
+from support.processes import SuperLinkCopy, begin_to_read
 
 pytest.importorskip("flwr", reason="Flower is not installed: pip install 'covey[deploy]'")
 
@@ -80,6 +80,7 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
     line = Line(tmp_path_factory.mktemp("line"))
     line.join()
     with pytest.MonkeyPatch.context() as patched:
+        begin_to_read()
         patched.setattr(process, "begin", SuperLinkCopy)
         yield line
         line.ended = True
