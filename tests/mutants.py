@@ -303,7 +303,9 @@ MUTANTS = (
     # The ledger of clients, and the products that GPU kernels are compared with.
     Mutant("ledger/pricing.py", "max(deltas) if delta is None", "min(deltas) if delta is None", "ledger"),
     Mutant("ledger/clients.py", "sums_epsilon(sums, delta, replaced=True)", "sums_epsilon(sums, delta)", "ledger"),
-    Mutant("ledger/clients.py", "math.tanh(epsilon / 2)", "math.tanh(epsilon / 4)", "ledger"),
+    Mutant(
+        "ledger/clients.py", "math.tanh(epsilon / 2)", "math.tanh(epsilon / 4)", "attacks/membership/test_clients.py"
+    ),
     Mutant(
         "learn/kernels/products.py", "            bias.mul_(beta)\n", "            pass\n", "learn/test_training.py"
     ),

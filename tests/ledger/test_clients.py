@@ -111,3 +111,11 @@ def test_a_large_delta_is_said():
     """Of three silos, 1/clients^1.1 is .3: whoever reads ε alone reads too much."""
     large, small = (price([(1, EVERYONE, ClientRelease(4.0, delta))])["client_dp"]["caveat"] for delta in (0.3, 1e-5))
     assert "A δ of 0.3 is large" in large and "large" not in small
+
+
+def test_of_several_deltas_the_weakest_holds_for_all():
+    """Two sums that were asked for with 1e-5 and 1e-3: no smaller δ may stand beside what both cost."""
+    spends = [(1, EVERYONE, ClientRelease(4.0, 1e-5)), (2, EVERYONE, ClientRelease(4.0, 1e-3))]
+    entry = price(spends)["client_dp"]
+    assert entry["delta"] == 1e-3 and entry["epsilon"] == pytest.approx(sums_epsilon({(1.0, 4.0): 2}, 1e-3))
+    assert price(spends, 1e-6)["client_dp"]["delta"] == 1e-6
