@@ -98,6 +98,25 @@ def test_a_pool_runs_what_tables_ask_for_then_what_follows_from_it(
     assert pool.run_many(wanted, options, workers=2, minutes=5) == []
 
 
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_run_that_fails_is_a_problem_unless_its_table_does_without(
+    grows: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(InThisProcess):
+        def give(self, job: pool.Job) -> None:
+            self.job = job
+            self._theirs.send(("", "it diverges"))
+
+    known = {"tuned": Table(tuned, ("digits",), lambda sheet: [], grows=grows)}
+    for module in (rehearsal, harness):
+        monkeypatch.setattr(module, "tables", lambda paper: known)
+    monkeypatch.setattr(pool, "Worker", Failing)
+    options = Options(tmp_path, quiet=True, device="cpu")
+    problems = pool.run_many([Item("own", "tuned", "digits")], options, workers=1, minutes=5)
+    assert problems == ([] if grows else ["own/tuned/digits: it diverges"] * 2)
+    assert list(pool.refused(tmp_path).values()) == ["it diverges"] * 2  # said in either case, on any machine
+
+
 def test_only_finished_runs_are_packed(tmp_path: Path) -> None:
     for name, files in {"done": ("result.json", "metrics.jsonl", "big.bin"), "cut": ("metrics.jsonl",)}.items():
         (tmp_path / "runs" / name).mkdir(parents=True)

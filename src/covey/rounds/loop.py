@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import gc
-import math
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, lru_cache, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from covey.algorithms.contract import Server, declaration, make_keys, server_of, wanted
+from covey.algorithms.contract import Server, make_keys, server_of, wanted
 from covey.attacks.contract import Attack, Truth
 from covey.attacks.observe import Observers
-from covey.clustering.cohesion import wasserstein_adjusted
 from covey.compression.replies import unpack
 from covey.data.federation import Federation
 from covey.engines.cohort import Outcomes
-from covey.engines.evaluation import RoundScores, accuracies, clustering_scores, measured
 from covey.engines.host import Outcome, heterogeneous
 from covey.engines.listing import listed
 from covey.engines.prepare import device_of, prepare, refuse_phases
@@ -39,16 +34,15 @@ from covey.learn.kernels.kernels import taken
 from covey.measures import CLOCK
 from covey.messages import size, to_device
 from covey.metrics.metric import chosen
-from covey.metrics.totals import CLASSES, NUMBERS
+from covey.metrics.totals import NUMBERS
 from covey.report.format import size as in_words
 from covey.report.progress import Progress
 from covey.results.folder import RunFolder
-from covey.results.models import Models, keep
 from covey.results.provenance import Sitting, sitting
 from covey.rounds.asynchronous import Arrivals, UnderWay, ages_in_words, arrive, rebased
+from covey.rounds.process import old_objects_left_alone, single_threaded
 from covey.rounds.record import (
     Traffic,
-    by_age,
     chosen_clusters,
     clusters_of,
     data_summary,
@@ -59,10 +53,9 @@ from covey.rounds.record import (
     timed,
 )
 from covey.rounds.result import Result, priced, summarise, summarise_seeds
+from covey.rounds.scoring import Scoring
 from covey.rounds.unharmed import unharmed_ends
 
-MOST_PAIRED = 500  # clients whose labels are compared with each other's
-YOUNG = 10_000  # new objects after which the collector looks for cycles: those of a round with a thousand clients
 HEAVY = 20e6  # bytes to a client and round that nobody expects
 Callback = Callable[[dict[str, Any], Any], None]  # (this round's record, the server's state)
 
@@ -92,7 +85,7 @@ def run(
     if experiment.seeds > 1:
         return _run_seeds(experiment, folder, attacks, callbacks, federation, resume, quiet, command)
     loop = _Loop(experiment, folder, list(attacks), federation, command)
-    with _single_threaded(), _old_objects_left_alone(), folder.owned() if folder else contextlib.nullcontext():
+    with single_threaded(), old_objects_left_alone(), folder.owned() if folder else contextlib.nullcontext():
         return loop.run(callbacks, resume, quiet)
 
 
@@ -138,9 +131,6 @@ class _Loop:
     spends: list[tuple[int, int, Any]] = field(default_factory=list)  # round, client, event
     saved: tuple[int, float] = (0, 0.0)  # round and time of the last checkpoint
     sittings: list[Sitting] = field(default_factory=list)  # who computed which rounds
-    _last_cohesion: tuple[tuple[int, list[int]], float] | None = (
-        None  # of which phase and clusters, and how well they cohere
-    )
 
     def run(self, callbacks: Sequence[Callback], resume: bool, quiet: bool) -> Result:
         content, keys = self.folder.load(self._shelf().keep) if resume and self.folder else ({}, {})
@@ -188,6 +178,16 @@ class _Loop:
             self.keys.get("clients", {}),
             self.observers.replaced,
         )
+        self.scoring = Scoring(
+            self.experiment,
+            self.federation,
+            self.network,
+            self.setting,
+            self.metrics,
+            self.listed,
+            self.hosts,
+            self._calls,
+        )
         try:
             state, done = self._begin(content)
             self.sittings = [*content.get("sittings", []), self._sitting(done + 1)]
@@ -233,7 +233,7 @@ class _Loop:
             progress.update(done=done)
             try:
                 for round in range(done + 1, rounds + 1):
-                    if done and self._reached(self.records[-1]):
+                    if done and self.scoring.has_reached(self.records[-1]):
                         break
                     begin = time.perf_counter()
                     state, record = self._round(state, round)
@@ -258,7 +258,7 @@ class _Loop:
                         self._checkpoint(state, done, force=True)
                 raise
         self._checkpoint(state, done, force=self.experiment.engine.checkpoint_every > 0)
-        models = self._models(state, done)
+        models = self.scoring.models(state, done)
         noted = [record["extra"] for record in self.records]
         unharmed = partial(unharmed_ends, self.experiment, self.given, self.folder, run)
         truth = Truth(self.federation, self.notes, noted, models.predictors, unharmed, partial(priced, self.spends))
@@ -276,7 +276,7 @@ class _Loop:
             self.data,
             models,
             self.sittings,
-            self._told(),
+            self.scoring.given_away(),
         )
         if failed:  # only now: what was trained and found is written
             raise CoveyError("; ".join(failed))
@@ -294,12 +294,12 @@ class _Loop:
     def _server(self) -> str:
         return server_of(self.experiment.algorithm)
 
-    def _desk(self, party: str, round: int, seconds: dict[str, float]) -> Server:
+    def _server_of(self, party: str, round: int, seconds: dict[str, float]) -> Server:
         """A server's desk in this round; what it asks another one crosses the wire, and views see it."""
         notes: dict[str, Any] = {}
 
         def ask(other: str, question: Any) -> Any:
-            desk = self._desk(other, round, seconds)
+            desk = self._server_of(other, round, seconds)
             self.observers.see(round, party, other, question)
             given = self.experiment.algorithm.answer(desk, question)
             notes.update(desk.notes)
@@ -325,7 +325,7 @@ class _Loop:
         replies = self._replies(round, calls, traffic, facts, seconds)
         if arrivals is not None:
             replies = rebased(replies, arrivals, algorithm, state, round, self.experiment.participation.staleness_power)
-        server = self._desk(self._server, round, seconds)
+        server = self._server_of(self._server, round, seconds)
         server.consult = partial(self._consult, round, traffic, seconds)
         with timed(seconds, "aggregate"):
             state = algorithm.aggregate(server, state, replies)
@@ -334,7 +334,7 @@ class _Loop:
         self.spends.extend((round, client, event) for client, event in server.events)
         seconds["aggregate"] -= seconds.pop("waited", 0.0) + sum(s for p, s in seconds.items() if p != "aggregate")
         self.observers.end_round(round)
-        evaluation = self._evaluate(state, round) if self._evaluates(round) else {"accuracy": None}
+        evaluation = self.scoring.evaluate(state, round) if self.scoring.is_due(round) else {"accuracy": None}
         for phase, s in self.hosts.seconds().items():
             seconds[phase] += s
         if self.observers:
@@ -349,9 +349,9 @@ class _Loop:
             "seconds": {p: s for p, s in seconds.items() if s > 0},
             "bytes": {"up": traffic.up / n, "down": traffic.down / n},
             **evaluation,
-            "clustering": self._agreement(round, chosen, clusters),
+            "clustering": self.scoring.agreement(round, chosen, clusters),
             "clusters": clusters,
-            **self._cohesion(round, clusters),
+            **self.scoring.cohesion(round, clusters),
             "extra": {**server.notes, **means_of(facts), **pictures_of(facts), **self._clock(arrivals, present, round)},
         }
         return state, record | memberships_of(facts, self.listed)
@@ -378,35 +378,6 @@ class _Loop:
             return {}
         slowest = float(self.durations[present].max()) if len(present) else 0.0
         return {CLOCK: (self.records[-1]["extra"].get(CLOCK, 0.0) if self.records else 0.0) + slowest}
-
-    @property
-    def _sampled(self) -> bool:
-        """Whether records speak of a sample of the clients."""
-        return len(self.listed) < self.setting.clients
-
-    def _agreement(self, round: int, chosen: dict[int, int], clusters: list[int] | None) -> dict[str, float] | None:
-        """With the true clusters: of all clients' last choices or, where a sample is listed, of the round's participants."""
-        truth = self.federation.at(round).clusters
-        if not self._sampled or truth is None:
-            return clustering_scores(clusters, truth)
-        return clustering_scores(list(chosen.values()), truth[list(chosen)]) if chosen else None
-
-    def _cohesion(self, round: int, clusters: list[int] | None) -> dict[str, float]:
-        """FedGWC's score of the clusters by the labels that their clients hold; of no more clients than pairs are cheap."""
-        if (
-            clusters is None
-            or self.network.task != CLASSES
-            or len(clusters) > MOST_PAIRED
-            or not self._evaluates(round)
-        ):
-            return {}
-        now = (self.federation.phase(round), clusters)
-        if self._last_cohesion is None or self._last_cohesion[0] != now:  # clusters mostly stay
-            known = [place for place, cluster in enumerate(clusters) if cluster >= 0]
-            counts = self.federation.at(round).histogram([int(self.listed[place]) for place in known])
-            self._last_cohesion = (now, wasserstein_adjusted(counts, [clusters[place] for place in known]))
-        score = self._last_cohesion[1]
-        return {} if math.isnan(score) else {"cohesion": score}
 
     def _replies(
         self, round: int, calls: list[Call], traffic: Traffic, facts: dict[int, Any], seconds: dict[str, float]
@@ -485,77 +456,6 @@ class _Loop:
             if not participation.unlabelled(i) or (placed and participation.arrival(i) == round)
         ]
 
-    def _evaluates(self, round: int) -> bool:
-        return round % self.experiment.evaluation.every == 0 or round == self.experiment.training.rounds
-
-    def _evaluate(self, state: Any, round: int) -> dict[str, Any]:
-        """How good what every client that has joined would use now is; no party of the protocol learns it."""
-        served = self._served(state, round)
-        scores = RoundScores(self.federation.at(round + 1).clusters)
-        for score in self.hosts.score(round + 1, self._calls(state, round, served)):
-            scores.add(score)
-        ages = self._newcomers(state, round, scores)
-        accuracy = None
-        if self.network.task != NUMBERS:
-            # A cluster that changes keeps no model of its own.
-            intended = self._intended() and not self.federation.phases
-            accuracy = accuracies(scores, intended, self.federation.notes.get("target"))
-        last = round == self.experiment.training.rounds or self._reached({"accuracy": accuracy})
-        of = self.listed.tolist()
-        record = {"accuracy": accuracy} | ages | measured(self.metrics, self.network.task, of, scores, full=last)
-        if self._sampled:
-            record["evaluated"] = {"clients": len(served), "of": self.setting.clients}
-            if any("clients" in figures for figures in record["metrics"].values()):
-                record["listed"] = of
-        return record
-
-    def _served(self, state: Any, round: int) -> list[int]:
-        """Of the listed clients those that have joined and that the models are for."""
-        joined = self.experiment.participation.joined(round, self.setting.clients)
-        return wanted(self.experiment.algorithm, state, self.listed[self.listed < joined], "serves")
-
-    def _newcomers(self, state: Any, round: int, scores: RoundScores) -> dict[str, Any]:
-        """Own accuracy of clients that joined later, by the rounds that they have trained; 0: those who come next, as they are."""
-        participation = self.experiment.participation
-        if not participation.join or self.network.task == NUMBERS:
-            return {}
-        there, soon = (participation.joined(when, self.setting.clients) for when in (round, round + 1))
-        coming = self.listed[(self.listed >= there) & (self.listed < soon)]
-        served = wanted(self.experiment.algorithm, state, coming, "serves")
-        met = RoundScores(scores.truth)
-        for score in self.hosts.score(round + 1, self._calls(state, round, served)) if len(served) else ():
-            met.add(score)
-        return by_age(scores.own_by_client() | met.own_by_client(), participation, round)
-
-    def _models(self, state: Any, done: int) -> Models:
-        """What every listed client that has joined predicts with."""
-        uses = self.hosts.predictors(done + 1, self._calls(state, done, self._served(state, done)))
-        data, of = self.federation.dataset, self.setting.clients if self._sampled else 0
-        return Models(keep(uses, self.network, data.classes, data.columns, self.federation.names, of), self.network)
-
-    def _intended(self) -> bool:
-        """Whether model j was begun for cluster j: pre-trained on that cluster's public samples."""
-        truth, k = self.federation.clusters, self.setting.clusters
-        if not declaration(self.experiment.algorithm).numbered:
-            return False
-        pretrained = self.experiment.start.pretrain_epochs > 0 and len(self.federation.public) == k
-        return truth is not None and pretrained and int(truth.max()) + 1 == k
-
-    def _told(self) -> str:
-        """What the models' start gave away: nobody who looks for clusters has samples that are sorted by them."""
-        several = declaration(self.experiment.algorithm).trains == "clusters" and self.setting.clusters > 1
-        if not self._intended() or not several:
-            return ""
-        return (
-            f"each of the {self.setting.clusters} models has seen public samples of its true cluster before the first round "
-            f"(start.pretrain_epochs = {self.experiment.start.pretrain_epochs})"
-        )
-
-    def _reached(self, record: dict[str, Any]) -> bool:
-        training = self.experiment.training
-        accuracy = record["accuracy"]
-        return bool(training.target and accuracy and accuracy[training.target_metric] >= training.target)
-
     def _checkpoint(self, state: Any, done: int, force: bool = False) -> None:
         if self.folder is None or (done == self.saved[0] and self.folder.begun):
             return
@@ -589,63 +489,6 @@ def _tell(callbacks: Sequence[Callback], moment: str, *facts: Any) -> None:
     for callback in callbacks:
         if hasattr(callback, moment):
             getattr(callback, moment)(*facts)
-
-
-@contextmanager
-def _single_threaded() -> Iterator[None]:
-    """Parallelism comes from worker processes: threads that wait for each other crawl when the cores are busy (60× seen).
-
-    torch's threads, and BLAS's under numpy (k-means, principal components) where scikit-learn's threadpoolctl is there.
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with _one_blas_thread():
-            yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-@contextmanager
-def _old_objects_left_alone() -> Iterator[None]:
-    """Every round makes thousands of small objects, and the collector would look through all of torch's each time."""
-    global _under_way
-    ours, often = not _under_way and not _frozen_by_others(), gc.get_threshold()
-    _under_way += 1
-    gc.freeze()
-    gc.set_threshold(max(often[0], YOUNG), *often[1:])
-    try:
-        yield
-    finally:
-        _under_way -= 1
-        gc.set_threshold(*often)
-        if ours:  # else whoever froze them decides
-            gc.unfreeze()
-
-
-_under_way = 0  # runs of this process: an attack may make some of its own
-
-
-@cache
-def _frozen_by_others() -> bool:
-    """Before the first run. Python counts what is frozen one by one, which takes as long as a small run."""
-    return gc.get_freeze_count() > 0
-
-
-def _one_blas_thread() -> AbstractContextManager[Any]:
-    try:
-        limits: AbstractContextManager[Any] = _libraries(len(sys.modules)).limit(limits=1, user_api="blas")
-    except ImportError:  # a bare GPU machine
-        return contextlib.nullcontext()
-    return limits
-
-
-@lru_cache(maxsize=1)
-def _libraries(modules: int) -> Any:
-    """With threads of their own; looked for again where modules have come in the meantime, and libraries with them."""
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
 
 
 def _instances(attacks: tuple[Any, ...]) -> list[Attack]:
