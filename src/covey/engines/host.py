@@ -219,7 +219,10 @@ class Host:
         _, message, plan = calls[0]
         if not all([m is message and p is plan for _, m, p in calls]):  # noqa: C419 - faster
             return None
-        ids = np.fromiter((i for i, _, _ in calls), np.int64, len(calls))
+        clients = [i for i, _, _ in calls]
+        if any(map(self.unlabelled, clients)):
+            return None
+        ids = np.array(clients, np.int64)
         sizes = self._joined_rows(ids, round)[1]
         return Cohort(ids, round, self.setting.seed, sizes, plan, self.setting, self._recall)
 
