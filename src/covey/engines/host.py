@@ -28,7 +28,7 @@ from covey.data.federation import Federation
 from covey.defences.contract import Defence, defend
 from covey.engines.cohort import Alone, Apart, Cohort, Outcomes, Sheet, in_rows, reads_in_rows
 from covey.engines.evaluation import Examiner, Score, Scores
-from covey.engines.shelf import Shelf
+from covey.engines.spill import Spill
 from covey.errors import CoveyError
 from covey.experiment.exposure import Exposure, expose
 from covey.learn.machine import Machine
@@ -86,7 +86,7 @@ class Host:
     compression: Compression | None = None
     secret: SecretNoise | None = None  # where noise and batches must not be foreseen: in a silo; None: they are keyed
     reticent: bool = False  # a refusal would tell what replies hide: see the contract's `reticent`
-    shelf: Shelf = field(default_factory=lambda: Shelf(math.inf))  # where memories are kept that are too many
+    spill: Spill = field(default_factory=lambda: Spill(math.inf))  # where memories are kept that are too many
     unlabelled: Callable[[int], bool] = lambda client: False  # who has no labels
     run_id: str = ""  # which of several runs with the same keys this is: in a silo
     _staged: dict[int, dict[str, Any]] = field(default_factory=dict)  # memories that the round under way has changed
@@ -159,7 +159,7 @@ class Host:
         owned([me.memory for me in clients if me.memory])
         for me in clients:
             if me.memory:
-                self._staged[me.id] = self.shelf.put(me.id, me.memory)
+                self._staged[me.id] = self.spill.put(me.id, me.memory)
         return [Outcome(me.id, reply, me.notes, me.events) for me, reply in zip(clients, replies)]
 
     def _begin(self, round: int) -> None:
@@ -173,7 +173,7 @@ class Host:
             self.memories |= self._staged
             self._sheets |= self._staged_sheets
             self._staged, self._staged_sheets = {}, {}
-            self.shelf.rest()
+            self.spill.rest()
 
     def snapshot(self, done: int) -> dict[int, dict[str, Any]]:
         """The clients' memories as they were after round `done`; what a later, unfinished round changed is not in them."""
@@ -183,7 +183,7 @@ class Host:
 
     def restore(self, memories: dict[int, dict[str, Any]]) -> None:
         """Memories that a checkpoint, or another process, had; they may come in parts."""
-        self.memories |= {i: self.shelf.put(i, memory) for i, memory in memories.items()}
+        self.memories |= {i: self.spill.put(i, memory) for i, memory in memories.items()}
         self._staged, self._sheets, self._staged_sheets = {}, {}, {}
 
     def changed(self, clients: Sequence[int]) -> dict[int, dict[str, Any]]:
@@ -305,7 +305,7 @@ class Host:
             return
         sheet = Sheet(me.ids, {name: rows.expand(len(me.ids), -1) for name, rows in me.memory.items()})
         held = sum(one.nbytes for one in (*self._sheets.values(), *self._staged_sheets.values(), sheet))
-        if held > self.shelf.limit:
+        if held > self.spill.limit:
             self._staged |= self._laid_by(sheet)
         else:
             self._staged_sheets[me.ids.tobytes()] = sheet
@@ -320,7 +320,7 @@ class Host:
         """Each client's own, in memory of its own."""
         memories = dict(sheet.memories())
         owned(list(memories.values()))
-        return {i: self.shelf.put(i, memory) for i, memory in memories.items()}
+        return {i: self.spill.put(i, memory) for i, memory in memories.items()}
 
     def score_as_one(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> Scores | None:
         """`score` of clients that can run as one; None: they cannot."""
@@ -467,11 +467,11 @@ class Host:
         return clients
 
     def _memory(self, i: int) -> dict[str, Any]:
-        """What a client remembers, where its machine computes: the shelf is not there."""
+        """What a client remembers, where its machine computes: the spill is not there."""
         if self._sheets or self._staged_sheets:
             self._spread()
         memory = dict(self._staged.get(i) or self.memories.get(i) or ())
-        if memory and self.shelf.mapped and self.machine.device.type != "cpu":
+        if memory and self.spill.mapped and self.machine.device.type != "cpu":
             return dict(to_device(memory, self.machine.device.type))
         return memory
 

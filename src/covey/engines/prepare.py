@@ -18,7 +18,7 @@ from covey.engines.evaluation import Examiner
 from covey.engines.host import Host
 from covey.engines.listing import listed, places
 from covey.engines.settle import cut
-from covey.engines.shelf import Shelf
+from covey.engines.spill import Spill
 from covey.errors import CoveyError, CoveyWarning
 from covey.experiment.experiment import Experiment
 from covey.learn.flat import Network
@@ -184,7 +184,7 @@ def make_host(
         experiment.exposure,
         replaced=replaced,
         compression=experiment.compression,
-        shelf=Shelf(experiment.engine.state_mb * 2**20),
+        spill=Spill(experiment.engine.state_mb * 2**20),
         unlabelled=experiment.participation.unlabelled,
     )
 

@@ -27,7 +27,7 @@ from covey.engines.allocation import keep_freed
 from covey.engines.channel import Channel
 from covey.engines.host import Host
 from covey.engines.orphans import die_with_parent
-from covey.engines.shelf import Shelf
+from covey.engines.spill import Spill
 from covey.errors import CoveyError, NotFinite
 from covey.learn.work import Plan
 from covey.messages import decode, pieces, size
@@ -144,11 +144,11 @@ class Workers:
     def memories(self, done: int) -> dict[int, dict[str, Any]]:
         """In parts, and beyond the limit into a file: those of a million clients are larger than memory."""
         merged: dict[int, dict[str, Any]] = {}
-        shelf = Shelf(self.state_bytes)
+        spill = Spill(self.state_bytes)
         for number in range(self.count):
             self._ask(number, {"do": "memories", "done": done})
             while (part := self._hear(number)) is not None:
-                merged.update({i: shelf.put(i, memory) for i, memory in part.items()})
+                merged.update({i: spill.put(i, memory) for i, memory in part.items()})
         return merged
 
     def restore(self, memories: dict[int, dict[str, Any]]) -> None:

@@ -25,8 +25,8 @@ from covey.engines.host import Outcome, heterogeneous
 from covey.engines.listing import listed
 from covey.engines.prepare import device_of, prepare, refuse_phases
 from covey.engines.settle import settle, settled, unpinned
-from covey.engines.shelf import Shelf
 from covey.engines.simulate import Call
+from covey.engines.spill import Spill
 from covey.engines.start import start_engine
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
@@ -133,7 +133,7 @@ class _Loop:
     sittings: list[Sitting] = field(default_factory=list)  # who computed which rounds
 
     def run(self, callbacks: Sequence[Callback], resume: bool, quiet: bool) -> Result:
-        content, keys = self.folder.load(self._shelf().keep) if resume and self.folder else ({}, {})
+        content, keys = self.folder.load(self._spill().keep) if resume and self.folder else ({}, {})
         begin = time.perf_counter()
         if (
             resume and self.folder
@@ -205,8 +205,8 @@ class _Loop:
         device, engine = device_of(self.experiment), self.experiment.engine
         return sitting(device, taken(engine.kernel, self.network, torch.device(device)), engine.tf32, first_round)
 
-    def _shelf(self) -> Shelf:
-        return Shelf(self.experiment.engine.state_mb * 2**20)
+    def _spill(self) -> Spill:
+        return Spill(self.experiment.engine.state_mb * 2**20)
 
     def _begin(self, content: dict[str, Any]) -> tuple[Any, int]:
         if not content:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from covey.papers.field.board import beside
+from covey.papers.field.page import beside
 from covey.papers.field.settings import SETTINGS
 from covey.papers.pages.shapes import About, Curves, Dots
 

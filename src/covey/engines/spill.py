@@ -25,7 +25,7 @@ SMALL = 4096  # bytes: a shorter vector stays in memory
 SEGMENT = 64 << 20  # bytes that the file grows by, and is mapped in, unless one vector is longer
 
 
-class Shelf:
+class Spill:
     """Room for what the clients of one host remember. `limit`: bytes that stay in memory."""
 
     def __init__(self, limit: float) -> None:

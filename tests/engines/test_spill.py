@@ -12,49 +12,49 @@ import torch
 
 from covey import files
 from covey.engines import simulate
-from covey.engines.shelf import SEGMENT, Shelf
+from covey.engines.spill import SEGMENT, Spill
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.rounds.loop import run
 
 
 def test_vectors_beyond_the_limit_read_as_they_were() -> None:
-    shelf = Shelf(2 * 8000)
+    spill = Spill(2 * 8000)
     written = {i: {"c": torch.arange(2000.0) + i, "short": torch.ones(3), "n": i} for i in range(5)}
-    kept = {i: shelf.put(i, memory) for i, memory in written.items()}
+    kept = {i: spill.put(i, memory) for i, memory in written.items()}
     assert kept[1]["c"] is written[1]["c"]  # two fit
     assert kept[2]["c"] is not written[2]["c"]
     assert kept[2]["short"] is written[2]["short"]
-    shelf.rest()
+    spill.rest()
     for i, memory in kept.items():
         assert torch.equal(memory["c"], torch.arange(2000.0) + i)
         assert memory["n"] == i
 
 
 def test_a_place_is_used_again_once_nobody_reads_it() -> None:
-    shelf, length = Shelf(0), 1 << 20
+    spill, length = Spill(0), 1 << 20
     memory, part = {"c": torch.zeros(length)}, torch.zeros(0)
     for turn in range(100):  # 400 MB in all
-        memory = shelf.put(0, {"c": torch.full((length,), float(turn))})
+        memory = spill.put(0, {"c": torch.full((length,), float(turn))})
         if turn == 10:
             part = memory["c"][5:9]
         gc.collect(0)
-    assert shelf.mapped == SEGMENT
+    assert spill.mapped == SEGMENT
     assert torch.equal(part, torch.full((4,), 10.0))  # somebody still holds it
     assert torch.equal(memory["c"], torch.full((length,), 99.0))
 
 
 def test_arrays_that_are_read_lie_in_the_file_beyond_the_limit_until_nobody_holds_them() -> None:
-    shelf = Shelf(100_000)
+    spill = Spill(100_000)
     arrays = [np.full((100, 100), i, np.float32) for i in range(6)]
-    kept = [torch.from_numpy(shelf.keep(array)) for array in arrays]
-    assert shelf.mapped == SEGMENT
+    kept = [torch.from_numpy(spill.keep(array)) for array in arrays]
+    assert spill.mapped == SEGMENT
     kept[1] = torch.zeros(0)
     gc.collect()
-    shelf.rest()
-    more = [shelf.keep(np.full((100, 100), 9, np.float32)) for _ in range(3)]
+    spill.rest()
+    more = [spill.keep(np.full((100, 100), 9, np.float32)) for _ in range(3)]
     assert all((kept[i] == i).all() for i in (0, 2, 3, 4, 5)) and all((one == 9).all() for one in more)
-    assert shelf.keep(np.arange(3)).tolist() == [0, 1, 2]
+    assert spill.keep(np.arange(3)).tolist() == [0, 1, 2]
 
 
 def test_memories_cross_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,9 +98,9 @@ def test_a_disk_without_room_is_one_sentence(monkeypatch: pytest.MonkeyPatch) ->
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("covey.engines.shelf.mmap.mmap", full)
+    monkeypatch.setattr("covey.engines.spill.mmap.mmap", full)
     with pytest.raises(CoveyError, match=r"has no room for the rest \(No space left on device\): set TMPDIR"):
-        Shelf(0).put(0, {"c": torch.zeros(5000)})
+        Spill(0).put(0, {"c": torch.zeros(5000)})
 
 
 @pytest.mark.parametrize("workers", [1, 2])

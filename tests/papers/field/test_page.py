@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from covey.papers.cells import cell
-from covey.papers.field.board import beside
 from covey.papers.field.leaderboard import ranked, standings
+from covey.papers.field.page import beside
 from covey.papers.field.tables import DOWN, OWN, SECONDS, UP, WORST, claims, picked_by_trials
 from covey.papers.harness import Reproduction, rejudged
 from covey.report.format import percent
