@@ -23,7 +23,7 @@ RULE = (
     "neither is so; **– not measured** where nothing was run. What the sentence asks of the effect stands in brackets where it is "
     "not just above 0. Without an interval there was one run, which decides nothing, or the figure is computed and not measured. "
     "Where seeds' own values were not stored, the interval is the widest that the stored deviations allow. Nothing is corrected "
-    "for the number of sentences."
+    "for the number of sentences. A sentence *in italics* is a question of ours, which the paper does not ask."
 )
 
 
@@ -113,7 +113,7 @@ def claims_table(rows: Sequence[Judged], folder: str) -> str:
         whose[row.table, row.sentence] = row.whose
     body, named_tables = [], set[str]()
     for (table_name, sentence), said in sorted(lines.items(), key=lambda line: order(line[0][0])):
-        words = sentence if whose[table_name, sentence] == "paper" else f"*{sentence}* (our question)"
+        words = sentence if whose[table_name, sentence] == "paper" else f"*{sentence}*"
         cells = ["<br>".join(said.get(one, [""])) for one in datasets]
         link = "" if table_name in named_tables else f"[{label(rows[0].paper, table_name)}]({folder}{table_name}.md)"
         named_tables.add(table_name)
