@@ -113,10 +113,14 @@ def test_on_a_gpu(algorithm: str, sizes: tuple[int, ...]) -> None:
         torch.testing.assert_close(a, b.cpu(), rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("participation", [{"share": 0.6}, {"share": 0.5, "sampling": "turns"}], ids=["drawn", "turns"])
 @pytest.mark.parametrize("algorithm", ["scaffold", "feddyn", "ifca"])
-def test_with_other_clients_in_every_round(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_other_clients_in_every_round(
+    algorithm: str, participation: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Some remember something and some do not yet: such a wave goes one by one, and finds what sheets held."""
-    given = experiment(algorithm, participation={"share": 0.6}, training={"rounds": 6, "batch_size": 4, "lr": 0.05})
+    training = {"rounds": 6, "batch_size": 4, "lr": 0.05}
+    given = experiment(algorithm, participation=participation, training=training)
     one, other, cohorts = both(monkeypatch, given, federation((8,) * 7))
     assert cohorts > 0
     assert_same(one, other)
@@ -155,6 +159,23 @@ def test_with_little_room_for_state(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = {"workers": 1, "device": "cpu", "clients_at_once": 3, "state_mb": 0}
     one, other, _ = both(monkeypatch, experiment("scaffold", engine=engine), federation((8,) * 7))
     assert_same(one, other)
+
+
+def test_room_for_one_state_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a round is under way both its state and the one before are there: that alone is no reason to leave the GPU."""
+    hosts = set()
+    staged = Host._stage
+
+    def stage(self: Host, cohort: Any) -> None:
+        hosts.add(id(self))
+        self.spill.limit = 1.5 * 6 * 4 * self.machine.network.d
+        staged(self, cohort)
+        assert not self._staged and not self.memories, "laid by client by client"
+
+    monkeypatch.setattr(Host, "_stage", stage)
+    monkeypatch.setattr(start, "IN_ROWS", ("cpu",))
+    run(experiment("scaffold"), federation=federation((8,) * 6), quiet=True)
+    assert len(hosts) == 1
 
 
 def test_resumes(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -127,8 +127,7 @@ class Outcomes:
             kinds = Counter(zip(*columns))
         except TypeError:  # a list or a table among them
             return sum(map(size, split(self.reply, len(self.clients))))
-        one = next(split(self.reply, len(self.clients)))
-        tensors = {name: getattr(one, name) for name in names if isinstance(getattr(one, name), Tensor)}
+        tensors = {n: v[0] for n in names if isinstance(v := getattr(self.reply, n), Tensor)}  # rows: see `in_rows`
         make = type(self.reply)
         return sum(size(make(**{**dict(zip(names, kind)), **tensors})) * count for kind, count in kinds.items())
 

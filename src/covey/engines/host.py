@@ -204,7 +204,7 @@ class Host:
         return [(client, use) for (client, _, _), use in zip(calls, self.uses(round, calls))]
 
     # Clients as one: see `cohort`. What they remember lies in sheets, one for each set of clients that went together, and is newer
-    # than what `memories` has of them. A set that is asked for and has no sheet, or a client alone, finds all sheets spread again.
+    # than what `memories` has of them. For a set that has no sheet, or a client alone, those that it is in are spread again.
 
     @cached_property
     def as_one(self) -> bool:
@@ -293,6 +293,7 @@ class Host:
         sheet = self._staged_sheets.get(at) or self._sheets.get(at)
         if sheet is not None:
             return dict(sheet.columns)
+        self._spread(ids)
         memories = [self._memory(i) for i in ids.tolist()]
         names = memories[0].keys()
         if any(m.keys() != names or not all(isinstance(v, Tensor) for v in m.values()) for m in memories):
@@ -304,17 +305,21 @@ class Host:
         if not me.remembers:
             return
         sheet = Sheet(me.ids, {name: rows.expand(len(me.ids), -1) for name, rows in me.memory.items()})
-        held = sum(one.nbytes for one in (*self._sheets.values(), *self._staged_sheets.values(), sheet))
+        at = me.ids.tobytes()
+        others = self._sheets | self._staged_sheets  # the one before of the same clients goes when the round is whole
+        held = sheet.nbytes + sum(one.nbytes for of, one in others.items() if of != at)
         if held > self.spill.limit:
             self._staged |= self._laid_by(sheet)
         else:
-            self._staged_sheets[me.ids.tobytes()] = sheet
+            self._staged_sheets[at] = sheet
 
-    def _spread(self) -> None:
+    def _spread(self, clients: Sequence[int] | NDArray[np.int64]) -> None:
+        """What these clients remember is where each can find its own, and that of those who shared a sheet with one of them."""
         for sheets, memories in ((self._sheets, self.memories), (self._staged_sheets, self._staged)):
-            for sheet in sheets.values():
-                memories |= self._laid_by(sheet)
-            sheets.clear()
+            for at, sheet in list(sheets.items()):
+                if np.isin(sheet.ids, clients).any():
+                    memories |= self._laid_by(sheet)
+                    del sheets[at]
 
     def _laid_by(self, sheet: Sheet) -> dict[int, dict[str, Any]]:
         """Each client's own, in memory of its own."""
@@ -445,6 +450,8 @@ class Host:
         seed = self.setting.seed if self.private_seed is None else self.private_seed
         setting, keys, secret, run_id = self.setting, self.keys, self.secret, self.run_id
         chooser = getattr(self.defence, "choose", None)
+        if self._sheets or self._staged_sheets:
+            self._spread([i for i, _, _ in calls])
         clients = []
         for i, _, plan in calls:
             rows, labelled = self._own_rows(i, round), not self.unlabelled(i)
@@ -468,8 +475,6 @@ class Host:
 
     def _memory(self, i: int) -> dict[str, Any]:
         """What a client remembers, where its machine computes: the spill is not there."""
-        if self._sheets or self._staged_sheets:
-            self._spread()
         memory = dict(self._staged.get(i) or self.memories.get(i) or ())
         if memory and self.spill.mapped and self.machine.device.type != "cpu":
             return dict(to_device(memory, self.machine.device.type))

@@ -63,8 +63,9 @@ def spread_of(
     members = [known[of == c] for c in groups]
     record["per_cluster"] = [float(np.mean(m)) if len(m) else None for m in members]
     if full or len(listed) <= IN_FULL:
-        by_client = dict(zip(clients.tolist(), values.tolist()))
-        record["clients"] = [_rounded(by_client.get(i, math.nan)) for i in listed]
+        rounded = {value: _rounded(value) for value in set(known.tolist())}  # clients alike share theirs; none: None
+        by_client = dict(zip(clients.tolist(), map(rounded.get, values.tolist())))
+        record["clients"] = [by_client.get(i) for i in listed]
     return record
 
 
