@@ -9,7 +9,6 @@ Paillier (3,071 blocks at 2048 bits); the linkage attack on blocks measures it.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +26,8 @@ from covey.crypto.blinded.integers import (
     to_floats,
     to_integers,
 )
+from covey.crypto.draws import uniform
+from covey.crypto.noise.stream import Stream
 from covey.crypto.sealing.bfv import bfv_ring
 from covey.crypto.sealing.lattice import Keys, LatticeBox
 from covey.crypto.sealing.mixing import read_words, write_words
@@ -88,7 +89,7 @@ class BfvRows:
 
     def draw_blind(self, length: int) -> Integers:
         t = self._ring.plain_modulus
-        return centred(np.array([secrets.randbelow(t) for _ in range(length)], np.int64), t)
+        return centred(uniform(Stream(), length, t).astype(np.int64), t)
 
     def cover(self, sealed: Sequence[bytes], cover: Cover) -> list[bytes]:
         return [self._add(self._move(row, cover), cover.blind) for row in sealed]
