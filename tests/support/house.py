@@ -1,6 +1,6 @@
 """Reading covey's source as text: where a name stands that generic code should not know.
 
-`python tests/support/house.py [src/covey]` prints the literals of any tree, also of one that cannot be imported here.
+`python tests/support/house.py [src/covey]` prints what docs/decisions/house.md says of a tree, also of one that cannot be imported.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -210,6 +210,34 @@ def registered() -> set[str]:
     return {entry.name for registry in registries().values() for entry in registry.entries if entry.origin == OURS}
 
 
+def knots(graph: Mapping[str, set[str]]) -> list[set[str]]:
+    """Groups that import each other, directly or through others: what can be reached from where it can be reached."""
+    reached: dict[str, set[str]] = {}
+    for start in graph:
+        open_ends, known = [start], set[str]()
+        while open_ends:
+            more = graph.get(open_ends.pop(), set()) - known
+            known |= more
+            open_ends += more
+        reached[start] = known
+    tied = {frozenset(b for b in reached[a] if a in reached.get(b, ())) for a in reached if a in reached[a]}
+    return [set(group) for group in tied]
+
+
+def rooms(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """The same graph between top-level names."""
+    between: dict[str, set[str]] = {}
+    for module, imported in graph.items():
+        room = module.split(".")[1] if "." in module else module
+        between.setdefault(room, set()).update(one.split(".")[1] for one in imported if "." in one)
+    return {room: others - {room} for room, others in between.items()}
+
+
 if __name__ == "__main__":
-    listed = literals(Path(sys.argv[1]) if len(sys.argv) > 1 else SOURCE, registered())
-    print(*listed, f"{len(listed)} literals", sep="\n")
+    tree = Path(sys.argv[1] if len(sys.argv) > 1 else SOURCE).resolve()
+    listed, graph = [one for one in literals(tree, registered()) if one.text != "none"], imports(tree)
+    print(*listed, sep="\n")
+    print(f"{len(listed)} literals in {len({(one.path, one.text) for one in listed})} places")
+    print(f"{len(graph)} modules, {sum(map(len, graph.values()))} imports")
+    print(f"modules that import each other: {sorted(map(len, knots(graph)))}")
+    print(f"top-level names that do: {sorted(map(len, knots(rooms(graph))))} of {len(rooms(graph))}")
