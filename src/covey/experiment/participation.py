@@ -27,8 +27,9 @@ class Participation:
     join: int = 0  # this many more …
     join_every: int = 0  # … every so many rounds
     newcomer_samples: int = later(0)  # that those who join later hold at most; 0: as many as others
-    # Whether those who join later have labels. Without, they train nothing: they take part once, in the round they come in, where
-    # the algorithm places them by their samples (`introduce`), and use what it hands them from then on
+    # Whether those who join later have labels. Without, they train nothing: they take part once, in the round they come in
+    # (whatever `share` draws; who drops out then is not asked again), where the algorithm places them by their samples
+    # (`introduce`), and use what it hands them from then on
     newcomer_labels: bool = later(True)
     # "fixed": as many in each round; "poisson": each by a coin of its own; "turns": client i in every 1/share-th round, from the
     # (i mod 1/share)-th on

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -314,7 +314,7 @@ class _Loop:
         traffic, seconds = Traffic(), defaultdict[str, float](float)
         arrivals = self._arrivals(state, round)
         calls = (
-            self._calls(state, round, wanted(algorithm, state, self._able(present, round)))
+            self._calls(state, round, wanted(algorithm, state, self._able(present, lost, round)))
             if arrivals is None
             else self._late(arrivals)
         )
@@ -447,14 +447,17 @@ class _Loop:
             return [(i, broadcast(state, i), heterogeneous(plan, float(self.speeds[i]))) for i in numbers]
         return [(i, broadcast(state, i), plan) for i in numbers]
 
-    def _able(self, present: np.ndarray[Any, Any], round: int) -> list[int]:
-        """Without those who have no labels: these are asked once, when they come, where the algorithm places them."""
-        participation, placed = self.experiment.participation, hasattr(self.experiment.algorithm, "introduce")
-        return [
-            i
-            for i in present.tolist()
-            if not participation.unlabelled(i) or (placed and participation.arrival(i) == round)
-        ]
+    def _able(self, present: np.ndarray[Any, Any], lost: np.ndarray[Any, Any], round: int) -> Iterable[int]:
+        """Of those without labels the ones that come now, drawn or not, where the algorithm places them: they are asked once."""
+        participation = self.experiment.participation
+        if participation.newcomer_labels:
+            return present
+        labelled = [i for i in present.tolist() if not participation.unlabelled(i)]
+        if not hasattr(self.experiment.algorithm, "introduce"):
+            return labelled
+        there = range(participation.initial, participation.joined(round, self.setting.clients))
+        gone = set(lost.tolist())
+        return labelled + [i for i in there if participation.arrival(i) == round and i not in gone]
 
     def _checkpoint(self, state: Any, done: int, force: bool = False) -> None:
         if self.folder is None or (done == self.saved[0] and self.folder.begun):

@@ -55,6 +55,13 @@ def test_a_newcomer_is_placed_by_its_samples_and_takes_part_once(algorithm: str)
     assert _after(result, "1") > _after(_ran("fedavg"), "1") + 0.05
 
 
+def test_who_comes_is_asked_whatever_is_drawn() -> None:
+    table = _table("pacfl")
+    table["participation"] |= {"share": 0.4, "initial": 15, "newcomer_samples": 5}
+    counts = [r["participants"] for r in run(Experiment.of(table), quiet=True).records]
+    assert counts[:BEFORE] == [6] * BEFORE and 5 < counts[BEFORE] <= 8 + 5 and counts[BEFORE + 1] <= 8
+
+
 def test_one_model_is_used_and_nobody_is_asked() -> None:
     assert {r["participants"] for r in _ran("fedavg").records} == {15}
 
