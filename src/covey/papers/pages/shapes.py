@@ -22,6 +22,7 @@ from covey.statistics import student_half
 NUMBER = r"\d+(?:\.\d+)?"
 DIFFERENCE = " − "  # a row "A − B" is an effect, on a scale of its own
 MOST_ROWS = 32  # of dots: more are a table, not a figure
+SHARES = ("%", "AUC", "accuracy")  # units of what ends at 1
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def _panels(places: Sequence[_Place], xs: Sequence[float], log: bool) -> list[st
         if len(units) > 1:
             raise CoveyError(f"panel '{title}' has figures in {' and '.join(sorted(units))}: one scale needs one unit")
         unit = units.pop()
-        named = title if unit in ("%", "", "AUC", "accuracy") or not title or unit in title else f"{title}, {unit}"
+        named = title if unit in (*SHARES, "") or not title or unit in title else f"{title}, {unit}"
         drawn = [standing.Line(name, marks) for name, marks in lines.items()]
         panels.append(standing.Panel(named, drawn, unit == "%", log))
     return panels
@@ -161,7 +162,7 @@ def mark(cell: Cell, x: float) -> standing.Mark:
     interval = None
     if cell.ours is not None and cell.std is not None and cell.n > 1:
         half = student_half(cell.n) * cell.std / math.sqrt(cell.n)
-        most = 1.0 if cell.unit == "%" else math.inf  # Student's interval does not know where shares end
+        most = 1.0 if cell.unit in SHARES else math.inf  # Student's interval does not know where shares end
         interval = cell.ours - half, max(cell.ours, min(cell.ours + half, most))
     return standing.Mark(x, cell.ours, interval, cell.paper)
 

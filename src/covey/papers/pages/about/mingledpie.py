@@ -43,6 +43,7 @@ ABOUT = About(
             ),
         ),
         "table2": (Curves("epoch", {"": r"(?P<series>.+) \| epoch (?P<x>\d+)"}),),
+        "table3": (Dots({"": r"(?P<x>(?!MingledPie from).+) \| (?P<panel>Homogeneous|Heterogeneous)"}),),
         "table5": (Dots({"accuracy": r"(?P<x>.+) \| (?P<series>at .+)"}),),
         "table7": (Curves("samples from all labels, %", {"": r"IID rate (?P<x>\d+)% \| (?P<series>MingledPie|IFCA)"}),),
         "table8": (Curves("samples from all labels, %", {"": r"IID rate (?P<x>\d+)% \| (?P<series>own .+)"}),),
