@@ -4,7 +4,7 @@
 
 120 clients with an FCNN (784-200-10) and 450 random images each, 5 local epochs in batches of 50, all cores. They run
 one after another; the round that warms up and the one that is evaluated do not count. The goal (issue 19): an encrypted round takes
-at most 1.4 times an unencrypted one, by the clock of a quiet machine. `cpu` is the same in core-seconds, which others on the machine
+at most 1.4 times an unencrypted one, by the clock of a quiet machine. `cpu` is the same in core-seconds, which other programs
 disturb less. IFCA and exact routing run beside them for scale.
 """
 
