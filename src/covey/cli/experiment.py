@@ -193,11 +193,12 @@ def audit(
 
 def bench(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="One benchmark, or all.")] = "",
+    name: Annotated[str, typer.Argument(help="One benchmark, or all; goals: what is stored, beside its limits.")] = "",
 ) -> None:
     """The benchmarks, as ratios against peers in the same run.
 
-    Needs a source checkout and what `make bench` installs.
+    Needs a source checkout and what `make bench` installs. `covey bench goals` prints the stored ratios with the limit beside
+    each; with --measure --minutes 7 it measures those of a CPU first, and stores them.
     """
     import subprocess
 
@@ -205,11 +206,12 @@ def bench(
     scripts = {p.stem.removeprefix("bench_"): p for p in sorted(folder.glob("bench_*.py"))}
     if not scripts:
         raise CoveyError("the benchmarks are part of the source checkout, not of the installed package: clone it first")
-    if name and name not in scripts:
-        raise CoveyError(f"unknown benchmark '{name}'{nearest(name, list(scripts))}")
+    known = scripts | {"goals": folder / "goals.py"}
+    if name and name not in known:
+        raise CoveyError(f"unknown benchmark '{name}'{nearest(name, list(known))}")
     for chosen in [name] if name else [script for script in scripts if not script.endswith("_gpu")]:
         print(f"== {chosen}", flush=True)
-        process = subprocess.run([sys.executable, str(scripts[chosen]), *context.args], check=False)
+        process = subprocess.run([sys.executable, str(known[chosen]), *context.args], check=False)
         if process.returncode:
             raise CoveyError(f"benchmark '{chosen}' failed (exit {process.returncode})")
 
