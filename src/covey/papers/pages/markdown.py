@@ -101,10 +101,16 @@ def provenance(made: Reproduction) -> str:
     return in_words(made.runs)
 
 
+MOST_COLUMNS = 3  # of datasets
+
+
 def claims_table(rows: Sequence[Judged], folder: str) -> str:
-    """A line for each sentence, a column for each dataset; a table is named at the first of its sentences."""
+    """A line for each sentence, a column for each dataset, or one for all where these would not fit a page; a table is named at the
+    first of its sentences.
+    """
     datasets = list(dict.fromkeys(row.dataset for row in rows))
-    head = ["", "claim", *(dataset_name(one) for one in datasets)]
+    apart = len(datasets) <= MOST_COLUMNS
+    head = ["", "claim", *(map(dataset_name, datasets) if apart else [""])]
     lines: dict[tuple[str, str], dict[str, list[str]]] = {}
     whose = {}
     for row in sorted(rows, key=lambda row: row.quick):
@@ -115,6 +121,8 @@ def claims_table(rows: Sequence[Judged], folder: str) -> str:
     for (table_name, sentence), said in sorted(lines.items(), key=lambda line: order(line[0][0])):
         words = sentence if whose[table_name, sentence] == "paper" else f"*{sentence}*"
         cells = ["<br>".join(said.get(one, [""])) for one in datasets]
+        if not apart:
+            cells = ["<br>".join(f"{dataset_name(d)}: {c}" for d, c in zip(datasets, cells) if c)]
         link = "" if table_name in named_tables else f"[{label(rows[0].paper, table_name)}]({folder}{table_name}.md)"
         named_tables.add(table_name)
         body.append([link, words, *cells])
