@@ -8,7 +8,7 @@
     transport.py      how letters travel: what is asked of a carrier, and one within a process
     session.py        who is there, and the letters to and from them
     coordinator.py    the algorithm's server over silos that come, go, dawdle and err
-    course/           what it carries from round to round: doubts, and who is at work on older models
+    course/           its rounds: asking, admitting, waiting; whom it doubts, and who is at work on older models
     silo.py           one client with its own data, memory and randomness; model.py: what it takes home
     second_server.py  where an algorithm has one
     flower/           all that touches Flower: it carries letters, and no code
