@@ -7,6 +7,7 @@ import runpy
 import shlex
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -50,5 +51,14 @@ def test_from_a_csv_to_silos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     deployment._open(tmp_path, Experiment.read(tmp_path / "federation.toml"), names)
     result = deployment.coordinator().run()
     assert result.rounds == 5 and result.accuracy["client_mean"] > 0.7
-    assert load_model(tmp_path / "state" / names[0]).accuracy is not None
+    state = tmp_path / "state" / names[0]
+    assert load_model(state).accuracy is not None
+    # A patient is read with the hospital's own mean and deviation, alone or among others, from a file or a frame.
+    patients = pd.read_csv(tmp_path / "data" / names[0] / "data.csv").head(3)
+    said = []
+    for rows in (patients, patients.head(1)):
+        rows.to_csv("new.csv", index=False)
+        said.append(CliRunner().invoke(app, ["predict", str(state), "new.csv"]).stdout.splitlines()[1])
+    alone = load_model(state).probabilities(patients.head(1))[0]
+    assert said[0] == said[1] and [float(p) for p in said[0].split(",")[2:]] == pytest.approx(alone, rel=1e-4)
     assert keys.load(tmp_path / "keys" / "silos" / names[0])[1].classes == ["no", "yes"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from covey import Experiment, run
 from covey.deploy import keys
-from covey.deploy.agreed import samples_at
+from covey.deploy.agreed import samples_and_columns_at
 from covey.deploy.coordinator import Coordinator
 from covey.deploy.export import export
 from covey.deploy.second_server import SecondServer
@@ -49,9 +49,9 @@ class Deployment:
     def silo(self, name: str, state: Path | None = None) -> Silo:
         at = self.folder / "keys" / "silos" / name
         party, agreed = keys.load(at)
-        samples = samples_at(self.folder / "data" / name, agreed)
+        samples, columns = samples_and_columns_at(self.folder / "data" / name, agreed)
         state = state or self.folder / "state" / name
-        return Silo(party, agreed, samples, state, share_accuracy=True, say=self.said.append, keys=at)
+        return Silo(party, agreed, samples, state, columns=columns, share_accuracy=True, say=self.said.append, keys=at)
 
     def coordinator(self) -> Coordinator:
         party, agreed = keys.load(self.folder / "keys" / "server")

@@ -68,12 +68,18 @@ def predict(
     """
     models, own = opened(folder)
 
-    from covey.data.own.new import read_samples
+    from covey.data.own.new import by_own_rows, read_samples
 
     if own is not None and client is None and cluster is None and labelled is None:
         client = own
     label = _label(folder, models) if own is None else ()
     x, _ = read_samples(samples, models.network.input_shape, models.columns, label)
+    if by_own_rows(models.columns):
+        print(
+            f"covey: numbers are standardised with mean and deviation of these {len(x)} rows, as each client's were with its own: "
+            "among other rows the same sample may be predicted otherwise",
+            file=sys.stderr,
+        )
     known = None
     if labelled is not None:
         given, labels = read_samples(labelled, models.network.input_shape, models.columns, label, labelled=True)

@@ -25,7 +25,8 @@ from covey.algorithms.contract import Setting
 from covey.data.dataset import Dataset
 from covey.data.federation import Federation
 from covey.data.names import SILOS
-from covey.data.own.silo import read_folder, read_part
+from covey.data.own.encoding import Feature
+from covey.data.own.silo import read_part, read_with_columns
 from covey.engines import prepare
 from covey.engines.settle import settle
 from covey.errors import CoveyError
@@ -117,8 +118,13 @@ def setting_of(agreed: Agreed, experiment: Experiment) -> Setting:
 
 def samples_at(folder: Path, agreed: Agreed) -> tuple[Any, Any, Any, Any]:
     """(x_train, y_train, x_test, y_test) of a silo's own folder, read by the agreed rules."""
+    return samples_and_columns_at(folder, agreed)[0]
+
+
+def samples_and_columns_at(folder: Path, agreed: Agreed) -> tuple[tuple[Any, Any, Any, Any], tuple[Feature, ...]]:
+    """These, and how a table's columns were read: with this silo's own means and deviations, to predict with at home."""
     experiment = experiment_of(agreed)
-    return read_folder(folder, agreed, experiment.data, experiment.silos.columns)
+    return read_with_columns(folder, agreed, experiment.data, experiment.silos.columns)
 
 
 def digest(agreed: Agreed) -> str:

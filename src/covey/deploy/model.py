@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from covey.algorithms.contract import Predictor
+from covey.data.own.new import of_samples
 from covey.errors import CoveyError
 from covey.files import read_state
 from covey.learn.flat import Network
@@ -39,7 +40,9 @@ class SiloModel:
     task: str = "classes"
     buffers: str = "shared"
     fingerprint: str = ""  # of the network beyond its vector
-    columns: list[dict[str, Any]] = field(default_factory=list)  # how a table became samples: fields of `Feature`
+    columns: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # how a table became samples, by its own means and deviations: fields of `Feature`
 
     @property
     def _network(self) -> Network:
@@ -62,12 +65,16 @@ class SiloModel:
         kept = keep([(0, Predictor(self.models, index, self.weights))], self._network, self.classes, columns)
         return Models(kept, self._network)
 
-    def probabilities(self, x: NDArray[Any]) -> NDArray[np.float32]:
-        """[n, classes] for samples as the silo's data folder has them: of labels each one's own, of numbers the numbers."""
-        used = self.models if self.weights is not None else self.models[self.index : self.index + 1]
-        return probabilities(self._network, used, self.weights, x)
+    def probabilities(self, x: Any) -> NDArray[np.float32]:
+        """[n, classes] for samples as the silo's data folder has them: of labels each one's own, of numbers the numbers.
 
-    def predict(self, x: NDArray[Any]) -> list[str]:
+        Where that held tables, a frame with the same columns, read as its training rows were; an array is taken as encoded already.
+        """
+        used = self.models if self.weights is not None else self.models[self.index : self.index + 1]
+        columns = [read_feature(column) for column in self.columns]
+        return probabilities(self._network, used, self.weights, of_samples(x, columns))
+
+    def predict(self, x: Any) -> list[str]:
         """The most probable class of each sample."""
         if self.task != "classes":
             raise CoveyError(f"the model predicts {self.task}, not one class of several: read `probabilities`")

@@ -12,7 +12,7 @@ from typing import Any
 
 from covey.algorithms.contract import declaration
 from covey.deploy import flower
-from covey.deploy.agreed import Agreed, experiment_of, samples_at, table_of
+from covey.deploy.agreed import Agreed, experiment_of, samples_and_columns_at, table_of
 from covey.deploy.coordinator import Coordinator
 from covey.deploy.keys import deployed, load, protected, weak_delta
 from covey.deploy.membership.records import SERVER, Party
@@ -193,9 +193,18 @@ def join(
     _check_line(folder, superlink, state, insecure)
     say = Journal(party.name, log, quiet)
     _name_own_code(agreed, say)
-    samples = samples_at(data, agreed)
+    samples, columns = samples_and_columns_at(data, agreed)
     silo = Silo(
-        party, agreed, samples, state, device=device, share_accuracy=share_accuracy, say=say, keys=folder, budget=budget
+        party,
+        agreed,
+        samples,
+        state,
+        columns=columns,
+        device=device,
+        share_accuracy=share_accuracy,
+        say=say,
+        keys=folder,
+        budget=budget,
     )
     if silo.stopped:
         raise CoveyError(silo.stopped)

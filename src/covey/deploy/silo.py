@@ -20,7 +20,7 @@ import hashlib
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -33,6 +33,7 @@ from covey.algorithms.contract import Declaration, declaration, is_reticent
 from covey.crypto.noise.source import SecretNoise
 from covey.data.dataset import Dataset
 from covey.data.federation import Federation
+from covey.data.own.encoding import Feature
 from covey.deploy.agreed import Agreed, digest, experiment_of, network_of, setting_of
 from covey.deploy.budget import Budget, BudgetSpent
 from covey.deploy.letters import (
@@ -103,6 +104,7 @@ class Silo:
         samples: Samples,
         folder: Path,
         *,
+        columns: Sequence[Feature] = (),  # how they were read of a table, with its means and deviations
         device: str = "auto",
         share_accuracy: bool = False,
         say: Callable[[str], None] = print,
@@ -113,6 +115,7 @@ class Silo:
         self.folder, self.say, self.share_accuracy = folder, say, share_accuracy
         self.agreed, self.digest, self.role = agreed, digest(agreed), party.role
         self.experiment = experiment_of(agreed, {"device": device, "workers": 1})
+        self.columns = tuple(columns) or self.experiment.silos.columns
         self.setting = setting_of(agreed, self.experiment)
         self.number, self.server = _number_of(party), _server_of(party)
         self.finished = False
@@ -371,7 +374,7 @@ class Silo:
             self.agreed.task,
             self.experiment.layers.buffers,
             self.agreed.model,
-            [asdict(column) for column in self.experiment.silos.columns],
+            [asdict(column) for column in self.columns],
         )
         reported = (accuracy, metrics) if self._reports else (None, None)
         return Turn(RoundReply(None, *reported), self.state.memory, model=model, metrics=metrics)

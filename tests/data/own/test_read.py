@@ -15,8 +15,10 @@ from typer.testing import CliRunner
 from covey import CoveyError, Experiment, Federation, run
 from covey.audit import audit
 from covey.cli.main import app
+from covey.data.own.encoding import Feature
+from covey.data.own.new import read_samples
 from covey.data.own.rules import Rules
-from covey.data.own.silo import read_folder
+from covey.data.own.silo import read_folder, read_with_columns
 from covey.data.sources.load import load
 from covey.engines.settle import settle
 from covey.experiment.deployment import Silos
@@ -190,6 +192,34 @@ def test_a_silo_reads_its_own_table_by_the_agreed_columns(tmp_path: Path) -> Non
         read_folder(tmp_path / "n", agreed, Rules(label="ill"), agreed.columns)
     with pytest.raises(CoveyError, match="set shape = \\[4\\]"):
         Experiment.of(dataset="silos", silos={**silos, "shape": [3]}, clients=3, clusters=1)
+
+
+def test_what_a_silo_read_says_how_to_read_one_more_row(tmp_path: Path) -> None:
+    columns = (Feature("age"), Feature("sex", ("f", "m")))
+    agreed = Silos(shape=(3,), kind="real", classes=("no", "yes"), columns=columns)
+    rows = "ill,age,sex\nyes,30,m\nno,50,f\n"
+    (tmp_path / "train.csv").write_text(rows)
+    (tmp_path / "test.csv").write_text("ill,sex,age\nyes,m,70\n")
+    (x, _, x_test, _), read = read_with_columns(tmp_path, agreed, Rules(label="ill"), columns)
+    assert read[0] == Feature("age", mean=40.0, scale=10.0) and read[1] == columns[1]
+    assert x[:, 0].tolist() == [-1.0, 1.0] and x_test.tolist() == [[3.0, 0.0, 1.0]]
+    (tmp_path / "new.csv").write_text("age,sex\n70,m\n")
+    assert read_samples(tmp_path / "new.csv", (3,), read)[0].tolist() == x_test.tolist()
+    with pytest.raises(CoveyError, match="holds one row, and this run's clients standardised with their own"):
+        read_samples(tmp_path / "new.csv", (3,), columns)
+    (tmp_path / "test.csv").unlink()
+    np.savez(tmp_path / "test.npz", x=x_test, y=np.array(["yes"]))
+    with pytest.raises(CoveyError, match="not both tables"):
+        read_with_columns(tmp_path, agreed, Rules(label="ill"), columns)
+
+
+@pytest.mark.parametrize("standardise", ["all", "clients"])
+def test_a_number_beyond_all_measure_is_named_and_makes_no_zeros_of_others(standardise: str, tmp_path: Path) -> None:
+    huge = TABLE.copy()
+    huge.loc[4, "age"] = 1e300
+    huge.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(CoveyError, match=r"t\.csv, line 6: column 'age' is 1e\+300, no finite number of 32 bits"):
+        Federation.from_path(tmp_path / "t.csv", label="ill", client="site", standardise=standardise)
 
 
 # ---------------------------------------------------------------- runs know their data

@@ -98,7 +98,9 @@ def _fit(sheet: Sheet, name: str, rules: Rules, train: NDArray[np.bool_]) -> Fea
     if rules.standardise == "clients":
         return Feature(name, missing=marked)
     known = column[train & ~gaps]
-    mean, deviation = (float(known.mean()), float(known.std())) if len(known) else (0.0, 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, deviation = (float(known.mean()), float(known.std())) if len(known) else (0.0, 0.0)
+    _refuse_endless(sheet, name, column, [mean, deviation])
     return Feature(name, mean=mean, scale=deviation if deviation > 1e-9 * max(1.0, abs(mean)) else 1.0, missing=marked)
 
 
@@ -268,6 +270,7 @@ def _scaled(
     if feature.scale == 0:
         group = np.zeros(len(column), np.int64) if groups is None else groups
         means, scales = _by_group(column, group, train & ~gaps)
+        _refuse_endless(sheet, feature.name, column, [*means, *scales])
         mean, scale = means[group], scales[group]
     with np.errstate(over="ignore", invalid="ignore"):
         values = np.where(gaps, 0.0, (column - mean) / scale).astype(np.float32)
@@ -286,13 +289,41 @@ def _by_group(column: Numbers, group: NDArray[np.int64], known: NDArray[np.bool_
     groups = int(group.max()) + 1 if len(group) else 1
     at, values = group[known], column[known]
     counts = np.maximum(np.bincount(at, minlength=groups), 1)
-    means = np.bincount(at, weights=values, minlength=groups) / counts
-    deviations = np.sqrt(np.bincount(at, weights=(values - means[at]) ** 2, minlength=groups) / counts)
-    return means, np.where(deviations > 1e-9 * np.maximum(1.0, np.abs(means)), deviations, 1.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        means = np.bincount(at, weights=values, minlength=groups) / counts
+        deviations = np.sqrt(np.bincount(at, weights=(values - means[at]) ** 2, minlength=groups) / counts)
+        return means, np.where(deviations <= 1e-9 * np.maximum(1.0, np.abs(means)), 1.0, deviations)
+
+
+def _refuse_endless(sheet: Sheet, name: str, column: Numbers, statistics: Sequence[float]) -> None:
+    """A mean or a deviation that no number holds would make zeros of all the other rows."""
+    if not np.isfinite(statistics).all():
+        row = int(np.nanargmax(np.abs(column)))
+        raise CoveyError(
+            f"{sheet.at(row)}: column '{name}' is {spelt_of(column[row])}, no finite number of 32 bits: correct it"
+        )
+
+
+def fitted(sheet: Sheet, features: Sequence[Feature], train: NDArray[np.bool_]) -> tuple[Feature, ...]:
+    """The same with the mean and deviation of these training rows where no scale is agreed.
+
+    They are what is known of the source beyond a file of new samples, which may hold one row. They tell of the training data: for
+    the owner of these alone.
+    """
+    return tuple(_with_statistics(sheet, f, train) for f in features)
+
+
+def _with_statistics(sheet: Sheet, feature: Feature, train: NDArray[np.bool_]) -> Feature:
+    if feature.values or feature.scale or feature.name not in sheet.columns:
+        return feature
+    column = numbers(sheet, feature.name, sheet.columns[feature.name])
+    means, scales = _by_group(column, np.zeros(len(column), np.int64), train & ~np.isnan(column))
+    _refuse_endless(sheet, feature.name, column, [*means, *scales])
+    return replace(feature, mean=float(means[0]), scale=float(scales[0]))
 
 
 def spelt_of(value: float) -> str:
-    return spelt(value) if np.isfinite(value) else str(value)
+    return spelt(value) if abs(value) < 1e16 else f"{value:g}"
 
 
 def plain(names: Sequence[str]) -> tuple[Feature, ...]:

@@ -1,8 +1,9 @@
 """New samples to predict: arrays (.npy, .npz with `x`, and `y` where they are labelled), or a table that is read as the
 training data's was.
 
-Numbers that were standardised with the federation's statistics are so again. Where each client used its own (data.standardise =
-"clients"), a file of new samples uses its own as well: give enough rows of one source together.
+Numbers that were standardised with the federation's statistics are so again, and those of a deployed silo with its own training
+rows'. Where each client of a simulation used its own (data.standardise = "clients"), which no run keeps, a file of new samples uses
+its own as well: the same sample is read otherwise among other rows, and one row alone is refused.
 """
 
 from __future__ import annotations
@@ -55,6 +56,11 @@ def of_samples(given: Any, columns: Sequence[Feature]) -> NDArray[Any]:
     return np.asarray(given)
 
 
+def by_own_rows(columns: Sequence[Feature]) -> bool:
+    """Whether new samples are standardised with their own mean and deviation, since no others are known."""
+    return any(not column.scale and not column.values for column in columns)
+
+
 def of_sheet(
     sheet: Sheet, columns: Sequence[Feature], label: Sequence[str] = (), labelled: bool = False
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
@@ -66,6 +72,11 @@ def of_sheet(
     elif not marked:
         marked = [name for name in LABELS if name in sheet.columns and name not in inputs][:1]
     read = tuple(columns) or plain([name for name in sheet.columns if name not in marked])
+    if sheet.rows == 1 and by_own_rows(columns):
+        raise CoveyError(
+            f"{sheet.place} holds one row, and this run's clients standardised with their own mean and deviation, which it did not "
+            "keep: give more rows of one source together, or train with data.standardise = 'all'"
+        )
     x: NDArray[Any] = encode(sheet, read, np.ones(sheet.rows, np.bool_), strict=True)
     if not columns and (x == np.rint(x)).all() and x.min(initial=0) >= 0 and x.max(initial=0) < 256:
         x = x.astype(np.uint8)  # pixels, bits, tokens: whole numbers, as arrays hold them

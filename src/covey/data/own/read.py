@@ -235,6 +235,10 @@ def _numbers_rows(name: str, sheet: Sheet) -> bool:
     return whole and len(np.unique(column)) == len(column)
 
 
+def _columns(count: int) -> str:
+    return "1 column" if count == 1 else f"{count} columns"
+
+
 def _how(sheet: Sheet, features: tuple[Feature, ...], rules: Rules) -> list[str]:
     """What happened to the values, for people."""
     categories = [f for f in features if f.values]
@@ -246,10 +250,10 @@ def _how(sheet: Sheet, features: tuple[Feature, ...], rules: Rules) -> list[str]
             "clients": "less mean, by deviation, of each client's own training rows: nothing is shared",
             "none": "as they are",
         }[rules.standardise]
-        lines.append(f"{len(numbers)} columns of numbers, {how}")
+        lines.append(f"{_columns(len(numbers))} of numbers, {how}")
     if categories:
         lines.append(
-            f"{len(categories)} columns of categories, one-hot: {sum(len(f.values) for f in categories)} values"
+            f"{_columns(len(categories))} of categories, one-hot: {sum(len(f.values) for f in categories)} values"
         )
     gaps = sum(int(missing(sheet.columns[f.name]).sum()) for f in features)
     if gaps:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.data.own.arrays import read_npz
-from covey.data.own.encoding import Feature, encode, numbers, plain
+from covey.data.own.encoding import Feature, encode, fitted, numbers, plain
 from covey.data.own.images import read_pictures
 from covey.data.own.limits import explained
 from covey.data.own.places import part_of
@@ -57,21 +57,34 @@ def read_folder(
     path: Path, agreed: Described, rules: Rules | None = None, columns: Sequence[Feature] = ()
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
     """(x_train, y_train, x_test, y_test) of a silo's folder."""
+    return read_with_columns(path, agreed, rules, columns)[0]
+
+
+def read_with_columns(
+    path: Path, agreed: Described, rules: Rules | None = None, columns: Sequence[Feature] = ()
+) -> tuple[tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]], tuple[Feature, ...]]:
+    """(the samples, how its tables' columns were read): with this silo's own means and deviations, which are for itself alone."""
     rules = rules or Rules()
     folder = _folder(path)
     parts = _parts(folder, agreed)
     read = [_Part(part, agreed, rules, columns) for part in parts]
     if len(read) == 2:
-        x, y = read[0].samples(np.ones(read[0].rows, np.bool_))
-        return x, y, *read[1].samples(np.zeros(read[1].rows, np.bool_), like=read[0])
+        train, test = read
+        if columns and bool(train.sheet.columns) != bool(test.sheet.columns):
+            raise CoveyError(
+                f"{train.path} and {test.path} are not both tables, and the federation agreed on columns: give both as tables"
+            )
+        fit = train.fitted(np.ones(train.rows, np.bool_))
+        return (*train.samples(fit), *test.samples(fit)), fit
     (only,) = read
     share = rules.test if isinstance(rules.test, float) else 0.1
     labels = only.labels if only.labels.ndim == 1 else np.zeros(len(only.labels), np.int64)
     apart = held_out(labels, SPLIT, share)
     if not apart.any():  # too few of every class for a tenth of it
         apart[-1:] = len(labels) > 1
-    x, y = only.samples(~apart)
-    return x[~apart], y[~apart], x[apart], y[apart]
+    fit = only.fitted(~apart)
+    x, y = only.samples(fit)
+    return (x[~apart], y[~apart], x[apart], y[apart]), fit
 
 
 def read_part(path: Path, agreed: Described, rules: Rules | None = None, columns: Sequence[Feature] = ()) -> Labelled:
@@ -80,7 +93,7 @@ def read_part(path: Path, agreed: Described, rules: Rules | None = None, columns
     if len(parts) > 1:
         raise CoveyError(f"{path} has a train and a test part: one part is expected, call it data")
     part = _Part(parts[0], agreed, rules or Rules(), columns)
-    return part.samples(np.ones(part.rows, np.bool_))
+    return part.samples(part.fitted(np.ones(part.rows, np.bool_)))
 
 
 def _folder(path: Path) -> Path:
@@ -106,6 +119,7 @@ class _Part:
 
     def __init__(self, path: Path, agreed: Described, rules: Rules, columns: Sequence[Feature]) -> None:
         self.path, self.agreed, self.columns, self.sheet = path, agreed, tuple(columns), Sheet({})
+        self.by_name = bool(columns)  # else columns are numbers in the order of each file
         with explained(path):
             self._read(rules)
         self.rows = len(self.labels)
@@ -130,21 +144,16 @@ class _Part:
             arrays = read_npz(path, shape)
             self.x, self.labels = arrays.x, self._labels(arrays.y, str(arrays.x.dtype), task)
 
-    def samples(self, train: NDArray[np.bool_], like: _Part | None = None) -> Labelled:
-        """All rows, in the type that their kind is kept in; `like`: the part whose own means and deviations count."""
+    def fitted(self, train: NDArray[np.bool_]) -> tuple[Feature, ...]:
+        """How columns are read, with the means and deviations of these rows where none are agreed; none where no columns are."""
+        return fitted(self.sheet, self.columns, train) if self.by_name and self.sheet.columns else ()
+
+    def samples(self, columns: Sequence[Feature]) -> Labelled:
+        """All rows, in the type that their kind is kept in."""
         if not self.sheet.columns:
             return self._values(self.x), self.labels
-        if like is None or all(f.scale or f.values for f in self.columns):
-            x = encode(self.sheet, self.columns, train, strict=True)
-        else:
-            from covey.data.own.sheet import joined
-
-            both = joined([like._features_only(), self._features_only()])
-            x = encode(both, self.columns, np.arange(both.rows) < like.rows, strict=True)[like.rows :]
+        x = encode(self.sheet, columns or self.columns, np.ones(self.rows, np.bool_), strict=True)
         return self._values(x.reshape(len(x), *self.agreed.shape)), self.labels
-
-    def _features_only(self) -> Sheet:
-        return Sheet({f.name: self.sheet.columns[f.name] for f in self.columns}, self.sheet.origins)
 
     def _table_labels(self, rules: Rules, task: str) -> NDArray[Any]:
         names = rules.labels or (LABEL,)
