@@ -34,6 +34,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    pool.protect()  # before Ray is imported: other tests of this process look for the token
     import ray
     from ray.cluster_utils import Cluster as Nodes
 

@@ -29,8 +29,8 @@ from covey.defences import DEFENCES
 from covey.engines.prepare import prepare
 from covey.engines.ray import host_state as parcel
 from covey.engines.ray.engine import RayWorkers
-from covey.engines.ray.pool import connect
-from covey.errors import CoveyError
+from covey.engines.ray.pool import connect, protect
+from covey.errors import CoveyError, CoveyWarning
 from covey.experiment.experiment import Experiment
 from covey.messages import decode, encode
 from covey.rounds.loop import run
@@ -305,6 +305,18 @@ def test_sigterm_stays_with_the_command_that_connects(monkeypatch: pytest.Monkey
         ours = signal.getsignal(signal.SIGTERM)
         connect()
         assert signal.getsignal(signal.SIGTERM) is ours
+
+
+def test_who_imported_ray_before_hears_that_its_cluster_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    with pytest.warns(CoveyWarning, match="lets in whoever reaches this machine's ports; set RAY_AUTH_MODE=token"):
+        protect()
+    assert "RAY_AUTH_TOKEN" not in os.environ
+    monkeypatch.delitem(sys.modules, "ray")
+    protect()
+    assert (os.environ.pop("RAY_AUTH_MODE"), len(os.environ.pop("RAY_AUTH_TOKEN"))) == ("token", 64)
 
 
 def test_a_stranger_is_not_let_into_the_cluster_that_we_start(ray: Any) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from covey.engines.ray.worker import Worker
 from covey.engines.simulate import cores
-from covey.errors import CoveyError
+from covey.errors import CoveyError, CoveyWarning
 from covey.version import __version__
 
 PATIENCE = 60.0  # seconds without a worker before a word is said
@@ -31,14 +31,13 @@ def connect(cpus: int = 0) -> Any:
     """The ray module, connected: as it is, else to the cluster at RAY_ADDRESS, else to one that is started here.
 
     One that is started here has `cpus` processors (0: those that this process may use) and stays until this process ends, so that
-    several runs share it. Ray listens on every network interface, so it is given a token that nobody else has (Ray reads that
-    when it is imported: who has imported it before sees to that).
+    several runs share it. Ray listens on every network interface, so it is given a token that nobody else has (`protect`).
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anyone
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     address = os.environ.get("RAY_ADDRESS")
-    if not address and "RAY_AUTH_MODE" not in os.environ and "ray" not in sys.modules:
-        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    if not address:
+        protect()
     try:
         import ray
     except ModuleNotFoundError as e:
@@ -63,6 +62,21 @@ def connect(cpus: int = 0) -> Any:
             signal.SIGTERM, stop
         )  # Ray puts its own there, and a command that is stopped would write no checkpoint
     return ray
+
+
+def protect() -> None:
+    """A token for clusters that are started here. Ray reads it when it is imported: afterwards there is only a word to say."""
+    if "RAY_AUTH_MODE" in os.environ:
+        return
+    if "ray" not in sys.modules:
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    elif (ray := sys.modules["ray"]) is not None and not ray.is_initialized():
+        warnings.warn(
+            "this program imported ray before covey could set a token: the cluster that starts now lets in whoever reaches "
+            "this machine's ports; set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN before Python starts, or import ray after the run",
+            CoveyWarning,
+            stacklevel=3,
+        )
 
 
 def acquire(ray: Any, count: int, gpus: float = 0.0) -> list[Any]:
