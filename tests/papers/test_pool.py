@@ -14,6 +14,7 @@ from covey.papers.cells import cell
 from covey.papers.harness import Options, Reproduction, Table
 from covey.papers.rehearsal import Item, asked, items
 from covey.results.folder import RunFolder
+from covey.results.provenance import code
 
 TINY: dict[str, Any] = {
     "dataset": "digits",
@@ -171,3 +172,29 @@ class InThisProcess(pool.Worker):
 
     def stop(self) -> None:
         self.answers.close()
+
+
+def partial(options: Options) -> Reproduction:
+    """A row for each rate whose runs are there."""
+    rates = {lr: options.attempt({**TINY, "training": TINY["training"] | {"lr": lr}}, 0) for lr in (0.1, 0.2)}
+    rows = [cell(f"{lr}", "accuracy", [run.accuracy()]) for lr, run in rates.items() if isinstance(run, harness.Outcome)]
+    return Reproduction("", "", "Partial", options.dataset, {}, rows)
+
+
+def test_a_table_that_grows_says_what_it_lacks_and_its_mixed_runs_cost_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {name: Table(partial, ("digits",), lambda sheet: [], grows=True) for name in ("partial", "other")}
+    for module in (rehearsal, harness):
+        monkeypatch.setattr(module, "tables", lambda paper: known)
+    options, wanted = Options(tmp_path, quiet=True, device="cpu"), [Item("own", "partial", "digits")]
+    options.run({**TINY, "training": TINY["training"] | {"lr": 0.2}})
+    ((made,), lacking) = pool.complete_tables(wanted, options)
+    assert [c.row for c in made.cells] == ["0.2"] and not lacking
+    assert made.notes == ["1 of 2 runs are not there, and what needs them is left out: it is not finished."]
+
+    (path,) = tmp_path.glob("runs/*/result.json")
+    path.write_text(path.read_text().replace(code(), "0123456789abcdef"))
+    options.run({**TINY, "training": TINY["training"] | {"lr": 0.1}})
+    made_now, refused = pool.complete_tables([*wanted, Item("own", "other", "digits")], options)
+    assert made_now == [] and all("not all computed alike" in why for why in refused.values()) and len(refused) == 2

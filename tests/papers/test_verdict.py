@@ -66,7 +66,7 @@ def test_paired_by_seed_by_hand() -> None:
 
 
 def test_each_verdict_by_hand() -> None:
-    clear, unclear = sheet(a=[0.7, 0.71, 0.72], b=[0.6, 0.61, 0.62]), sheet(a=[0.62, 0.66], b=[0.6, 0.6])
+    clear, unclear = sheet(a=[0.7, 0.715, 0.72], b=[0.6, 0.61, 0.62]), sheet(a=[0.62, 0.66], b=[0.6, 0.6])
     assert verdict(clear, A_B, above()) == HOLDS
     assert verdict(clear, A_B, below()) == FAILS
     assert verdict(unclear, A_B, above()) == verdict(unclear, A_B, below()) == UNDECIDED
@@ -140,6 +140,27 @@ def test_equal_seeds_are_not_certainty() -> None:
     assert estimate(at("b", "x"), without).widest == pytest.approx(low["b"])  # type: ignore[union-attr]
     bytes_ = Sheet([cell("a", "x", [5.0, 5.0], unit="MB")])
     assert "5 MB, the same in every run (n = 2" in judge(Statement("s", [Part("", at("a", "x"), above())]), bytes_).why
+
+
+def test_the_same_difference_in_every_run_is_not_certainty() -> None:
+    """One client of 120 more in each of three runs, which differ: chance. Rows that are equal run by run are one computation."""
+    tested = [0.5, 0.6, 0.7]
+    full = Sheet(
+        [
+            cell("a", "x", tested, trials=120),
+            cell("b", "x", [v + 1 / 120 for v in tested], trials=120),
+            cell("c", "x", tested, trials=120),
+        ]
+    )
+    assert verdict(full, at("b", "x") - at("a", "x"), above()) == UNDECIDED
+    assert verdict(full, at("b", "x") - at("a", "x"), within(0.2)) == HOLDS
+    assert verdict(full, at("c", "x") - at("a", "x"), within(0.01)) == HOLDS
+
+
+@pytest.mark.parametrize("values", [[], [1.0, math.nan]])
+def test_a_spread_that_is_not_known_decides_nothing(values: list[float]) -> None:
+    unknown = Sheet([Cell("a", "x", 5.0, math.nan if values else None, 2, None, "MB", values)])
+    assert verdict(unknown, at("a", "x"), above()) == UNDECIDED
 
 
 def test_shares_end_at_a_hundred_percent() -> None:

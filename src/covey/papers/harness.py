@@ -146,6 +146,7 @@ class Options:
     read_only: bool = False  # attempts are read back where they are finished, and nothing runs
     failed: dict[str, str] = field(default_factory=dict, compare=False)  # name of an attempt -> why there is none
     seen: list[Outcome] = field(default_factory=list, compare=False)  # by the table that is being made
+    absent: list[str] = field(default_factory=list, compare=False)  # why it had to do without a run, once for each
 
     def count(self, usual: int, quick: int = 1) -> int:
         """How many seeds: as asked, else `usual`, or `quick` of them in a quick run."""
@@ -157,6 +158,13 @@ class Options:
 
     def attempt(self, table: Mapping[str, Any], seed: int) -> Outcome | str:
         """A run that the table can do without; in words why there is none, where it is refused or may not run now."""
+        outcome = self._attempted(table, seed)
+        if isinstance(outcome, str):
+            self.absent.append(outcome)
+            return outcome
+        return self._admitted(outcome)
+
+    def _attempted(self, table: Mapping[str, Any], seed: int) -> Outcome | str:
         try:
             experiment = Experiment.of({**table, "seed": seed})
             name, folder = hash_of(experiment), RunFolder.named_by_hash(self.out, experiment)
@@ -164,10 +172,9 @@ class Options:
                 return self.failed[name]
             if self.read_only and not folder.finished:
                 return UNFINISHED
-            outcome = self._one({**table, "seed": seed})
+            return self._one({**table, "seed": seed})
         except CoveyError as e:
             return str(e)
-        return self._admitted(outcome)
 
     def settled(self, outcomes: Sequence[Outcome]) -> None:
         """Said before later runs are chosen by what these reached: a rehearsal can hear no further (`rehearsal.py`)."""
@@ -233,7 +240,7 @@ def reproduce(paper: str, table: str, options: Options, command: str = "") -> Re
         able = ", ".join(d for d in chosen.datasets if d) or "no dataset at all"
         raise CoveyError(f"{paper}'s {table} runs on {able}, not on '{dataset}'")
     begin = time.perf_counter()
-    asked = replace(options, dataset=dataset, seen=[])
+    asked = replace(options, dataset=dataset, seen=[], absent=[])
     process = sitting(
         "cpu", "no training", tf32=False, first_round=1
     )  # of tables that draw, attack or time without a run
@@ -246,12 +253,21 @@ def reproduce(paper: str, table: str, options: Options, command: str = "") -> Re
         "table": table,
         "dataset": dataset,
         "quick": options.quick,
+        "notes": [*reproduction.notes, *(_left_out(reproduction, asked) if chosen.grows else ())],
         "command": command,
         "seconds": computing or elapsed,
         "versions": runs[0].result.get("versions", {}) if runs else versions(),
         "runs": _provenance(runs, computing) if runs else summary([ended([process])], elapsed),
     }
     return rejudged(Reproduction(**values))
+
+
+def _left_out(reproduction: Reproduction, asked: Options) -> list[str]:
+    """In words, of a table that is made of what is finished and does not itself list what it lacks."""
+    if not asked.absent or "missing" in reproduction.settings:
+        return []
+    every = len(asked.absent) + len(asked.seen)
+    return [f"{len(asked.absent)} of {every} runs are not there, and what needs them is left out: {asked.absent[0]}."]
 
 
 def _provenance(runs: Sequence[Outcome], computing: float) -> dict[str, Any]:

@@ -271,8 +271,11 @@ def complete_tables(wanted: Sequence[Item], options: Options) -> tuple[list[Repr
         known = asked(item, options)
         stored = _made(item, options)
         if item.of.grows:
-            asked_for = replace(options, dataset=item.dataset, seen=[], read_only=True)
-            table = reproduce(item.paper, item.table, asked_for, command_of(item, options))
+            try:
+                table = _made_of(item, replace(options, read_only=True))
+            except CoveyError as e:
+                lacking[item] = str(e)
+                continue
             if table.cells:
                 made.append(table)
             else:  # an empty one would replace what is stored
@@ -286,9 +289,13 @@ def complete_tables(wanted: Sequence[Item], options: Options) -> tuple[list[Repr
         elif known.alone and not known.runs:
             made.append(Reproduction.read(stored))
         else:
-            asked_for = replace(options, dataset=item.dataset, seen=[])
             try:
-                made.append(reproduce(item.paper, item.table, asked_for, command_of(item, options)))
-            except CoveyError as e:  # runs that may not stand in one table must not cost the others
+                made.append(_made_of(item, options))
+            except CoveyError as e:
                 lacking[item] = str(e)
     return made, lacking
+
+
+def _made_of(item: Item, options: Options) -> Reproduction:
+    """A table from runs; refused where they may not stand in one, which must not cost the other tables."""
+    return reproduce(item.paper, item.table, replace(options, dataset=item.dataset, seen=[]), command_of(item, options))

@@ -21,8 +21,9 @@ of their range, two or three are called one way and two or three the other.
 Where all seeds gave the same, Student's interval would have no width, as if nothing else could have come out. A share (100 % of the
 clients in each of three runs) then gets Wilson's interval over all that was counted: n times the cell's `trials`, as if those of
 one run were independent, and over the n runs alone where trials are not known, which decides little. A number that is no share
-(bytes, rounds) keeps its width of 0, and the words say "the same in every run". Intervals of shares are shown cut at 0 and 100 %:
-Student's does not know these ends. Verdicts are of the uncut ones.
+(bytes, rounds) keeps its width of 0, and the words say "the same in every run". So does a difference of rows that are equal seed by
+seed while the seeds differ: they are one computation under two names. One test sample more in each of three runs is chance, and gets
+Wilson's. Intervals of shares are shown cut at 0 and 100 %: Student's does not know these ends. Verdicts are of the uncut ones.
 """
 
 from __future__ import annotations
@@ -207,7 +208,7 @@ def estimate(contrast: Contrast, sheet: Sheet, units: int = 0) -> Estimate | Non
     weights = [w for w, _ in contrast.terms]
     value = sum(w * (c.ours or 0.0) for w, c in zip(weights, known)) - contrast.less
     n = min(units or c.n for c in known)
-    if n < 2 or any(c.n < 2 for c in known):
+    if n < 2 or any(c.n < 2 or (c.std is None and not c.values) for c in known):
         return Estimate(value, math.inf, math.inf, n)
     if not contrast.paired:
         return _welch(value, weights, known)
@@ -237,9 +238,9 @@ def _stored_difference(contrast: Contrast, sheet: Sheet) -> Cell | None:
 
 
 def _spread(mean: Mean, weights: Sequence[float], cells: Sequence[Cell]) -> Estimate:
-    """With the interval that the seeds gave, or, where they gave none, what was counted."""
-    varied = any((deviation(c.values) if c.values else c.std or 0.0) > SAME for c in cells)
-    half = mean.half if varied else _counted(weights, cells)
+    """With the interval that the seeds gave, or, where all of them gave the same effect, what was counted."""
+    alike = abs(mean.value) <= SAME and any((deviation(c.values) if c.values else c.std or 0.0) > SAME for c in cells)
+    half = mean.half if not mean.half <= SAME or alike else _counted(weights, cells)  # NaN stays NaN: undecided
     return Estimate(mean.value, half, half, mean.n)
 
 

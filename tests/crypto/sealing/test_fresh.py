@@ -1,5 +1,6 @@
 """Fresh ciphertexts under the secret key: the library reads them as its own, and they are drawn as it draws."""
 
+import json
 import math
 
 import numpy as np
@@ -120,9 +121,45 @@ def test_a_library_that_reads_otherwise_is_refused_before_anything_is_sealed(sch
         sealer.seal(np.zeros(5))
 
 
-def test_damaged_secrets_never_seal():
-    keys = KEYS["ckks"]
+def altered(scheme, change):
+    """Keys whose secret's words were changed."""
+    keys = KEYS[scheme]
+    words = np.frombuffer(keys.secret[-8 * 4096 :], "<u8").copy()
+    change(words)
+    return Keys(keys.ring, keys.name, keys.secret[: -8 * 4096] + words.tobytes(), keys.encryption)
+
+
+@pytest.mark.parametrize("scheme", RINGS)
+def test_damaged_secrets_never_seal(scheme):
+    """Under a secret of zeros a message would go in the clear; under any other wrong one nobody else could open it."""
+
+    def flip(words):
+        words[7] ^= np.uint64(1)
+
+    for change in (flip, lambda words: words.fill(0), lambda words: words.__setitem__(slice(None), np.roll(words, 1))):
+        with pytest.raises(CoveyError, match="secret of these keys is damaged"):
+            type(SEALERS[scheme])(altered(scheme, change)).seal(np.ones(9))
+    keys = KEYS[scheme]
     other = Keys(keys.ring, keys.name, Keys.generate(keys.ring).secret, keys.encryption)
-    assert np.abs(CkksSealer(other).open(CkksSealer(other).seal(np.ones(9))) - 1).max() < 1e-6
-    with pytest.raises(CoveyError):
-        SEALERS["ckks"].open(CkksSealer(other).seal(np.ones(9)))
+    with pytest.raises(CoveyError, match="does not open what their public key seals"):
+        type(SEALERS[scheme])(other).seal(np.ones(9))
+
+
+@pytest.mark.parametrize("scheme", RINGS)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("unit_bits", 60), ("unit_bits", 39.5), ("bound", 1e300), ("terms", 2.5), ("plain_modulus", 17), ("degree", "a")],
+)
+def test_altered_parameters_are_refused_in_a_sentence(scheme, field, value):
+    described = json.loads(KEYS[scheme].to_bytes()) | {field: value}
+    with pytest.raises(CoveyError, match=r"expected whole numbers|cannot carry sums"):
+        Keys.from_bytes(json.dumps(described).encode(), scheme)
+
+
+@pytest.mark.parametrize(("scheme", "ring"), [("ckks", ckks_ring), ("bfv", bfv_ring)])
+def test_small_numbers_seal_and_tiny_ones_are_refused(scheme, ring):
+    small = type(SEALERS[scheme])(Keys.generate(ring(bound=1e-6, terms=3)))
+    vector = np.array([1e-6, -1e-6, 0.0])
+    assert np.abs(small.open(small.seal(vector)) - vector).max() < 1e-11
+    with pytest.raises(CoveyError, match="drown in noise"):
+        ring(bound=1e-9, terms=1)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from seal import BatchEncoder, PlainModulus
 
-from covey.crypto.sealing.lattice import Keys, LatticeBox, check_library, checked_opening, label_of, read_public
+from covey.crypto.sealing.lattice import Keys, LatticeBox, check_library, check_pair, checked_opening, label_of, read_public
 from covey.crypto.sealing.mixing import ResidueMixer
 from covey.crypto.sealing.ring import Ring, prime
 from covey.crypto.sealing.sealing import check_capacity, checked_vector
@@ -97,7 +97,9 @@ class BfvSealer:
 
         reach = int(self._ring.bound * self._unit)
         trial = np.linspace(-reach, reach, self._ring.degree).astype(np.int64)
-        check_library(self.open(self._box.seal_rows(trial[None], fresh, trial.size)), trial / self._unit)
+        values = trial / self._unit
+        check_library(self.open(self._box.seal_rows(trial[None], fresh, trial.size)), values)
+        check_pair(lambda: self.open(self._box.seal_plaintexts([self._encoder.encode(trial)], trial.size)), values)
         return fresh
 
     def open(self, sealed: bytes) -> NDArray[np.float64]:

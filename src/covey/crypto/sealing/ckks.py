@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from seal import CKKSEncoder, Plaintext
 
-from covey.crypto.sealing.lattice import Keys, LatticeBox, check_library, checked_opening, label_of, read_public
+from covey.crypto.sealing.lattice import Keys, LatticeBox, check_library, check_pair, checked_opening, label_of, read_public
 from covey.crypto.sealing.mixing import ResidueMixer
 from covey.crypto.sealing.ring import Ring, prime
 from covey.crypto.sealing.sealing import check_capacity, checked_vector
@@ -32,7 +32,8 @@ def ckks_ring(bound: float = 16.0, terms: int = 1024, degree: int = 4096, modulu
     check_capacity(bound, terms)
     q = prime(degree, modulus_bits)
     reach = math.sqrt(2.0) * bound * terms * (1 + 2**-10)  # the noise stays far below 2^-10
-    return Ring("ckks", degree, q, math.floor(math.log2(q / 2 / reach)), bound, terms)
+    finest = modulus_bits - 2  # SEAL takes no larger scale, however small the numbers are
+    return Ring("ckks", degree, q, min(math.floor(math.log2(q / 2 / reach)), finest), bound, terms)
 
 
 def generate_keys(bound: float, terms: int) -> bytes:
@@ -77,7 +78,9 @@ class CkksSealer:
             return secret.images(layout.polynomials(slots, self._scale))
 
         trial = np.linspace(-self._ring.bound, self._ring.bound, self._ring.degree)
-        check_library(self.open(self._box.seal_rows(trial.view(np.complex128)[None], fresh, trial.size)), trial)
+        slots = trial.view(np.complex128)
+        check_library(self.open(self._box.seal_rows(slots[None], fresh, trial.size)), trial)
+        check_pair(lambda: self.open(self._box.seal_plaintexts([self._encode(slots)], trial.size)), trial)
         return fresh
 
     def open(self, sealed: bytes) -> NDArray[np.float64]:

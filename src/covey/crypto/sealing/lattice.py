@@ -130,6 +130,7 @@ class LatticeBox:
         assert self.keys.secret is not None
         ring = transform(self.ring.degree, self.ring.modulus)
         image = np.frombuffer(self.keys.secret[-8 * self.ring.degree :], dtype="<u8")
+        check_secret(ring.inverse(image)[0], self.ring)
         return SecretKey(ring, ring.factors(image))
 
     @property
@@ -179,6 +180,26 @@ class LatticeBox:
             self._header = header
         elif header != self._header:
             raise CoveyError("The library wrote another ciphertext layout: use seal-python 4.4.0.")
+
+
+def check_secret(coefficients: NDArray[np.uint64], ring: Ring) -> None:
+    """Refuses what SEAL never makes: it draws each coefficient from −1, 0, 1. Under a secret of zeros messages would be in the clear,
+    and with one altered word what is sealed opens for nobody else.
+    """
+    shifted = (coefficients + np.uint64(1)) % np.uint64(ring.modulus)  # 0, 1, 2
+    nonzero = np.count_nonzero(shifted != 1) / ring.degree  # two thirds, off by 0.01 at degree 4096
+    if int(shifted.max()) > 2 or not 0.5 < nonzero < 0.85:
+        raise CoveyError("The secret of these keys is damaged: it is none that the library makes; take the keys anew.")
+
+
+def check_pair(opened: Callable[[], NDArray[np.float64]], sealed: NDArray[np.float64]) -> None:
+    """Refuses a secret that does not open what its own public key seals: its holder would be the only one to open anything."""
+    try:
+        fits = np.allclose(opened(), sealed, rtol=0, atol=1e-2)
+    except CoveyError:
+        fits = False
+    if not fits:
+        raise CoveyError("The secret of these keys does not open what their public key seals: take both of one set.")
 
 
 def check_library(opened: NDArray[np.float64], sealed: NDArray[np.float64]) -> None:

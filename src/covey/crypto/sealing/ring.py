@@ -1,7 +1,9 @@
 """The add-only ring of CKKS and BFV: one prime, sized by what is added, checked against the HE standard."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 from covey.crypto.sealing.sealing import check_capacity
@@ -13,6 +15,8 @@ HE_STANDARD_128 = {1024: 27, 2048: 54, 4096: 109, 8192: 218, 16384: 438, 32768: 
 MARGIN = 0.97
 # Fewer bits after the point make sums too coarse to train on: CKKS's noise takes some 16 bits, BFV only rounds.
 LEAST_UNIT_BITS = {"ckks": 28, "bfv": 10}
+
+LEAST_BOUND = 1e-7  # a thousand times what CKKS's noise comes to at the largest scale that SEAL takes
 
 
 def check_security(degree: int, modulus_bits: int) -> None:
@@ -40,8 +44,13 @@ class Ring:
     plain_modulus: int = 0  # BFV's t; 0 for CKKS
 
     def __post_init__(self) -> None:
+        whole = (self.degree, self.modulus, self.unit_bits, self.terms, self.plain_modulus)
+        if not all(isinstance(number, Integral) for number in whole):
+            raise CoveyError(f"Parameters of {self.scheme} {whole}: expected whole numbers, as generate_keys gave them.")
         check_security(self.degree, self.modulus.bit_length())
         check_capacity(self.bound, self.terms)
+        if self.bound < LEAST_BOUND:
+            raise CoveyError(f"Numbers within ±{self.bound:g} drown in noise: raise algorithm.bound to {LEAST_BOUND:g} or more.")
         least = LEAST_UNIT_BITS.get(self.scheme)
         if least is None:
             raise CoveyError(f"No ring for the scheme '{self.scheme}'{nearest(self.scheme, list(LEAST_UNIT_BITS))}")
@@ -52,6 +61,18 @@ class Ring:
             )
         if self.modulus.bit_length() > 61:
             raise CoveyError(f"A {self.modulus.bit_length()}-bit prime: residues are added in 64 bits, use 61 or less.")
+        if (self.scheme == "bfv") != (self.plain_modulus > 1) or self.unit_bits > self._most_unit_bits():
+            raise CoveyError(
+                f"{self.scheme} cannot carry sums of {self.terms} terms within ±{self.bound:g} with {self.unit_bits} bits after "
+                "the point: these parameters were altered, expected what generate_keys gave."
+            )
+
+    def _most_unit_bits(self) -> float:
+        """With more a sum could wrap (or SEAL takes no such scale), and what is opened would be wrong without a word."""
+        sums = math.log2(self.bound) + math.log2(self.terms)
+        if self.scheme == "bfv":
+            return math.log2((self.plain_modulus - 1) / 2) - sums
+        return min(math.log2(self.modulus / 2) - 0.5 - sums, self.modulus.bit_length() - 2)
 
     @cached_property
     def context(self) -> Any:
