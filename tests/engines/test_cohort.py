@@ -19,8 +19,9 @@ from covey.data.federation import Dataset, Federation
 from covey.engines import start
 from covey.engines.cohort import Outcomes, reads_in_rows
 from covey.engines.host import Host
+from covey.errors import CoveyWarning
 from covey.learn.machine import Machine
-from covey.learn.work import Train
+from covey.learn.work import Train, rowwise
 from covey.messages import size
 
 IN_ROWS = sorted(name for name, kind in ALGORITHMS.items() if declaration(kind).in_rows)
@@ -152,6 +153,71 @@ def test_who_asks_for_what_one_client_has_goes_one_by_one(monkeypatch: pytest.Mo
     one, other, cohorts = both(monkeypatch, experiment(Curious()), federation((8,) * 7))
     assert cohorts == 0
     assert len(trained) == 1  # not tried again
+    assert_same(one, other)
+
+
+@dataclass(frozen=True)
+class Bounded(FedAvg):
+    """Says that it reads the same for many, and takes the norm of all their rows for one client's."""
+
+    name: ClassVar[str] = "bounded"
+    in_rows: ClassVar[bool] = True
+
+    def client(self, me: Any, message: Any) -> Any:
+        change = (yield Train(message.model, me.plan)) - message.model
+        return LocalModel(message.model + change / max(1.0, float(change.norm()) / 0.1), me.samples)
+
+
+@dataclass(frozen=True)
+class Choosy(FedAvg):
+    """Says so, and decides by what is a number of one client only."""
+
+    name: ClassVar[str] = "choosy"
+    in_rows: ClassVar[bool] = True
+
+    def client(self, me: Any, message: Any) -> Any:
+        model = yield Train(message.model, me.plan)
+        return LocalModel(model if me.samples > 6 else message.model, me.samples)
+
+
+@pytest.mark.parametrize(("algorithm", "why"), [(Bounded(), "otherwise than alone"), (Choosy(), "it breaks")])
+def test_whose_word_about_rows_is_false_is_told_and_goes_one_by_one(
+    algorithm: Any, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.warns(CoveyWarning, match=why):
+        one, other, cohorts = both(monkeypatch, experiment(algorithm), federation((5, 12, 8, 9, 1, 8, 20)))
+    assert cohorts == 0
+    assert_same(one, other)
+
+
+@dataclass(frozen=True)
+class Hoarder(FedAvg):
+    """Remembers more from its second round on."""
+
+    name: ClassVar[str] = "hoarder"
+    in_rows: ClassVar[bool] = True
+
+    def client(self, me: Any, message: Any) -> Any:
+        model = yield Train(message.model, me.plan)
+        before = me.memory.get("sum")
+        me.memory["sum"] = model if before is None else (yield rowwise(torch.add, before, model))
+        if me.round == 2:
+            me.memory["other"] = me.memory["sum"]
+        return LocalModel((yield rowwise(torch.mul, me.memory["sum"], 0.5)), me.samples)
+
+
+def test_what_outgrows_its_room_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Host._stage
+
+    def staged(self: Host, cohort: Any) -> None:
+        self.spill.limit = 1.5 * 6 * 4 * self.machine.network.d
+        stage(self, cohort)
+
+    monkeypatch.setattr(Host, "_stage", staged)
+    engine = {"workers": 1, "device": "cpu", "clients_at_once": 6}
+    given = experiment(Hoarder(), engine=engine, training={"rounds": 4, "epochs": 1, "batch_size": 4, "lr": 0.05})
+    one, other, cohorts = both(monkeypatch, given, federation((8,) * 6))
+    assert cohorts == 4
     assert_same(one, other)
 
 

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import repeat
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from covey.algorithms.contract import Setting, lowest
 from covey.learn.work import Plan
 from covey.messages import size
+from covey.names import OURS
 
 METHODS = ("broadcast", "client", "aggregate", "use")
 
@@ -130,6 +132,27 @@ class Outcomes:
         tensors = {n: v[0] for n in names if isinstance(v := getattr(self.reply, n), Tensor)}  # rows: see `in_rows`
         make = type(self.reply)
         return sum(size(make(**{**dict(zip(names, kind)), **tensors})) * count for kind, count in kinds.items())
+
+
+def is_own(algorithm: Any) -> bool:
+    """Whether it is not one that covey brings, whose every word in rows is tested."""
+    return type(algorithm).__module__.partition(".")[0] != OURS
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two messages, notes or memories are the same but for what floating point makes of the order of sums."""
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        room = 0.01 * float(other.abs().float().mean()) if other.numel() else 0.0
+        return one.shape == other.shape and torch.allclose(
+            one.float(), other.float(), rtol=0.01, atol=room, equal_nan=True
+        )
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(alike(value, other[name]) for name, value in one.items())
+    if is_dataclass(one) and type(one) is type(other):
+        return all(alike(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
+    if isinstance(one, float | np.floating) or isinstance(other, float | np.floating):
+        return bool(np.isclose(float(one), float(other), rtol=0.01, equal_nan=True))
+    return bool(one == other)
 
 
 def in_rows(reply: Any, n: int) -> Any:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -26,10 +28,10 @@ from covey.compression.replies import Compression, pack
 from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Federation
 from covey.defences.contract import Defence, defend
-from covey.engines.cohort import Alone, Apart, Cohort, Outcomes, Sheet, in_rows, reads_in_rows
+from covey.engines.cohort import Alone, Apart, Cohort, Outcomes, Sheet, alike, in_rows, is_own, reads_in_rows
 from covey.engines.evaluation import Examiner, Score, Scores
 from covey.engines.spill import Spill
-from covey.errors import CoveyError
+from covey.errors import CoveyError, CoveyWarning
 from covey.experiment.exposure import Exposure, expose
 from covey.learn.machine import Machine
 from covey.learn.rowwise import by_rows, on_rows, owned
@@ -52,6 +54,7 @@ from covey.learn.work import (
 from covey.messages import copied, message, to_device
 from covey.randomness import Streams, key
 
+PROOFS = 3  # rounds in which an own algorithm's word about rows is tried, each on as many clients
 PHASES: dict[type, str] = {Train: "train", Losses: "identity", SampleLosses: "identity"}  # of work for the machine
 OWN_BUFFERS = "model buffers"  # where a client's memory has them
 
@@ -100,6 +103,7 @@ class Host:
     _ahead: dict[tuple[bytes, int], Streams] = field(default_factory=dict)  # by clients and round
     _sheets: dict[bytes, Sheet] = field(default_factory=dict)
     _staged_sheets: dict[bytes, Sheet] = field(default_factory=dict)
+    _proofs: set[int] = field(default_factory=set)  # rounds
 
     def run(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Outcome]:
         """One round of these clients: (client, message, plan) in, outcomes out."""
@@ -110,13 +114,13 @@ class Host:
         if not self.as_one or (cohort := self._cohort(round, calls)) is None:
             return None
         self._begin(round)
-        try:
+        with self._unless_apart():
             reply = self._advance_as_one(cohort, self.algorithm.client, calls[0][1])
-        except Apart as reason:
-            self.as_one = not isinstance(reason, Alone)
-            return None
-        self._stage(cohort)
-        return Outcomes(cohort.ids, in_rows(reply, len(cohort.ids)), cohort.notes)
+            outcomes = Outcomes(cohort.ids, in_rows(reply, len(cohort.ids)), cohort.notes)
+            self._prove(cohort, outcomes, calls)
+            self._stage(cohort)
+            return outcomes
+        return None
 
     def advise(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Outcome]:
         """What these clients answer to a further question of the round; an attacker answers as an honest client would, unless
@@ -215,6 +219,46 @@ class Host:
         )
         return plain and ours and reads_in_rows(self.algorithm)
 
+    @contextmanager
+    def _unless_apart(self) -> Iterator[None]:
+        """What is begun in it is left where clients cannot go as one; an own algorithm's text that breaks in rows is said to."""
+        try:
+            yield
+        except Apart as reason:
+            self.as_one = not isinstance(reason, Alone)
+        except (CoveyError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            if not is_own(self.algorithm):
+                raise
+            self._doubt(f"it breaks ({type(error).__name__}: {error})")
+
+    def _doubt(self, why: str) -> None:
+        self.as_one = False
+        warnings.warn(
+            f"{self.algorithm.name} declares in_rows, but for many clients as one {why}: they go one by one; leave in_rows out",
+            CoveyWarning,
+            stacklevel=2,
+        )
+
+    def _prove(self, cohort: Cohort, outcomes: Outcomes, calls: Sequence[tuple[int, Any, Plan]]) -> None:
+        """An own algorithm's word that its `client` reads the same in rows is tried on some clients, in its first rounds. What it
+        makes of replies in `aggregate` is not.
+        """
+        if not is_own(self.algorithm) or len(calls) < 2 or cohort.round in self._proofs or len(self._proofs) >= PROOFS:
+            return
+        some = calls[:PROOFS]
+        clients = self._clients(cohort.round, some)
+        messages = [message for _, message, _ in some]
+        turns = [self.algorithm.client(me, received) for me, received in zip(clients, messages)]
+        replies = self.advance(clients, turns, messages)
+        memories = Sheet(cohort.ids, cohort.memory).memories() if cohort.remembers else repeat((0, {}))
+        for me, alone, (_, reply, notes), (_, memory) in zip(clients, replies, outcomes.each(), memories):
+            if not (alike(reply, alone) and alike(notes, me.notes) and alike(memory, me.memory)):
+                self._doubt(f"client {me.id}'s reply, notes or memory come out otherwise than alone")
+                raise Alone
+        self._proofs.add(cohort.round)
+
     def _cohort(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> Cohort | None:
         _, message, plan = calls[0]
         if not all([m is message and p is plan for _, m, p in calls]):  # noqa: C419 - faster
@@ -309,6 +353,7 @@ class Host:
         others = self._sheets | self._staged_sheets  # the one before of the same clients goes when the round is whole
         held = sheet.nbytes + sum(one.nbytes for of, one in others.items() if of != at)
         if held > self.spill.limit:
+            self._spread(me.ids)  # else the sheet before, of which this is more, would be taken for the newer one
             self._staged |= self._laid_by(sheet)
         else:
             self._staged_sheets[at] = sheet
@@ -331,13 +376,11 @@ class Host:
         """`score` of clients that can run as one; None: they cannot."""
         if not self.as_one or (cohort := self._cohort(round, calls)) is None:
             return None
-        try:
+        with self._unless_apart():
             use = self._advance_as_one(cohort, self.algorithm.use, calls[0][1])
-        except Apart as reason:
-            self.as_one = not isinstance(reason, Alone)
-            return None
-        with self._timed("evaluate"):
-            return self.examiner.scores_as_one(cohort.ids, use, self.federation.at(round).distributions, round)
+            with self._timed("evaluate"):
+                return self.examiner.scores_as_one(cohort.ids, use, self.federation.at(round).distributions, round)
+        return None
 
     def score(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Score]:
         """Accuracy of the model each of these clients would use, on its own distribution and everywhere."""

@@ -22,8 +22,8 @@ Where all seeds gave the same, Student's interval would have no width, as if not
 clients in each of three runs) then gets Wilson's interval over all that was counted: n times the cell's `trials`, as if those of
 one run were independent, and over the n runs alone where trials are not known, which decides little. A number that is no share
 (bytes, rounds) keeps its width of 0, and the words say "the same in every run". So does a difference of rows that are equal seed by
-seed while the seeds differ: they are one computation under two names. One test sample more in each of three runs is chance, and gets
-Wilson's. Intervals of shares are shown cut at 0 and 100 %: Student's does not know these ends. Verdicts are of the uncut ones.
+seed while the seeds differ: they are one computation under two names. One test sample more in each of three runs is chance, and
+gets Wilson's. Intervals of shares are shown cut at 0 and 100 %: Student's does not know these ends. Verdicts are of the uncut ones.
 """
 
 from __future__ import annotations

@@ -19,7 +19,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from seal import BatchEncoder, PlainModulus
 
-from covey.crypto.sealing.lattice import Keys, LatticeBox, check_library, check_pair, checked_opening, label_of, read_public
+from covey.crypto.sealing.lattice import (
+    Keys,
+    LatticeBox,
+    check_library,
+    check_pair,
+    checked_opening,
+    label_of,
+    read_public,
+)
 from covey.crypto.sealing.mixing import ResidueMixer
 from covey.crypto.sealing.ring import Ring, prime
 from covey.crypto.sealing.sealing import check_capacity, checked_vector

@@ -1,10 +1,11 @@
 """Fresh ciphertexts under the secret key: (c0, c1) with c1 uniform and c0 = m + e − c1 s, word for word what SEAL adds and opens.
 
 SEAL's own secret-key encryption spends four fifths of its time on drawing (Blake2xb) and on copies: here words come from ChaCha20
-under a new key from the operating system for every vector, and one transform per polynomial is left (measured in
+under a new key from the operating system for every few rows, and one transform per polynomial is left (measured in
 `benchmarks/bench_sealing.py`). Errors have SEAL's distribution, a centred binomial of 21 bits (σ = 3.24, what the HE standard's
 table assumes); secrets are SEAL's ternary ones. Keys are made, loaded and sums are opened by the library, and a sealer opens one
-of its ciphertexts with it before it seals anything (`lattice.py`). No branch and no index depends on secret, message or error.
+of its ciphertexts with it before it seals anything (`lattice.py`). No branch and no index of sealing depends on secret, message or
+error; loading a key does divide by q, in Python, once.
 """
 
 from __future__ import annotations

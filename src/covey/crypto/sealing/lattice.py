@@ -11,7 +11,7 @@ open gets `Keys.sealing_only()`, and the library seals for it. A secret-key ciph
 of `c1`, half the bytes; the server would have to expand every seed before it could add, so `c0 | c1` is sent in full.
 
 Randomness of keys and ciphertexts: SEAL seeds a new generator from the operating system for every encryption and we do
-for every vector, hence forked processes never share it (tested).
+for every few rows, hence forked processes never share it (tested).
 
 Format. The library writes a ciphertext as a header, equal for all ciphertexts of one parameter set, and the
 residues `c0 | c1` as 64-bit words. We send the residues alone, under one label (`sealing.py`), which keeps them
@@ -183,8 +183,8 @@ class LatticeBox:
 
 
 def check_secret(coefficients: NDArray[np.uint64], ring: Ring) -> None:
-    """Refuses what SEAL never makes: it draws each coefficient from −1, 0, 1. Under a secret of zeros messages would be in the clear,
-    and with one altered word what is sealed opens for nobody else.
+    """Refuses what SEAL never makes: it draws each coefficient from −1, 0, 1. Under a secret of zeros messages would be in the
+    clear, and with one altered word what is sealed opens for nobody else.
     """
     shifted = (coefficients + np.uint64(1)) % np.uint64(ring.modulus)  # 0, 1, 2
     nonzero = np.count_nonzero(shifted != 1) / ring.degree  # two thirds, off by 0.01 at degree 4096

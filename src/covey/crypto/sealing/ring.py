@@ -46,11 +46,15 @@ class Ring:
     def __post_init__(self) -> None:
         whole = (self.degree, self.modulus, self.unit_bits, self.terms, self.plain_modulus)
         if not all(isinstance(number, Integral) for number in whole):
-            raise CoveyError(f"Parameters of {self.scheme} {whole}: expected whole numbers, as generate_keys gave them.")
+            raise CoveyError(
+                f"Parameters of {self.scheme} {whole}: expected whole numbers, as generate_keys gave them."
+            )
         check_security(self.degree, self.modulus.bit_length())
         check_capacity(self.bound, self.terms)
         if self.bound < LEAST_BOUND:
-            raise CoveyError(f"Numbers within ±{self.bound:g} drown in noise: raise algorithm.bound to {LEAST_BOUND:g} or more.")
+            raise CoveyError(
+                f"Numbers within ±{self.bound:g} drown in noise: raise algorithm.bound to {LEAST_BOUND:g} or more."
+            )
         least = LEAST_UNIT_BITS.get(self.scheme)
         if least is None:
             raise CoveyError(f"No ring for the scheme '{self.scheme}'{nearest(self.scheme, list(LEAST_UNIT_BITS))}")
