@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,16 @@ def test_the_page_says_what_the_ranks_do_not_show(tmp_path: Path) -> None:
     text = beside([one, rotated], tmp_path).files["field.md"]
     assert f"| ifca, m = 1200, n = 200 | {percent(0.955)} ± 0.71 (2) | {percent(0.95)} |" in text
     assert "not checked against a copy of the paper" in text and "is set up" not in text
+
+
+def test_the_page_counts_seeds_by_place_and_says_where_codes_are_mixed(tmp_path: Path) -> None:
+    whole, fewer = (place(name, {"ifca": [0.9, 0.91], "fedavg": [0.5, 0.5]}) for name in ("label_sets", "drift"))
+    whole.settings["seeds"], fewer.settings["seeds"] = 5, 3
+    mixed = replace(fewer, runs={"code": ["a", "b"]})
+    text = beside([whole, mixed], tmp_path).files["field.md"]
+    assert "Figures are of 5 seeds (label sets on digits), 3 seeds (drift on digits)." in text
+    assert "more than one state of covey's code stand together in drift on digits." in text
+    assert "Figures are of 5 seeds (digits). Trials" in beside([whole], tmp_path).files["field.md"]
 
 
 def test_a_trial_that_was_refused_picks_nothing() -> None:

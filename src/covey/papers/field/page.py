@@ -142,7 +142,7 @@ def page(
         "eps were picked after a look at runs with seed 0**, which is one of the figures' seeds, since its own rule splits "
         "nothing in so few rounds; its rank may be flattered. A trial is scored on the same test samples as a figure, for "
         "another draw of clients, and one seed tunes. "
-        f"Figures are of {_seeds(every)}. "
+        f"Figures are of {_seeds(every)}. {_of_two_codes(every)}"
         "Trials and choices are stored with each table. Rounds, local epochs, "
         "batches, clients and samples are the same for all; methods that are told a number of clusters are told the true one "
         "(five under Dirichlet skew and three among the hospitals, where nobody knows a true one). Rows of single places: "
@@ -228,9 +228,7 @@ def pays(every: Sequence[Reproduction]) -> str:
         verdicts = [claim.verdict for claim in judged]
         kind = "yes" if all(v == HOLDS for v in verdicts) else "no" if FAILS in verdicts else "open"
         effects = [f"{e.value:+.1f}" for claim in judged for e in claim.effects if e.value is not None]
-        outcome[kind].append(
-            f"{one.table.replace('_', ' ')} on {dataset_name(one.dataset)} ({' and '.join(effects)} points)"
-        )
+        outcome[kind].append(f"{_place(one)} ({' and '.join(effects)} points)")
     words = {
         "yes": "Shown to pay, against training alone and against FedAvg with fine-tuning, in",
         "no": "Shown **not** to pay, against one of the two at least, in",
@@ -254,7 +252,7 @@ def _of_picked(one: Reproduction) -> list[Claim]:
 def absent(every: Sequence[Reproduction]) -> str:
     """Who has no row where, in the words of the run that refused."""
     lines = [
-        f"- {label_of(method)}, {one.table.replace('_', ' ')} on {dataset_name(one.dataset)}: {why}"
+        f"- {label_of(method)}, {_place(one)}: {why}"
         for one in every
         for method, why in one.settings.get("missing", {}).items()
     ]
@@ -302,9 +300,29 @@ def _of_first(every: Sequence[Reproduction]) -> str:
 
 
 def _seeds(every: Sequence[Reproduction]) -> str:
-    """How many, by dataset."""
-    counts = {one.dataset: int(one.settings.get("seeds", 0)) for one in every}
-    return ", ".join(f"{count} seeds ({dataset_name(name)})" for name, count in counts.items())
+    """How many, by dataset, or by place where a dataset's places differ."""
+    by_dataset: dict[str, set[int]] = {}
+    for one in every:
+        by_dataset.setdefault(one.dataset, set()).add(_count_of_seeds(one))
+    named: dict[int, dict[str, None]] = {}
+    for one in every:
+        whole = len(by_dataset[one.dataset]) == 1
+        named.setdefault(_count_of_seeds(one), {})[dataset_name(one.dataset) if whole else _place(one)] = None
+    return ", ".join(f"{count} seeds ({', '.join(names)})" for count, names in sorted(named.items(), reverse=True))
+
+
+def _count_of_seeds(one: Reproduction) -> int:
+    return int(one.settings.get("seeds", 0))
+
+
+def _of_two_codes(every: Sequence[Reproduction]) -> str:
+    """Which places have runs of different code in one table: their methods are not compared alone."""
+    mixed = [_place(one) for one in every if len(one.runs.get("code", ())) > 1]
+    return f"Runs of more than one state of covey's code stand together in {' and '.join(mixed)}. " if mixed else ""
+
+
+def _place(one: Reproduction) -> str:
+    return f"{one.table.replace('_', ' ')} on {dataset_name(one.dataset)}"
 
 
 def _questions(reproductions: Sequence[Reproduction]) -> str:
