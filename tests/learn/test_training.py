@@ -239,6 +239,41 @@ def test_every_request(kernel: str, plan: str, extras: tuple[str, ...]) -> None:
     check(net, jobs_of(net, PLANS[plan], frozenset(extras)), kernel)
 
 
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_layers_that_stay_are_left_out_without_a_trace(plan: Plan) -> None:
+    """A mask for each client puts them back after each step; one mask for all lets the linear kernel leave them out."""
+    net = network("mlp")
+    x, y = samples(net, sum(SIZES))
+    machine, layers = Machine(net, x, y, kernel="linear"), len(list(net.module().parameters())) // 2
+    last = net.d - sum(p.numel() for p in list(net.module().parameters())[-2:])
+    place = torch.arange(net.d)
+    first = sum(p.numel() for p in list(net.module().parameters())[:2])
+    assert layers > 2
+    linear = Linear(net, machine.samples)
+    assert linear.only(place != 5) is None and linear.only(place >= last) is not None
+    for moves in (place >= last, place < last, place < first, (place < first) | (place >= last), place != 5):
+        jobs = jobs_of(net, plan)
+        each = [replace(job, work=replace(job.work, moves=moves.clone())) for job in jobs]
+        one = [replace(job, work=replace(job.work, moves=moves)) for job in jobs]
+        expected = machine.compute(each)
+        assert all(torch.equal(a, b) for a, b in zip(machine.compute(one), expected))
+        torch.testing.assert_close(expected[0], textbook_once(net, x, y, one[0]), rtol=0, atol=1e-6)
+
+
+def test_nobodys_model_is_trained_where_it_lies() -> None:
+    net = network("fcnn")
+    x, y = samples(net, sum(SIZES))
+    jobs = jobs_of(net, PLANS["plain"])
+    together = torch.stack([job.work.start for job in jobs])  # rows of one tensor, as a machine's answers are
+    starts = [list(together), [together[0], together[0], together[1], together[1]], [together[0]] * 4]
+    before = together.clone()
+    machine = Machine(net, x, y, kernel="linear")
+    for rows in starts:
+        machine.compute([replace(job, work=replace(job.work, start=row)) for job, row in zip(jobs, rows)])
+        machine.compute([replace(jobs[0], work=replace(jobs[0].work, start=rows[0]))])
+        assert torch.equal(together, before)
+
+
 @pytest.mark.parametrize("kernel", ["loop", "stacked", "streams"])
 def test_requests_on_a_cnn(kernel: str) -> None:
     net = network("cnn")

@@ -38,9 +38,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from covey.crypto import openings
@@ -78,6 +80,17 @@ class Setting:
     def one_start(self) -> Tensor:
         """Where a method with a single model begins, [d]: a mean of different random models would be a shrunken one."""
         return self.start.mean(0) if self.common_start else self.start[0]
+
+    @cached_property
+    def shared(self) -> Tensor:
+        """[d] bool: the parameters that are not personal; one tensor for all who ask."""
+        return ~self.personal
+
+    @cached_property
+    def runs(self) -> tuple[tuple[int, bool], ...]:
+        """The parameters in their order: (how many, whether they are personal), by turns."""
+        kinds, lengths = torch.unique_consecutive(self.personal, return_counts=True)
+        return tuple(zip(lengths.tolist(), kinds.tolist()))
 
     def copy(self) -> Setting:
         """For who is not trusted with the tensors that everybody starts from."""

@@ -31,7 +31,7 @@ class Wave:
 
     plan: Plan
     steps: tuple[int, ...]  # [n] falling
-    start: Tensor  # [n, D]: D = d, or d + head; where all clients share a row, a view of it: never to be written to
+    start: Tensor  # [n, D]: D = d, or d + head; where all clients share a row, a view of it: not to be written to, unless `fresh`
     constant: Tensor | None  # [n, D] likewise; the part of the gradient that never changes: correction − μ · anchor
     moves: Tensor | None  # [n, D] bool likewise: the parameters that steps change; None: all
     rows: Tensor  # [T, n, B] rows of the dataset; slots beyond `counts` repeat some row
@@ -45,6 +45,7 @@ class Wave:
     head_classes: int
     head_share: float
     order: tuple[int, ...]  # client i of the wave is job order[i]
+    fresh: bool = False  # whether `start` was laid out for this wave alone, and may be trained where it lies
 
     def _tensors(self) -> dict[str, Tensor]:
         """Those that are there, without start."""
@@ -163,6 +164,7 @@ def lay_out(jobs: Sequence[Job], device: torch.device, drawing: bool = False, to
         head_classes=0 if head is None else head.classes,
         head_share=1.0 if head is None else head.share,
         order=tuple(range(len(jobs)) if order is None else order.tolist()),
+        fresh=len(start) == len(jobs) > 1,  # a single row is the asker's own
     )
 
 

@@ -69,6 +69,22 @@ def test_fedper_shares_the_first_weight_and_keeps_the_second() -> None:
     assert bench.use(0).models.tolist() == [[2.0, 0.5]] and bench.use(1).models.tolist() == [[2.0, 6.5]]
 
 
+def test_personal_weights_between_shared_ones_come_back_to_their_places() -> None:
+    clients = [
+        Quadratic(torch.tensor([[0.0, 2.0, 4.0, 6.0, 8.0]])),
+        Quadratic(torch.tensor([[4.0, 4.0, 4.0, 4.0, 4.0]])),
+    ]
+    personal = [True, False, True, True, False]
+    bench = Bench(FedPer(), clients, [[0.0] * 5], steps(1), personal=personal)
+    assert bench.use(0).models.tolist() == [[0.0] * 5]
+    assert bench.round().model.tolist() == [1.5, 3.0]  # of ½ · (2, 8) and ½ · (4, 4)
+    assert bench.use(0).models.tolist() == [[0.0, 1.5, 2.0, 3.0, 3.0]]
+    assert bench.use(1).models.tolist() == [[2.0, 1.5, 2.0, 2.0, 3.0]]
+    trained = Bench(FedRep(), clients, [[0.0] * 5], steps(1), personal=personal)
+    assert trained.round().model.tolist() == [1.5, 3.0]
+    assert trained.use(0).models.tolist() == [[0.0, 1.5, 2.0, 3.0, 3.0]]
+
+
 def test_fedrep_trains_the_head_alone_and_then_the_rest() -> None:
     clients = [Quadratic(torch.tensor([[0.0, 0.0]])), Quadratic(torch.tensor([[4.0, 8.0], [4.0, 8.0]]))]
     plan = Plan(lr=0.5, epochs=1, batch_size=0)

@@ -63,10 +63,9 @@ class APFL:
                 Train(mixed, step, on=batch, purpose=f"mixed {t}"),
             ]
             moved = mixed_next - mixed  # −η ∇f(v̄)
-            own = v + alpha * moved
-            if self.adaptive and t == 0:
-                alpha = min(1.0, max(0.0, alpha + float((v - w).double() @ moved.double())))
-            v, w = own, w_next
+            slope = float((v - w).double() @ moved.double()) if self.adaptive and t == 0 else 0.0
+            v, w = moved.mul_(alpha).add_(v), w_next
+            alpha = min(1.0, max(0.0, alpha + slope))
         me.memory["model"], me.memory["alpha"] = v, alpha
         return LocalModel(w, me.samples)
 

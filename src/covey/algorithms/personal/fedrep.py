@@ -56,10 +56,9 @@ class FedRep:
 
     def client(self, me: Client, message: SharedModel) -> Coroutine:
         before = whole_model(me, message.model)
-        personal = me.setting.personal
-        headed = yield Train(before, self._head_plan(me.plan), moves=personal, purpose="head")
+        headed = yield Train(before, self._head_plan(me.plan), moves=me.setting.personal, purpose="head")
         headed = with_own(me, headed, before)
-        model = yield Train(headed, me.plan, moves=~personal)
+        model = yield Train(headed, me.plan, moves=me.setting.shared)
         keep_own(me, headed)
         return TrainedLayers(shared_part(model, me.setting), me.samples)
 

@@ -63,7 +63,7 @@ class PerFedAvg:
         for t in range(steps):
             adapted = yield Train(w, inner, on=first[t], purpose=f"adapt {t}")  # w̃
             moved = yield Train(adapted, outer, on=second[t], purpose=f"train {t}")
-            w = w + (moved - adapted)
+            w = (moved - adapted).add_(w)
         return LocalModel(w, me.samples)
 
     def aggregate(self, server: Server, state: GlobalModel, replies: Iterator[tuple[int, Any]]) -> GlobalModel:

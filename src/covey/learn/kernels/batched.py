@@ -46,8 +46,11 @@ Accumulate = Callable[[Tensor, Tensor, Batch, float, float], None]
 
 
 def run(wave: Wave, samples: Samples, features: int, accumulate: Accumulate, model: Tensor) -> None:
-    """Trains all clients of the wave side by side, step by step; what they arrive at is written to `model` [n, D]."""
-    model.copy_(wave.start)
+    """Trains all clients of the wave side by side, step by step; what they arrive at is written to `model` [n, D], which may be
+    the memory of the wave's `start`.
+    """
+    if model.data_ptr() != wave.start.data_ptr():
+        model.copy_(wave.start)
     velocity = torch.zeros_like(model) if wave.plan.momentum else None
     widths = wave.counts.amax(dim=1).tolist() if wave.counts.numel() else []
     for t, width in enumerate(widths):

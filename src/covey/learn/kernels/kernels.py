@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 import torch
@@ -57,7 +59,7 @@ def choose(name: str, network: Network, samples: Samples, device: torch.device, 
         return loop
     if name == "linear":
         linear, plain = Linear(network, samples), Linear(network, samples, own_kernels=False)
-        parts = (linear, linear.accumulate, sum(linear.sizes), 2, chunk, Whole(linear), plain.accumulate)
+        parts = (linear, linear.accumulate, sum(linear.sizes), 2, chunk, Whole(linear), plain.accumulate, linear.only)
         return SideBySide(name, network, samples, *parts)
     stacked = Stacked(network, device)
     accumulate = stacked.accumulate if name == "stacked" else Streams(stacked, device).accumulate
@@ -105,10 +107,12 @@ class SideBySide:
         chunk: int,
         whole: Whole | None = None,
         once: Accumulate | None = None,  # for a few steps that never come again: nothing is compiled for them
+        only: Callable[[Tensor], Accumulate | None] | None = None,  # that of some parameters: see `Linear.only`
     ) -> None:
         self.name, self.points, self.whole = name, points, whole
         self._network, self._samples, self._accumulate = network, samples, accumulate
         self._once = accumulate if once is None else once
+        self._only = only
         self._activations, self._copies, self._chunk = activations, copies, chunk
         self._device = samples.x.device
         self._short: set[tuple[int, ...]] = set()  # shapes of waves of few steps that have come once
@@ -121,10 +125,14 @@ class SideBySide:
         """Trained models [n, D] in the wave's order."""
         if len(wave.rows) == 0:  # nobody takes a step
             return wave.start.clone(memory_format=torch.contiguous_format)
+        wave, accumulate = self._for_what_moves(wave)
         n, each = len(wave.steps), self._bytes(wave)
         fit = self._chunk or max(1, int(self._room / each))
         size = -(-n // -(-n // fit))  # chunks of even size
-        result = aligned(wave.start) if self._device.type == "cuda" else wave.start.new_empty(wave.start.shape)
+        if self._device.type == "cuda":
+            result = aligned(wave.start)
+        else:
+            result = wave.start if wave.fresh else wave.start.new_empty(wave.start.shape)
         for low in range(0, n, size):
             part = wave.clients(low, min(low + size, n))
             if self.whole is not None and self.whole.does(part) and self.whole.train(part, result[low : low + size]):
@@ -134,8 +142,20 @@ class SideBySide:
             elif self._device.type == "cuda" and not (wave.secret is not None and wave.plan.noise):
                 result[low : low + size] = self._replays.run(part.padded(size), size * each)[: n - low]
             else:  # a graph cannot ask the operating system for noise
-                run(part, self._samples, self._network.features, self._accumulate, result[low : low + size])
+                run(part, self._samples, self._network.features, accumulate, result[low : low + size])
         return result
+
+    def _for_what_moves(self, wave: Wave) -> tuple[Wave, Accumulate]:
+        """Where whole layers stay as they are, on a CPU: the kernel of the others, and a wave without the mask that puts them back.
+        A mask changes nothing else in plain steps; the captured steps of a GPU keep it, since the next wave's is written over it.
+        """
+        plain = wave.secret is None and wave.constant is None and wave.head_labels is None
+        plain = plain and not (wave.plan.clip or wave.plan.momentum)
+        if self._only is None or wave.moves is None or not plain or self._device.type == "cuda":
+            return wave, self._accumulate
+        one_for_all = wave.moves.stride(0) == 0 or len(wave.moves) == 1
+        only = self._only(wave.moves[0]) if one_for_all else None
+        return (wave, self._accumulate) if only is None else (replace(wave, moves=None), only)
 
     def _is_worth_a_capture(self, wave: Wave) -> bool:
         """It takes longer than a few steps: a wave of so few is computed as it comes, the first time."""

@@ -7,6 +7,7 @@ clipping needs no per-sample gradients.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from covey.errors import CoveyError
 from covey.learn.flat import Network
-from covey.learn.kernels.batched import Batch
+from covey.learn.kernels.batched import Accumulate, Batch
 from covey.learn.kernels.products import Plain, Products, products, through_activation
 from covey.learn.losses import softmax_delta as head_delta
 from covey.learn.objective import clipped
@@ -34,19 +35,43 @@ class Linear:
         self.hidden = len(self.sizes) - 2
         self.products: Products = products(samples.x.device) if own_kernels else Plain()
 
-    def accumulate(self, target: Tensor, model: Tensor, batch: Batch, beta: float, alpha: float) -> None:
-        """target ← beta · target + alpha · (mean gradient of the batch at model)."""
+    def only(self, moves: Tensor) -> Accumulate | None:
+        """`accumulate` that leaves all layers alone but those of which `moves` [D] is true, and goes back no further than the
+        first of them; None: it cuts through a layer. Not for clipped gradients: their bound is on all layers together.
+        """
+        masks = [torch.cat([weight.reshape(-1), bias.reshape(-1)]) for weight, bias in self._cut(moves[None], 0)]
+        trained = tuple(bool(mask.any()) for mask in masks)
+        if not all(mask.all() for mask, moving in zip(masks, trained) if moving):
+            return None
+        return partial(self.accumulate, trained=trained)
+
+    def accumulate(
+        self,
+        target: Tensor,
+        model: Tensor,
+        batch: Batch,
+        beta: float,
+        alpha: float,
+        trained: tuple[bool, ...] | None = None,
+    ) -> None:
+        """target ← beta · target + alpha · (mean gradient of the batch at model). `trained`: in which layers; None: in all."""
         layers = self._cut(model, batch.head_classes)
-        inputs, deltas = self._backward(layers, batch)
+        lowest = 0 if trained is None else next((i for i, moving in enumerate(trained) if moving), len(layers))
+        inputs, deltas = self._backward(layers, batch, lowest)
         if batch.clip:
             scale = clipped(batch.factor, _norms(inputs, deltas), batch.divisors, batch.clip)
         else:
             scale = batch.factor
-        for (weight, bias), h, delta in zip(self._cut(target, batch.head_classes), inputs, deltas):
-            self.products.update(weight, bias, delta.mul_(scale[..., None]), h, beta, alpha)
+        targets = self._cut(target, batch.head_classes)
+        held = len(layers) - len(deltas)  # layers from below of which there is no δ
+        for i, ((weight, bias), h, delta) in enumerate(zip(targets[held:], inputs[held:], deltas), held):
+            if trained is None or trained[i]:
+                self.products.update(weight, bias, delta.mul_(scale[..., None]), h, beta, alpha)
 
-    def _backward(self, layers: Layers, batch: Batch) -> tuple[list[Tensor], list[Tensor]]:
-        """Per layer its inputs [c, B, in] and its unscaled δ [c, B, out]; the head is a last layer beside the last."""
+    def _backward(self, layers: Layers, batch: Batch, lowest: int = 0) -> tuple[list[Tensor], list[Tensor]]:
+        """Per layer its inputs [c, B, in] and its unscaled δ [c, B, out]; the head is a last layer beside the last. There
+        is no δ of layers below the `lowest`, but always the last one's.
+        """
         inputs = self._forward(layers, batch.x, batch.keep)
         features = inputs[-1]
         deltas = [self.delta(self.products.layer(features, *layers[self.hidden], None), batch.y)]
@@ -55,7 +80,7 @@ class Linear:
             second = self.products.layer(features, *layers[-1], None)
             deltas.append(head_delta(second, batch.head_y).mul_(1 - batch.head_share))
             inputs.append(features)
-        for layer in range(self.hidden, 0, -1):
+        for layer in range(self.hidden, lowest, -1):
             outputs, weight = inputs[layer], layers[layer][0]
             if layer == self.hidden and (batch.head_y is not None or batch.keep is not None):
                 back = deltas[0] @ weight
