@@ -45,9 +45,9 @@ WORK: dict[str, float] = {  # trainings of FedAvg that a client does, with five 
     "fedavg_ft": 1,
     "ditto": 2,
     "fedper": 1,
-    "fedrep": 2,
-    "apfl": 2,
-    "perfedavg": 2,
+    "fedrep": 1 + LOSS,  # epochs of the head alone go through the representation, and not back
+    "apfl": 2,  # mixing the two models in every step is not counted
+    "perfedavg": 2,  # nor is taking the outer step back to where the inner one began
     "fesem": 1,
     "flhc": 1,
     "fedgroup": 1,
