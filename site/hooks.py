@@ -34,6 +34,8 @@ FENCE = re.compile(r"\s*```")
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".sh": "bash"}
 VERDICT = re.compile(r"<strong>([✓✗?–]) (holds|does not hold|undecided|not measured)</strong>")
 CLAIMS = re.compile(r"<table>\s*<thead>\s*<tr>\s*<th></th>\s*<th>claim</th>.*?</table>", re.DOTALL)
+CELL = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
+UNIT = re.compile(r"(?<=\d) (?=(?:[×%]|[µm]?s|[kMG]?B|of \d+)(?![\w.]))|(?<=\d of) (?=\d)")
 KINDS = {"✓": "good", "✗": "bad", "?": "open", "–": "none"}
 LARGE = 60_000  # bytes; what is longer is given as a file, not as a page
 
@@ -235,8 +237,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
-    """Verdicts in colour, beside their mark and word; tables of claims with room for the sentences."""
+    """Verdicts in colour, beside their mark and word; tables of claims with room; in cells no unit on a line of its own."""
     html = CLAIMS.sub(r'<div class="claims">\g<0></div>', html)
+    html = CELL.sub(lambda cell: UNIT.sub("&nbsp;", cell[0]), html)
     return VERDICT.sub(
         lambda found: f'<strong class="verdict {KINDS[found[1]]}">{found[1]}&nbsp;{found[2]}</strong>', html
     )

@@ -80,6 +80,11 @@ def test_the_last_sentence_is_for_everybody() -> None:
     said = plain_words(made)
     assert "Whoever runs the server" in said and "can learn which cluster a client chose" in said
     assert "may still be learned" in said and "safe" not in said
+    assert "Not measured, or no attack known: " in said and "Tried, not shown" not in said
+    shown = plain_words(
+        matrix(small(), {("a1", SERVER): finding(1.0, 0.9, 1.0), ("lira", SERVER): finding(0.5, 0.4, 0.6)})
+    )
+    assert "Tried, not shown and not excluded: membership." in shown
     page = card(made)
     assert "ε claimed by the ledger: none" in page and "| Cluster identity | broken | server" in page
 

@@ -61,6 +61,10 @@ def test_what_the_site_makes_of_a_page() -> None:
     assert hooks._outside("algorithms/ifca.md", "../../src/covey/roles/plain.py") == "src/covey/roles/plain.py"
     assert hooks._outside("house.md", "extending.md") is None
     assert hooks.with_page("# A\n\nBy x.", {"audit"}) == "# A\n\n[Every score, as a page](audit.html)\n\nBy x."
+    cells = hooks.on_page_content(
+        "<p>9 of 13</p><td>9 of 13</td><td>at most 1.5 ×; 20 ms in 5 steps</td>", None, None, None
+    )
+    assert cells == "<p>9 of 13</p><td>9&nbsp;of&nbsp;13</td><td>at most 1.5&nbsp;×; 20&nbsp;ms in 5 steps</td>"
     assert hooks.with_page("# A\n\nBy x.", set()) == "# A\n\nBy x."
     smallest = {p.name: p for p in sorted(hooks.stored(DOCS), key=lambda p: -p.stat().st_size)}
     assert {name: "By `covey audit" in path.with_name("README.md").read_text() for name, path in smallest.items()} == {

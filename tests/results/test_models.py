@@ -171,7 +171,12 @@ def _safetensors(path: Path) -> dict[str, torch.Tensor]:
 
 def test_what_cannot_be_exported_is_said_in_a_sentence(again: Result, tmp_path: Path, capsys) -> None:
     folder = str(again.folder)
+    coordinator = tmp_path / "coordinator"
+    coordinator.mkdir()
+    (coordinator / "result.json").write_bytes((again.folder / "result.json").read_bytes())
+    (coordinator / "status.json").write_text("{}")
     for words, sentence in (
+        ([str(coordinator)], "a coordinator keeps no models to predict with, its silos do"),
         ([folder, "--to", "tflite"], "cannot be exported to 'tflite'"),
         ([folder, "--cluster", "9"], "there is no cluster 9"),
         ([str(tmp_path)], "holds no models.bin"),

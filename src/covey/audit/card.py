@@ -40,7 +40,10 @@ def plain_words(audit: Audit) -> str:
     sentences = [f"{_listed(who)} can {_deeds(audit, rows)}" for rows, who in learned.items()]
     sentences += [f"{PEOPLE[COALITION]} can do what both can, and no more was shown"] if joined else []
     unseen = [f"a leak is suspected, and not certain, of {_listed(suspected)}"] if suspected else []
-    unseen += [f"nothing was shown, or could be, of {_listed(open_)}"] if open_ else []
+    tried = [row for row in open_ if audit.worst(row).verdict == NOTHING_SEEN]
+    unseen += [f"tried, not shown and not excluded: {_listed(tried)}"] if tried else []
+    unmeasured = [row for row in open_ if row not in tried]
+    unseen += [f"not measured, or no attack known: {_listed(unmeasured)}"] if unmeasured else []
     return f"In plain words: {'. '.join(sentence_case(words) for words in (*sentences, *unseen, rest))}."
 
 
@@ -83,7 +86,7 @@ def _line(audit: Audit, row: str) -> str:
     worst = audit.worst(row)
     who = audit.learners(row, worst.verdict)
     if worst.verdict == NOTHING_SEEN:
-        who = [f"tried from the {' and the '.join(who)}"]
+        who = [f"tried from: {', '.join(who)}"]
     elif len(who) == len(audit.parties) > 2:
         who = ["anybody"]
     score = "–"

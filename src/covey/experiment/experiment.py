@@ -207,7 +207,7 @@ class Experiment:
                 f"true_clusters is {self.true_clusters} for {self.clients} clients: at most so many, or 0 for as many as clusters"
             )
         if self.seeds < 1 or self.seed < 0:
-            raise CoveyError("seed must not be negative and seeds must be at least 1")
+            raise CoveyError(f"seed is {self.seed} and seeds is {self.seeds}: expected 0 or more, and at least 1")
         object.__setattr__(self, "model", model_of(self.model))
         spec(self.model)  # refuses what is none
         object.__setattr__(self, "algorithm", protected(self.defence, self.algorithm, self._terms))

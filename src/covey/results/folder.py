@@ -25,6 +25,7 @@ from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.results.contents import Json, Run, read_json, read_rounds, read_toml
 from covey.results.models import Models
+from covey.results.status import STATUS
 from covey.version import __version__
 
 if TYPE_CHECKING:
@@ -208,7 +209,11 @@ class RunFolder:
         """What the clients of a finished run predict with."""
         if not self.models.is_file():
             several = next(iter(sorted(self.path.glob("seed-*"))), None)
-            where = f"each seed has its own: give {several}" if several else "give the folder of a finished run"
+            where = "give the folder of a finished run"
+            if several:
+                where = f"each seed has its own: give {several}"
+            elif self.finished and (self.path / STATUS).is_file():
+                where = "a coordinator keeps no models to predict with, its silos do: give a silo's --state folder"
             raise CoveyError(f"{self.path} holds no {MODELS}: {where}")
         return Models.read(self.models.read_bytes(), self.experiment().model)
 
