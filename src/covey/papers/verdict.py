@@ -23,7 +23,8 @@ clients in each of three runs) then gets Wilson's interval over all that was cou
 one run were independent, and over the n runs alone where trials are not known, which decides little. A number that is no share
 (bytes, rounds) keeps its width of 0, and the words say "the same in every run". So does a difference of rows that are equal seed by
 seed while the seeds differ: they are one computation under two names. One test sample more in each of three runs is chance, and
-gets Wilson's. Intervals of shares are shown cut at 0 and 100 %: Student's does not know these ends. Verdicts are of the uncut ones.
+gets Wilson's where the samples are counted (`trials`); where they are not it keeps its width of 0. Intervals of shares are shown
+cut at 0 and 100 %: Student's does not know these ends. Verdicts are of the uncut ones.
 """
 
 from __future__ import annotations
@@ -239,8 +240,10 @@ def _stored_difference(contrast: Contrast, sheet: Sheet) -> Cell | None:
 
 def _spread(mean: Mean, weights: Sequence[float], cells: Sequence[Cell]) -> Estimate:
     """With the interval that the seeds gave, or, where all of them gave the same effect, what was counted."""
-    alike = abs(mean.value) <= SAME and any((deviation(c.values) if c.values else c.std or 0.0) > SAME for c in cells)
-    half = mean.half if not mean.half <= SAME or alike else _counted(weights, cells)  # NaN stays NaN: undecided
+    varied = any((deviation(c.values) if c.values else c.std or 0.0) > SAME for c in cells)
+    equal = abs(sum(w * (c.ours or 0.0) for w, c in zip(weights, cells))) <= SAME
+    chance = not varied or (not equal and mean.half <= SAME and all(c.trials for c in cells))
+    half = _counted(weights, cells) if chance and not math.isnan(mean.half) else mean.half  # NaN: undecided
     return Estimate(mean.value, half, half, mean.n)
 
 
