@@ -78,7 +78,7 @@ format: .venv/ready-dev
 	@touch $@
 
 bench: .venv-bench/ready
-	.venv-bench/bin/covey bench
+	.venv-bench/bin/covey bench all
 
 # The documentation as a site in build/site, which opens from there: no server, no network. Stops at the first broken link.
 .venv/ready-docs: .venv/ready

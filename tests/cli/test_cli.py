@@ -195,3 +195,8 @@ def test_a_reader_that_has_seen_enough_ends_a_list_quietly() -> None:
     script = f"{sys.executable} -m covey list | head -c 1"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
     assert done.stderr == ""
+
+
+def test_bench_without_a_name_says_which_there_are(covey: Callable[..., Ended]) -> None:
+    ended = covey("bench")
+    assert "mingledpie          A whole MingledPie round" in ended.out and "covey bench all" in ended.out

@@ -193,12 +193,12 @@ def audit(
 
 def bench(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="One benchmark, or all; goals: what is stored, beside its limits.")] = "",
+    name: Annotated[str, typer.Argument(help="One benchmark; all; or goals: what is stored, beside its limits.")] = "",
 ) -> None:
     """The benchmarks, as ratios against peers in the same run.
 
-    Needs a source checkout and what `make bench` installs. `covey bench goals` prints the stored ratios with the limit beside
-    each; with --measure --minutes 7 it measures those of a CPU first, and stores them.
+    Without a name: which there are. Needs a source checkout and what `make bench` installs. `covey bench goals` prints the stored
+    ratios with the limit beside each; with --measure --minutes 7 it measures those of a CPU first, and stores them.
     """
     import subprocess
 
@@ -207,9 +207,14 @@ def bench(
     if not scripts:
         raise CoveyError("the benchmarks are part of the source checkout, not of the installed package: clone it first")
     known = scripts | {"goals": folder / "goals.py"}
-    if name and name not in known:
-        raise CoveyError(f"unknown benchmark '{name}'{nearest(name, list(known))}")
-    for chosen in [name] if name else [script for script in scripts if not script.endswith("_gpu")]:
+    if not name:
+        for each, script in known.items():
+            print(f"{each:<20}{script.read_text().partition(chr(10))[0].strip(chr(34))}")
+        print("\n`covey bench NAME` runs one, `covey bench all` those of a CPU one after the other, which takes long.")
+        return
+    if name not in (*known, "all"):
+        raise CoveyError(f"unknown benchmark '{name}'{nearest(name, [*known, 'all'])}")
+    for chosen in [name] if name != "all" else [script for script in scripts if not script.endswith("_gpu")]:
         print(f"== {chosen}", flush=True)
         process = subprocess.run([sys.executable, str(known[chosen]), *context.args], check=False)
         if process.returncode:
