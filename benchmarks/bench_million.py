@@ -160,7 +160,8 @@ def main() -> None:
         print(f"memory of 10⁶ clients beside the data: {ratio:.2f} × that of 10⁴ (goal at most {GOAL_MEMORY})")
         print(f"engine time per participating client: at most {slowest:.0f} µs (goal {1e6 * GOAL_ENGINE:.0f})")
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps({"arguments": vars(arguments), "rows": rows}, indent=1))
+        asked = {name: value for name, value in vars(arguments).items() if name not in ("json", "one")}
+        Path(arguments.json).write_text(json.dumps({"arguments": asked, "rows": rows}, indent=1))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ passed million
 timeout "$(left)" python benchmarks/bench_training_gpu.py --models cnn,resnet18 --json "$OUT/training-gpu-others.json" > "$OUT/training-gpu-others.txt" 2>&1
 tail -n 12 "$OUT/training-gpu-others.txt"
 passed others
-timeout "$(left)" python benchmarks/probe_gpu.py --minutes 0.4 --without-tiles > "$OUT/probe-h200.txt" 2>&1
+timeout "$(left)" python benchmarks/probe_gpu.py --minutes 0.4 --without-tiles 2>&1 | sed "s#$PWD/##g" > "$OUT/probe-h200.txt"
 grep -h "two kernels\|Machine.train_bundle\|== round" "$OUT/probe-h200.txt"
 passed probe
 timeout "$(left)" python -m pytest -n 0 -q -m gpu tests/learn > "$OUT/gpu_tests.txt" 2>&1
