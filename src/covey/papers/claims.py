@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from covey.papers.harness import Reproduction, stored
+from covey.papers import PAPERS
+from covey.papers.harness import Reproduction, stored, tables
 from covey.papers.verdict import VERDICTS, Claim, Effect
 
 
@@ -36,6 +37,17 @@ def judged(docs: Path) -> list[Judged]:
 
 def rows(reproduction: Reproduction) -> list[Judged]:
     return [_row(reproduction, claim) for claim in reproduction.claims]
+
+
+def counted_once(rows: Sequence[Judged]) -> list[Judged]:
+    """Without those of tables that are parts of another one stored of the same dataset: the same runs, asked the same."""
+    stored = {(row.paper, row.table, row.dataset) for row in rows if not row.quick}
+    return [row for row in rows if (row.paper, _whole(row), row.dataset) not in stored]
+
+
+def _whole(row: Judged) -> str | None:
+    table = tables(row.paper).get(row.table) if row.paper in PAPERS else None
+    return table.part_of or None if table else None
 
 
 def tally(rows: Sequence[Judged]) -> dict[str, dict[str, int]]:

@@ -13,7 +13,7 @@ from covey.cli.reproduce import reproduce
 from covey.errors import CoveyError
 from covey.papers import PAPERS, present
 from covey.papers.cells import cell
-from covey.papers.claims import judged
+from covey.papers.claims import counted_once, judged, rows
 from covey.papers.harness import Reproduction, stored
 from covey.papers.pages.content import label
 from covey.papers.pages.markdown import FIRM, effect_words
@@ -23,6 +23,7 @@ from covey.papers.verdict import Claim, Effect
 from covey.statistics import student
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
+OURS, CLAIM = "fedcaprivacy", Claim("It is accurate.", "holds", "")
 EFFECT = Effect("", 1.234, 0.4, 2.0, 3, "points", "above 0", "holds")
 
 
@@ -86,9 +87,28 @@ def test_every_stored_table_has_a_figure_and_every_claim_a_row() -> None:
     figures = {p.relative_to(DOCS / "papers").as_posix() for p in DOCS.glob("papers/*/figures/*.svg")}
     stems = {one.name: f"{one.paper}/figures/{one.name.removeprefix(f'{one.paper}-')}" for one in reproductions}
     assert [n for n, stem in stems.items() if not {f"{stem}.svg", f"{stem}-1.svg"} & figures] == []
-    glance = (DOCS / "results.md").read_text(encoding="utf-8")
-    judgements = re.findall(r"\*\*[✓✗?–] (?:holds|does not hold|undecided|not measured)\*\*", glance)
-    assert len(judgements) - 4 == len(judged(DOCS))  # four stand in the sentence that explains them
+    every = judged(DOCS)
+    assert sum(map(judgements, DOCS.glob("papers/*/README.md"))) == len(every)
+    once = counted_once(every)
+    assert judgements(DOCS / "results.md") == sum(row.whose == "paper" for row in once)
+    questions = re.findall(r"#claims\), (\d+) judgements?: ", (DOCS / "results.md").read_text(encoding="utf-8"))
+    assert sum(map(int, questions)) == sum(row.whose != "paper" for row in once)
+
+
+def judgements(page: Path) -> int:
+    verdicts = re.findall(
+        r"\*\*[✓✗?–] (?:holds|does not hold|undecided|not measured)\*\*", page.read_text(encoding="utf-8")
+    )
+    return len(verdicts) - 4  # which stand in the sentence that explains them
+
+
+def test_what_is_part_of_a_stored_table_is_counted_once() -> None:
+    """FedCAPrivacy's β alone are runs of its Table II."""
+    whole, part = (Reproduction(OURS, table, "", "mnist", {}, [], [CLAIM]) for table in ("table2", "beta08"))
+    quick = replace(whole, quick=True)
+    assert [row.table for row in counted_once([*rows(whole), *rows(part)])] == ["table2"]
+    assert [row.table for row in counted_once([*rows(quick), *rows(part)])] == ["table2", "beta08"]
+    assert len(counted_once([*rows(whole), *rows(replace(part, dataset="fashion_mnist"))])) == 2
 
 
 def test_a_mark_is_our_mean_with_students_interval_beside_the_papers_figure() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from covey.papers.claims import Judged
+from covey.papers.claims import Judged, tally
 from covey.papers.harness import Reproduction
 from covey.papers.pages.content import Exhibit, PaperPage, label, order
 from covey.papers.pages.grid import grid
@@ -23,31 +23,43 @@ RULE = (
     "neither is so; **– not measured** where nothing was run. What the sentence asks of the effect stands in brackets where it is "
     "not just above 0. Without an interval there was one run, which decides nothing, or the figure is computed and not measured. "
     "Where seeds' own values were not stored, the interval is the widest that the stored deviations allow. Nothing is corrected "
-    "for the number of sentences. A sentence *in italics* is a question of ours, which the paper does not ask."
+    "for the number of sentences."
 )
+ITALICS = "A sentence *in italics* is a question of ours, which the paper does not ask."
 
 
 def glance(pages: Sequence[PaperPage], rows: Sequence[Judged], picture: str) -> str:
-    """`results.md`: every claim in one line, its verdict and effect on each dataset."""
-    papers = [page for page in pages if page.exhibits]
+    """`results.md`: every sentence of a paper in one line, its verdict and effect on each dataset; our own questions counted."""
+    said = [row for row in rows if row.whose == "paper"]
     parts = [
         "# Claims at a glance",
         GENERATED,
-        f"What the papers say, and what {counted(len(rows), 'judgement')} of stored figures say to it. A cell has "
+        f"What the papers say, and what {counted(len(said), 'judgement')} of stored figures say to it. A cell has "
         "the verdict and the "
         "effect that it hangs on, with its interval; a claim's link leads to its figures, table, setting and command. "
+        f"{counted(len(rows) - len(said), 'judgement')} of questions that no paper asks stand on the papers' pages, counted below. "
         "[What is stored of each table, and what it costs](coverage.md).",
         f"![Verdicts by paper]({picture})",
         RULE,
     ]
-    for page in papers:
-        own = [row for row in rows if row.paper == page.paper]
+    for page in pages:
+        own = [row for row in said if row.paper == page.paper]
+        ours = [row for row in rows if row.paper == page.paper and row.whose != "paper"]
         parts += [
             f"## {page.about.label}",
             f"{page.about.says} [Figures, what we read differently, what broke it](papers/{page.paper}/README.md)",
-            claims_table(own, f"papers/{page.paper}/"),
+            claims_table(own, f"papers/{page.paper}/") if own else "",
+            _questions(ours, page.paper),
         ]
     return _joined(parts)
+
+
+def _questions(rows: Sequence[Judged], paper: str) -> str:
+    """How our own came out: a paper's sentences alone would tell too little of it."""
+    counts = tally(rows).get(paper, {})
+    listed = ", ".join(f"{verdict_words(verdict)} {count}" for verdict, count in counts.items() if count)
+    count = counted(len(rows), "judgement")
+    return f"[Questions of ours](papers/{paper}/README.md#claims), {count}: {listed}." if rows else ""
 
 
 def paper(page: PaperPage, rows: Sequence[Judged]) -> str:
@@ -66,7 +78,7 @@ def paper(page: PaperPage, rows: Sequence[Judged]) -> str:
         parts.append(f"### [{exhibit.label}]({exhibit.table}.md)")
         for one in exhibit.made:
             parts += [f"{one.title}{_place(one)}.", *_figures(exhibit, one)]
-    parts += ["## Claims", RULE.replace("../src", "../../../src"), claims_table(rows, "")]
+    parts += ["## Claims", f"{RULE.replace('../src', '../../../src')} {ITALICS}", claims_table(rows, "")]
     parts += _listed_under("What we read differently", page.about.differs)
     return _joined(parts)
 

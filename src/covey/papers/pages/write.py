@@ -8,7 +8,7 @@ from pathlib import Path
 from covey.errors import CoveyError
 from covey.files import write_atomically, write_json
 from covey.papers import PAPERS
-from covey.papers.claims import Judged, tally
+from covey.papers.claims import Judged, counted_once, tally
 from covey.papers.claims import rows as claims_of
 from covey.papers.harness import Reproduction, rejudged, stored
 from covey.papers.pages import markdown
@@ -35,8 +35,9 @@ def write_pages(docs: Path) -> Path:
         )
     papers = dict.fromkeys([*PAPERS, *(one.paper for one in reproductions)])
     pages = [page for page in (paper_page(paper, reproductions) for paper in papers) if page.exhibits]
-    files = {"results.md": "", "papers/verdicts.svg": verdicts_picture(rows, pages)}
-    files["results.md"] = markdown.glance(pages, rows, "papers/verdicts.svg")
+    once = counted_once(rows)
+    files = {"results.md": markdown.glance(pages, once, "papers/verdicts.svg")}
+    files["papers/verdicts.svg"] = verdicts_picture([row for row in once if row.whose == "paper"], pages)
     for page in pages:
         folder = f"papers/{page.paper}"
         files[f"{folder}/README.md"] = markdown.paper(page, [row for row in rows if row.paper == page.paper])
@@ -58,7 +59,7 @@ def write_pages(docs: Path) -> Path:
 
 def verdicts_picture(judgements: Sequence[Judged], pages: Sequence[PaperPage]) -> str:
     counts = tally(judgements)
-    rows = [(page.about.label, [counts.get(page.paper, {}).get(kind, 0) for kind, _ in KINDS]) for page in pages]
+    rows = [(p.about.label, [counts[p.paper][kind] for kind, _ in KINDS]) for p in pages if p.paper in counts]
     return standing.shares("Verdicts by paper", rows, KINDS)
 
 

@@ -13,7 +13,7 @@ from covey.papers.verdict import Part, Range, Statement, above, within
 SCORES = ("own upload subtracted", "own upload left in")
 READINGS = ("whole test set", "clients' own data")  # of the main task; a cluster serves its own
 HELPS = 0.05  # of AUC: a defence that takes less away does not help
-MILD = {"undefended": (0.7, 1.0), "placebo": (0.35, 0.65), "DP-SGD σ=0.5": (0.35, 0.65)}
+MILD = {"undefended": above(0.7), "placebo": Range(0.35, 0.65), "DP-SGD σ=0.5": Range(0.35, 0.65)}
 GAP = "CFL − FL"
 
 
@@ -135,10 +135,9 @@ def mild(sheet: Sheet) -> list[Statement]:
     statements = []
     for row in sheet.rows:
         *_, method, kind = row.split(", ")
-        low, high = MILD[kind]
         for score in SCORES:
-            text = f"{method}, {kind}: mean AUC in {low} to {high} ({score})."
-            statements.append(Statement(text, [Part("", at(row, score), Range(low, high))], whose="ours"))
+            text = f"{method}, {kind}: mean AUC {MILD[kind].words(1.0)} ({score})."
+            statements.append(Statement(text, [Part("", at(row, score), MILD[kind])], whose="ours"))
     return statements
 
 
