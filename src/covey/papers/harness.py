@@ -215,7 +215,9 @@ class Table:
     datasets: tuple[str, ...]  # the default first; ("",): needs none
     claims: Callable[[Sheet], list[Statement]]
     grows: bool = False  # made of what is finished, whatever is missing: it says itself what it lacks
-    part_of: str = ""  # a table that has all its runs and asks the same of them: where that is stored, it is no further evidence
+    part_of: str = (
+        ""  # a table that has all its runs and asks the same of them: where that is stored, it is no further evidence
+    )
 
     @property
     def about(self) -> str:
