@@ -50,6 +50,12 @@ def _changes(y: Tensor, x: Tensor, c: Tensor, scale: Tensor | float) -> tuple[Te
     return moved, (moved * scale).sub_(c)
 
 
+def _changes_from(y: Tensor, x: Tensor, c: Tensor, c_i: Tensor, scale: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
+    """The same, and c_i⁺."""
+    moved, change = _changes(y, x, c, scale)
+    return moved, change, c_i + change
+
+
 @dataclass(frozen=True)
 class Scaffold:
     name: ClassVar[str] = "scaffold"
@@ -95,8 +101,12 @@ class Scaffold:
         correction = c if c_i is None else (yield rowwise(torch.sub, c, c_i))
         y = yield Train(x, me.plan, correction=correction)
         steps = me.plan.steps_for(me.samples)
-        moved, change = yield rowwise(_changes, y, x, c, -1 / (steps * me.plan.lr))
-        me.memory["variate"] = change if c_i is None else (yield rowwise(torch.add, c_i, change))
+        scale = -1 / (steps * me.plan.lr)
+        if c_i is None:
+            moved, change = yield rowwise(_changes, y, x, c, scale)
+            me.memory["variate"] = change
+        else:
+            moved, change, me.memory["variate"] = yield rowwise(_changes_from, y, x, c, c_i, scale)
         return ControlledChange(moved, change)
 
     def aggregate(self, server: Server, state: ControlledModel, replies: Iterator[tuple[int, Any]]) -> ControlledModel:

@@ -124,9 +124,9 @@ class Outcomes:
     def bytes_sent(self) -> int:
         """By all of them. A message's size depends on its numbers by how many digits they have, so equal ones are counted."""
         names = [f.name for f in fields(self.reply)]
-        columns = [_numbers(getattr(self.reply, name), len(self.clients)) for name in names]
+        given = [getattr(self.reply, name) for name in names]
         try:
-            kinds = Counter(zip(*columns))
+            kinds = _kinds([None if isinstance(one, Tensor) else one for one in given], len(self.clients))
         except TypeError:  # a list or a table among them
             return sum(map(size, split(self.reply, len(self.clients))))
         tensors = {n: v[0] for n in names if isinstance(v := getattr(self.reply, n), Tensor)}  # rows: see `in_rows`
@@ -173,5 +173,13 @@ def one_by_one(column: Any, n: int) -> Any:
     return column.tolist() if isinstance(column, np.ndarray) else repeat(column, n)
 
 
-def _numbers(column: Any, n: int) -> Any:
-    return repeat(None, n) if isinstance(column, Tensor) else one_by_one(column, n)
+def _kinds(columns: list[Any], n: int) -> dict[tuple[Any, ...], int]:
+    """How often each combination of values comes, of columns [n] or of one value for all."""
+    arrays = [column for column in columns if isinstance(column, np.ndarray)]
+    if not arrays:
+        return {tuple(columns): n}
+    if len(arrays) == 1 and arrays[0].ndim == 1:
+        values, counts = np.unique(arrays[0], return_counts=True)
+        parts = [one_by_one(values if column is arrays[0] else column, len(values)) for column in columns]
+        return dict(zip(zip(*parts), counts.tolist()))
+    return Counter(zip(*(one_by_one(column, n) for column in columns)))

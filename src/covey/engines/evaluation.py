@@ -20,7 +20,9 @@ from torch import Tensor
 
 from covey.algorithms.contract import Predictor
 from covey.clustering.agreement import accuracy, adjusted_rand_index, normalised_mutual_information
+from covey.learn.kernels.graph import Recordings
 from covey.learn.machine import Machine
+from covey.learn.objective import activations
 from covey.learn.work import Job, Logits
 from covey.measures import LEADS
 from covey.messages import message
@@ -56,6 +58,7 @@ class Scores:
 
 
 KEPT = 32  # models (sets to choose from) whose test is remembered within a round
+RECORDED = 2**29  # bytes of a test's activations up to which a GPU records it: a recording keeps its memory
 
 
 class Examiner:
@@ -84,6 +87,7 @@ class Examiner:
         self.groups = groups[rows]
         self.tested = np.bincount(self.groups, minlength=count).astype(np.float64)
         self._is_tested = self.tested > 0
+        self._recordings = Recordings(machine.device)
 
     def scores(
         self, clients: Sequence[int], uses: Sequence[Predictor], distributions: NDArray[np.float64], round: int = -1
@@ -160,21 +164,43 @@ class Examiner:
 
     def _test(self, use: Predictor, outputs: dict[int, Tensor]) -> _Tested:
         """Of each model to choose from, or of the mixture of all. `outputs` keeps those of models that many clients share."""
+        if use.weights is None and self._on_device is not None:
+            return self._test_on_device(use.models)
         at = use.models.data_ptr()
         if at not in outputs:
-            (outputs[at],) = self.machine.compute([Job(self.rows, 0, Logits(use.models))])  # [m, n, outputs]
+            outputs[at] = self._outputs(use.models)
         raw = outputs[at]
         targets = self.labels.to(raw.device)
         if use.weights is not None:
             mixture = predictions(self.task, raw, targets, use.weights.to(raw.device, raw.dtype))
             said, totals = (lambda _: mixture), by_group(mixture, self.groups, self.tested)[None]
-        elif self._on_device is not None:
-            said, totals = (lambda m: predictions(self.task, raw[m][None], targets)), self._on_device.totals(raw)
         else:
             each = [predictions(self.task, one[None], targets) for one in raw]
             said, totals = each.__getitem__, np.stack([by_group(one, self.groups, self.tested) for one in each])
         accuracy = np.full(totals.shape[:2], math.nan) if self.task == NUMBERS else totals[:, :, 1]
         return _Tested(said, totals, accuracy)
+
+    def _outputs(self, models: Tensor) -> Tensor:
+        """[m, n, outputs] on the samples."""
+        (raw,) = self.machine.compute([Job(self.rows, 0, Logits(models))])
+        return raw
+
+    def _test_on_device(self, models: Tensor) -> _Tested:
+        """Of models to choose from: one table comes back; outputs are computed again where a metric asks for them."""
+        added, network = self._on_device, self.machine.network
+        assert added is not None
+
+        def sums(given: Tensor) -> tuple[Tensor, ...]:
+            return (added.sums(self._outputs(given)),)
+
+        small = 4.0 * activations(network) * len(self.rows) * len(models) <= RECORDED
+        # A model of the user's own may wait for the device in its forward pass, which no recording can.
+        records = small and network.plain
+        (found,) = self._recordings(("testing models", models.shape), models, sums) if records else sums(models)
+        totals = added.table(found)
+        return _Tested(
+            lambda m: predictions(self.task, self._outputs(models[m][None]), self.labels), totals, totals[:, :, 1]
+        )
 
     @cached_property
     def _on_device(self) -> OnDevice | None:
@@ -247,7 +273,7 @@ class RoundScores:
         self._kinds: list[Score] = []
         self._clients: list[int] = []
         self._kind: list[int] = []
-        self._as_array = np.zeros(0, np.int64)
+        self._arrays = (np.zeros(0, np.int64), np.zeros(0, np.int64))  # both, as of the last time that anybody asked
 
     def add(self, scores: Score | Scores) -> None:
         if isinstance(scores, Scores):
@@ -277,7 +303,7 @@ class RoundScores:
 
     @property
     def clients(self) -> NDArray[np.int64]:
-        return np.array(self._clients, np.int64)
+        return self._as_arrays()[0]
 
     @property
     def clusters(self) -> NDArray[np.int64]:
@@ -306,9 +332,12 @@ class RoundScores:
     @property
     def _places(self) -> NDArray[np.int64]:
         """Of which kind each client's score is."""
-        if len(self._as_array) != len(self._kind):
-            self._as_array = np.array(self._kind, np.int64)
-        return self._as_array
+        return self._as_arrays()[1]
+
+    def _as_arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if len(self._arrays[0]) != len(self._clients):
+            self._arrays = (np.array(self._clients, np.int64), np.array(self._kind, np.int64))
+        return self._arrays
 
     def counted(self) -> tuple[list[Score], NDArray[np.int64], NDArray[np.int64]]:
         """Scores that differ, or are of clients of different clusters; their clusters, and how many clients have each."""

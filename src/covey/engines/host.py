@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import repeat
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ class Host:
     secret: SecretNoise | None = None  # where noise and batches must not be foreseen: in a silo; None: they are keyed
     reticent: bool = False  # a refusal would tell what replies hide: see the contract's `reticent`
     spill: Spill = field(default_factory=lambda: Spill(math.inf))  # where memories are kept that are too many
-    unlabelled: Callable[[int], bool] = lambda client: False  # who has no labels
+    unlabelled: Callable[[int], bool] | None = None  # who has no labels; None: everybody has
     run_id: str = ""  # which of several runs with the same keys this is: in a silo
     _staged: dict[int, dict[str, Any]] = field(default_factory=dict)  # memories that the round under way has changed
     _staged_round: int = 0
@@ -104,6 +105,8 @@ class Host:
     _sheets: dict[bytes, Sheet] = field(default_factory=dict)
     _staged_sheets: dict[bytes, Sheet] = field(default_factory=dict)
     _proofs: set[int] = field(default_factory=set)  # rounds
+    _doubts: list[Callable[[], None]] = field(default_factory=list)  # checks of this round that are put off
+    _marks: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = field(default_factory=list)  # phase, begin, end
 
     def run(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Outcome]:
         """One round of these clients: (client, message, plan) in, outcomes out."""
@@ -170,6 +173,14 @@ class Host:
         if round != self._staged_round:
             self._settle(self._staged_round)
             self._staged_round = round
+            self._doubts.clear()
+
+    def check(self) -> None:
+        """Raises what was wrong with trainings of this round that were not waited for."""
+        doubts = list(self._doubts)
+        self._doubts.clear()
+        for check in doubts:
+            check()
 
     def _settle(self, done: int) -> None:
         """Round `done` is whole."""
@@ -260,15 +271,14 @@ class Host:
         self._proofs.add(cohort.round)
 
     def _cohort(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> Cohort | None:
-        _, message, plan = calls[0]
-        if not all([m is message and p is plan for _, m, p in calls]):  # noqa: C419 - faster
+        clients, messages, plans = zip(*calls)
+        if not all(map(is_, messages, repeat(messages[0]))) or not all(map(is_, plans, repeat(plans[0]))):
             return None
-        clients = [i for i, _, _ in calls]
-        if any(map(self.unlabelled, clients)):
+        if self.unlabelled is not None and any(map(self.unlabelled, clients)):
             return None
         ids = np.array(clients, np.int64)
         sizes = self._joined_rows(ids, round)[1]
-        return Cohort(ids, round, self.setting.seed, sizes, plan, self.setting, self._recall)
+        return Cohort(ids, round, self.setting.seed, sizes, plans[0], self.setting, self._recall)
 
     def _advance_as_one(self, me: Cohort, begin: Callable[..., Coroutine], message: Any) -> Any:
         turn, answer = begin(me, message), None
@@ -285,8 +295,11 @@ class Host:
             if any(one is not None for one in (work.on, work.weights, work.head, work.moves)):
                 raise Alone
             streams = self._streams(me.ids, me.round)
-            ahead = None if self.machine.device.type == "cpu" else partial(self._look_ahead, me, work.purpose)
-            bundle = Bundle(work, streams, rows, sizes, ahead)
+            if self.machine.device.type == "cpu":
+                bundle = Bundle(work, streams, rows, sizes)
+            else:  # the host does not wait for the device: it goes on to what comes after training
+                ahead = partial(self._look_ahead, me, work.purpose)
+                bundle = Bundle(work, streams, rows, sizes, ahead, self._doubts)
             with self._timed(PHASES[Train]):
                 return self.machine.train_bundle(bundle)
         if isinstance(work, Losses) and work.on is None and work.models.dim() == 2:
@@ -497,7 +510,7 @@ class Host:
             self._spread([i for i, _, _ in calls])
         clients = []
         for i, _, plan in calls:
-            rows, labelled = self._own_rows(i, round), not self.unlabelled(i)
+            rows, labelled = self._own_rows(i, round), self.unlabelled is None or not self.unlabelled(i)
             me = Client(
                 id=i,
                 round=round,
@@ -548,16 +561,28 @@ class Host:
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
-        begin = time.perf_counter()
+        """A GPU takes the time itself: waiting for it here would keep the host from preparing what comes next."""
+        if self.machine.device.type == "cuda":
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()  # type: ignore[no-untyped-call]
+            try:
+                yield
+            finally:
+                end.record()  # type: ignore[no-untyped-call]
+                self._marks.append((phase, begin, end))
+            return
+        started = time.perf_counter()
         try:
             yield
         finally:
-            if self.machine.device.type == "cuda":
-                torch.cuda.synchronize()
-            self.seconds[phase] += time.perf_counter() - begin
+            self.seconds[phase] += time.perf_counter() - started
 
     def take_seconds(self) -> dict[str, float]:
         """Seconds by phase since the last call."""
+        for phase, begin, end in self._marks:
+            end.synchronize()  # type: ignore[no-untyped-call]
+            self.seconds[phase] += 1e-3 * begin.elapsed_time(end)  # type: ignore[no-untyped-call]
+        self._marks.clear()
         spent, self.seconds = dict(self.seconds), defaultdict(float)
         return spent
 

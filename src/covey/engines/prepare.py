@@ -185,7 +185,7 @@ def make_host(
         replaced=replaced,
         compression=experiment.compression,
         spill=Spill(experiment.engine.state_mb * 2**20),
-        unlabelled=experiment.participation.unlabelled,
+        unlabelled=None if experiment.participation.newcomer_labels else experiment.participation.unlabelled,
     )
 
 

@@ -65,6 +65,7 @@ class InProcess:
                 yield from self.host.run(round, wave)
             else:
                 yield together
+        self.host.check()
 
     def advise(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
         for at in range(0, len(calls), self.wave):

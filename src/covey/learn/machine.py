@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -112,7 +113,11 @@ class Machine:
             trained = self.kernel.train(wave)[:, : self.network.d]
             if bundle.meanwhile is not None:
                 bundle.meanwhile()
-            _check_numbers([trained], "local training", _too_fast(wave.plan))
+            check = partial(_check_total, trained.sum(), "local training", _too_fast(wave.plan))
+            if bundle.doubts is None:
+                check()
+            else:
+                bundle.doubts.append(check)
         if wave.order == tuple(range(len(wave.order))):
             return trained
         places = torch.from_numpy(np.argsort(np.array(wave.order))).to(self.device)
@@ -288,7 +293,10 @@ def _check_finite(jobs: list[Job], answers: list[Tensor], what: str, reason: str
 
 
 def _check_numbers(answers: list[Tensor], what: str, reason: str) -> None:
-    total = sum(answer.sum() for answer in answers)
+    _check_total(sum(answer.sum() for answer in answers), what, reason)
+
+
+def _check_total(total: Tensor | int, what: str, reason: str) -> None:
     if not torch.isfinite(torch.as_tensor(total)):
         raise NotFinite(f"{what} gave values that are not finite: {reason}")
 

@@ -17,11 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from covey.learn.kernels.pointwise import Pointwise
 from covey.learn.kernels.products import takes_triton
 from covey.learn.schedule import stacked, there
 from covey.learn.work import Compute
 
 Signature = tuple[object, ...]
+IN_ONE_PASS = Pointwise()
 
 
 def by_rows(works: Sequence[Compute]) -> list[Any]:
@@ -52,7 +54,8 @@ def side_by_side(works: Sequence[Compute]) -> list[Any]:
 def on_rows(work: Compute, device: torch.device) -> Any:
     """A request of clients that run as one: vectors [n, d], or [d] where they share one; numbers as arrays [n], or one for all."""
     given = [_as_rows(argument, device) for argument in work.arguments]
-    stacks = work.function(*given)
+    on_gpu = device.type == "cuda" and all(one.dtype == torch.float32 for one in given if isinstance(one, Tensor))
+    stacks = IN_ONE_PASS(work.function, tuple(given)) if on_gpu else work.function(*given)
     alone = all(len(one) == 1 for one in given if isinstance(one, Tensor))
     if isinstance(stacks, tuple):
         return tuple(stack[0] for stack in stacks) if alone else stacks

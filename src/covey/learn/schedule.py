@@ -245,7 +245,7 @@ def _batches_of_bundle(
         batches = _shuffled(shape, table)
         return joined_rows[batches.position].contiguous(), batches.factor.contiguous(), batches.counts, batches.divisors
 
-    key = (shape, len(sizes), joined_rows.data_ptr(), len(joined_rows))
+    key = ("laying out batches", shape, len(sizes), joined_rows.data_ptr(), len(joined_rows))
     return replayed(key, _table(plan, keys, sizes, steps, offsets), lay)
 
 

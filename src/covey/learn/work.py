@@ -217,6 +217,9 @@ class Bundle:
     rows: Tensor  # of the machine's dataset and on its device, one client's after the other's
     sizes: NDArray[np.int64]  # [n]
     meanwhile: Callable[[], None] | None = None  # what the host may do while a device computes
+    doubts: list[Callable[[], None]] | None = (
+        None  # takes the check of the result, which waits for the device; None: at once
+    )
 
 
 @dataclass(frozen=True)

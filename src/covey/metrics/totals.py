@@ -122,6 +122,10 @@ class OnDevice:
 
     def totals(self, raw: Tensor) -> Floats:
         """[m, groups, s] from outputs [m, n, classes]."""
+        return self.table(self.sums(raw))
+
+    def sums(self, raw: Tensor) -> Tensor:
+        """All that is needed of the outputs, [m, groups + 2 · groups · classes] on their device: nothing here waits for it."""
         m, groups, classes = len(raw), len(self._sizes), self._classes
         by_class = raw.transpose(1, 2).contiguous().log_softmax(1)  # [m, classes, n]
         loss = -by_class.gather(1, self._targets.expand(m, 1, -1))[:, 0].double()
@@ -129,7 +133,12 @@ class OnDevice:
         cells = torch.zeros(m, 2, groups * classes, dtype=torch.float64, device=raw.device)
         cells[:, 0].scatter_add_(1, self._at + chosen, torch.ones_like(loss))
         cells[:, 1].scatter_add_(1, self._true.expand(m, -1), (chosen == self._targets).double())
-        found = torch.cat([(loss @ self._members.t()).reshape(m, -1), cells.view(m, -1)], dim=1).cpu().numpy()
+        return torch.cat([(loss @ self._members.t()).reshape(m, -1), cells.view(m, -1)], dim=1)
+
+    def table(self, sums: Tensor) -> Floats:
+        """The totals [m, groups, s] from these."""
+        m, groups, classes = len(sums), len(self._sizes), self._classes
+        found = sums.cpu().numpy()
         counts = found[:, groups:].reshape(m, 2, groups, classes)
         table = np.empty((m, groups, 2 + 3 * classes))
         table[:, :, 0], table[:, :, 1] = found[:, :groups], counts[:, 1].sum(2)

@@ -42,6 +42,7 @@ from covey.results.provenance import Sitting, sitting
 from covey.rounds.asynchronous import Arrivals, UnderWay, ages_in_words, arrive, rebased
 from covey.rounds.process import old_objects_left_alone, single_threaded
 from covey.rounds.record import (
+    Facts,
     Traffic,
     chosen_clusters,
     clusters_of,
@@ -318,10 +319,10 @@ class _Loop:
             if arrivals is None
             else self._late(arrivals)
         )
-        traffic.down += sum([traffic.size(broadcast) for _, broadcast, _ in calls])
+        traffic.send([broadcast for _, broadcast, _ in calls])
         for client, broadcast, _ in calls if self.observers else ():
             self.observers.see(round, self._server, f"client:{client}", broadcast)
-        facts: dict[int, dict[str, Any]] = {}
+        facts = Facts()
         replies = self._replies(round, calls, traffic, facts, seconds)
         if arrivals is not None:
             replies = rebased(replies, arrivals, algorithm, state, round, self.experiment.participation.staleness_power)
@@ -338,7 +339,7 @@ class _Loop:
         for phase, s in self.hosts.seconds().items():
             seconds[phase] += s
         if self.observers:
-            self.notes.append(facts)
+            self.notes.append(facts.of_each)
         chosen = chosen_clusters(facts)
         clusters = clusters_of(chosen, self.records[-1]["clusters"] if self.records else None, self.listed)
         n = max(len(calls), 1)
@@ -380,7 +381,7 @@ class _Loop:
         return {CLOCK: (self.records[-1]["extra"].get(CLOCK, 0.0) if self.records else 0.0) + slowest}
 
     def _replies(
-        self, round: int, calls: list[Call], traffic: Traffic, facts: dict[int, Any], seconds: dict[str, float]
+        self, round: int, calls: list[Call], traffic: Traffic, facts: Facts, seconds: dict[str, float]
     ) -> Iterator[tuple[int, Any]]:
         """The clients' replies as they come in, seen by whoever sees them on their way."""
         outcomes, server = self.hosts.run(round, calls), self._server
@@ -396,7 +397,7 @@ class _Loop:
                 continue
             client, reply = outcome.client, outcome.reply
             traffic.up += size(reply)
-            facts[client] = outcome.notes
+            facts.of_each[client] = outcome.notes
             if outcome.events:
                 self.spends.extend((round, client, event) for event in outcome.events)
             # Bytes are those that crossed the wire; whoever saw them can unpack them.
@@ -406,19 +407,19 @@ class _Loop:
             yield client, reply
 
     def _replies_as_one(
-        self, round: int, outcomes: Outcomes, traffic: Traffic, facts: dict[int, Any]
+        self, round: int, outcomes: Outcomes, traffic: Traffic, facts: Facts
     ) -> Iterator[tuple[Any, Any]]:
         """The replies of clients that ran as one: as one message in rows, unless somebody looks at each."""
         traffic.up += outcomes.bytes_sent()
         if self.observers or self.experiment.participation.buffer:
             for client, reply, notes in outcomes.each():
-                facts[client] = notes
+                facts.of_each[client] = notes
                 self.observers.see(round, f"client:{client}", self._server, reply)
                 yield client, reply
             return
         self.observers.check_kind(f"client:{outcomes.clients[0]}", outcomes.reply)
         if outcomes.notes:
-            facts.update(zip(outcomes.clients.tolist(), outcomes.notes_of_each()))
+            facts.in_rows.append((outcomes.clients, outcomes.notes))
         yield outcomes.clients, outcomes.reply
 
     def _consult(

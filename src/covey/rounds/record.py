@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import repeat
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from covey.data.federation import Federation
 from covey.data.fingerprint import federation_parts, fingerprint
+from covey.engines.cohort import one_by_one
 from covey.engines.listing import places
 from covey.experiment.participation import Participation
 from covey.messages import size
@@ -35,26 +37,62 @@ class Traffic:
             known = self._sizes[id(broadcast)] = size(broadcast)
         return known
 
+    def send(self, broadcasts: Sequence[Any]) -> None:
+        """To as many clients; mostly one and the same."""
+        if broadcasts and all(map(is_, broadcasts, repeat(broadcasts[0]))):
+            self.down += self.size(broadcasts[0]) * len(broadcasts)
+        else:
+            self.down += sum([self.size(one) for one in broadcasts])
 
-def chosen_clusters(facts: dict[int, Any]) -> dict[int, int]:
-    """Client -> the cluster that it chose in this round."""
-    return {i: int(f["cluster"]) for i, f in facts.items() if "cluster" in f}
+
+@dataclass
+class Facts:
+    """What clients noted in a round: each its own, or in columns where they ran as one (see `engines.cohort`)."""
+
+    of_each: dict[int, dict[str, Any]] = field(default_factory=dict)
+    in_rows: list[tuple[NDArray[np.int64], dict[str, Any]]] = field(default_factory=list)
+
+    def of(self, name: str) -> tuple[NDArray[np.int64], list[Any]]:
+        """Who noted something under this name, and what each of them did."""
+        own = {i: notes[name] for i, notes in self.of_each.items() if name in notes}
+        clients, values = [np.fromiter(own, np.int64, len(own))], list(own.values())
+        for ids, notes in self.in_rows:
+            if name in notes:
+                clients.append(ids)
+                column = one_by_one(notes[name], len(ids))
+                values += column if isinstance(column, list) else [value for value, _ in zip(column, ids)]
+        return np.concatenate(clients), values
+
+    def names(self) -> Iterator[str]:
+        """Under which anything was noted, each once."""
+        every = [*self.of_each.values(), *(notes for _, notes in self.in_rows)]
+        yield from dict.fromkeys(name for notes in every for name in notes)
 
 
-def clusters_of(chosen: dict[int, int], before: list[int] | None, listed: NDArray[np.int64]) -> list[int] | None:
+def chosen_clusters(facts: Facts) -> tuple[NDArray[np.int64], list[int]]:
+    """Clients, and the cluster that each of them chose in this round."""
+    clients, clusters = facts.of("cluster")
+    return clients, [int(cluster) for cluster in clusters]
+
+
+def clusters_of(
+    chosen: tuple[NDArray[np.int64], list[int]], before: list[int] | None, listed: NDArray[np.int64]
+) -> list[int] | None:
     """The cluster of every listed client as of its last turn; -1: it had none yet; None: the algorithm has no clusters."""
-    if not chosen and before is None:
+    clients, clusters = chosen
+    if not len(clients) and before is None:
         return None
-    now = list(before) if before is not None else [-1] * len(listed)
-    for place, cluster in zip(places(listed, np.fromiter(chosen, np.int64)).tolist(), chosen.values()):
-        if place >= 0:
-            now[place] = cluster
-    return now
+    now = np.full(len(listed), -1) if before is None else np.array(before, np.int64)
+    at = places(listed, clients)
+    now[at[at >= 0]] = np.array(clusters, np.int64)[at >= 0]
+    as_list: list[int] = now.tolist()
+    return as_list
 
 
-def memberships_of(facts: dict[int, Any], listed: NDArray[np.int64]) -> dict[str, Any]:
+def memberships_of(facts: Facts, listed: NDArray[np.int64]) -> dict[str, Any]:
     """The soft memberships of the listed clients that noted some in this round."""
-    noted = {i: f["membership"] for i, f in facts.items() if "membership" in f}
+    clients, memberships = facts.of("membership")
+    noted = dict(zip(clients.tolist(), memberships))
     return {"memberships": [noted.get(i) for i in listed.tolist()]} if noted else {}
 
 
@@ -74,27 +112,22 @@ def by_age(own: Mapping[int, float], participation: Participation, round: int) -
     }
 
 
-def _more_than_clusters(facts: dict[int, Any]) -> list[dict[str, Any]]:
-    """The notes of clients that noted more than a cluster: of thousands that did not nothing is looked at."""
-    return [f for f in facts.values() if len(f) > 1 or "cluster" not in f]
-
-
-def means_of(facts: dict[int, Any]) -> dict[str, float]:
+def means_of(facts: Facts) -> dict[str, float]:
     """Means over the clients of the plain numbers that they noted."""
-    values: dict[str, list[float]] = defaultdict(list)
-    for name, value in itertools.chain.from_iterable(f.items() for f in _more_than_clusters(facts)):
-        if name not in ("cluster", "membership") and isinstance(value, int | float):
-            values[name].append(float(value))
-    return {name: float(np.mean(v)) for name, v in values.items()}
+    means: dict[str, float] = {}
+    for name in facts.names():
+        if name in ("cluster", "membership"):
+            continue
+        numbers = [float(value) for value in facts.of(name)[1] if isinstance(value, int | float)]
+        if numbers:
+            means[name] = float(np.mean(numbers))
+    return means
 
 
-def pictures_of(facts: dict[int, Any]) -> dict[str, Any]:
+def pictures_of(facts: Facts) -> dict[str, Any]:
     """Notes named "picture:…", such as a matrix that all clients of a round share: the first client's."""
-    pictures: dict[str, Any] = {}
-    for name, value in itertools.chain.from_iterable(f.items() for f in _more_than_clusters(facts)):
-        if name.startswith("picture:"):
-            pictures.setdefault(name.removeprefix("picture:"), value)
-    return pictures
+    named = [name for name in facts.names() if name.startswith("picture:")]
+    return {name.removeprefix("picture:"): facts.of(name)[1][0] for name in named}
 
 
 def data_summary(federation: Federation) -> dict[str, Any]:

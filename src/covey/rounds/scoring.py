@@ -85,12 +85,15 @@ class Scoring:
             met.add(score)
         return by_age(scores.own_by_client() | met.own_by_client(), participation, round)
 
-    def agreement(self, round: int, chosen: dict[int, int], clusters: list[int] | None) -> dict[str, float] | None:
+    def agreement(
+        self, round: int, chosen: tuple[NDArray[np.int64], list[int]], clusters: list[int] | None
+    ) -> dict[str, float] | None:
         """With the true clusters: of all clients' last choices or, where a sample is listed, of the round's participants."""
         truth = self.federation.at(round).clusters
         if not self._sampled or truth is None:
             return clustering_scores(clusters, truth)
-        return clustering_scores(list(chosen.values()), truth[list(chosen)]) if chosen else None
+        clients, of_each = chosen
+        return clustering_scores(of_each, truth[clients]) if of_each else None
 
     def cohesion(self, round: int, clusters: list[int] | None) -> dict[str, float]:
         """FedGWC's score of the clusters by the labels that their clients hold; of no more clients than pairs are cheap."""

@@ -124,8 +124,9 @@ class Replays:
 
 
 class Recordings:
-    """Functions of a small table of numbers, captured when they are asked for the second time and replayed with other numbers from
-    then on: laying out batches is some forty launches. What a replay gives lies in its own memory, which the next one overwrites.
+    """Functions of a table of numbers, captured when they are asked for the second time and replayed with other numbers from
+    then on: laying out batches is some forty launches, testing a model some thirty. What a replay gives lies in its own memory,
+    which the next one overwrites.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -145,7 +146,7 @@ class Recordings:
         try:
             recording = Recording(table, self._device, function)
         except RuntimeError as error:
-            warnings.warn(f"no CUDA graph for laying out batches, it runs slower without: {error}", stacklevel=2)
+            warnings.warn(f"no CUDA graph for {key[0]}, it runs slower without: {error}", stacklevel=2)
             self._cannot.add(key)
             return function(there(table, self._device))
         self._keep(key, recording)
@@ -163,7 +164,7 @@ class Recording:
 
     def __init__(self, table: Tensor, device: torch.device, function: Callable[[Tensor], tuple[Tensor, ...]]) -> None:
         self._function = function
-        self._table = table.to(device)
+        self._table = table.to(device, copy=True)  # the one that was given is somebody's
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -174,6 +175,6 @@ class Recording:
             self._results = function(self._table)
 
     def replay(self, table: Tensor) -> tuple[Tensor, ...]:
-        self._table.copy_(table.pin_memory(), non_blocking=True)
+        self._table.copy_(table if table.is_cuda else table.pin_memory(), non_blocking=True)
         self._graph.replay()
         return self._results
