@@ -105,7 +105,7 @@ def speed(name: str, mode: str, generator: torch.Generator) -> dict[str, object]
     net, samples = network(name), SAMPLES[name]
     x, y = data(net, CLIENTS * samples, generator)
     start = initial(net, 1)
-    machine = Machine(net, x, y, device="cuda", tf32="convolutions" if mode == "torch" else mode == "tf32")
+    machine = Machine(net, x, y, device="cuda", arithmetic=mode)
     starts = start.cuda().expand(CLIENTS, -1)
     jobs = jobs_of(starts, samples, Plan(lr=0.05, batch_size=BATCH))
     rows, work = torch.arange(CLIENTS * samples, device="cuda"), Train(start.cuda(), Plan(lr=0.05, batch_size=BATCH))

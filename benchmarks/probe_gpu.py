@@ -73,7 +73,7 @@ def machine(clients: int, samples: int, tf32: bool) -> tuple[Machine, Bundle]:
     work = Train(start, Plan(lr=0.05, batch_size=BATCH))
     rows = torch.arange(clients * samples, device="cuda")
     bundle = Bundle(work, Streams(0, 1, range(clients)), rows, np.full(clients, samples))
-    return Machine(net, x, y, device="cuda", tf32=tf32), bundle
+    return Machine(net, x, y, device="cuda", arithmetic="tf32" if tf32 else "ieee"), bundle
 
 
 def steps(clients: int, samples: int, tf32: bool) -> None:
@@ -142,13 +142,13 @@ def two_layers(clients: int, until: float) -> tuple[int, int, int, int]:
         bn, bk, warps, stages = tile
         return kernels._first[(clients * -(-HIDDEN // bn),)](
             samples, rows, model, model, delta, hidden, divisors, model, 0 if update else -1, clients, 1 / 255, 1.0, -1e-6, 0.0,
-            d, d, d, BATCH, HIDDEN, INPUTS, update, forward, False, tf32, True, 64, bn, bk,
+            d, d, d, BATCH, HIDDEN, INPUTS, update, forward, False, "tf32" if tf32 else "ieee", True, 64, bn, bk,
             num_warps=warps, num_stages=stages)  # fmt: skip
 
     def last(tf32: bool, warps: int) -> Any:
         return kernels._last[(clients,)](
             labels, rows, factor, model, model, delta, hidden, divisors, model, 0, clients, 1.0, -1e-6, 0.0,
-            d, d, d, BATCH, HIDDEN, CLASSES, INPUTS, False, tf32, 64, 256, 16,
+            d, d, d, BATCH, HIDDEN, CLASSES, INPUTS, False, "tf32" if tf32 else "ieee", 64, 256, 16,
             num_warps=warps, num_stages=1)  # fmt: skip
 
     print(f"\n== two kernels, {clients} clients, µs")
@@ -203,7 +203,7 @@ def right(tf32: bool) -> None:
             for i in range(4)
         ]
         expected = torch.stack(Machine(net, x, y, kernel="loop").compute(jobs))
-        here = Machine(net, x, y, device="cuda", tf32=tf32)
+        here = Machine(net, x, y, device="cuda", arithmetic="tf32" if tf32 else "ieee")
         got = torch.stack(here.compute(jobs)).cpu()
         apart = float((got - expected).abs().max() / (expected - start).abs().max())
         print(f"two kernels, {name}, tf32={tf32}: largest difference / largest change {apart:.1e}", flush=True)

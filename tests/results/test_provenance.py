@@ -60,7 +60,7 @@ def test_code_that_only_shows_figures_is_not_told_apart(monkeypatch: pytest.Monk
 
 
 def test_what_differs_is_named() -> None:
-    here = sitting("cpu", "linear", tf32=True, first_round=1)
+    here = sitting("cpu", "linear", "tf32", first_round=1)
     there = here | {"device": "NVIDIA H200", "arithmetic": "tf32"}
     assert here["arithmetic"] == "ieee float32"  # a CPU has no TF32
     assert mixed(kinds([[here], [here]])) == ""

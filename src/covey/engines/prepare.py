@@ -197,7 +197,7 @@ def _machine(experiment: Experiment, network: Network, federation: Federation) -
         dataset.y_train,
         device=device_of(experiment),
         kernel=experiment.engine.kernel,
-        tf32=experiment.engine.tf32,
+        arithmetic=experiment.engine.computes_in,
     )
 
 
@@ -217,7 +217,7 @@ def _examiner(experiment: Experiment, network: Network, federation: Federation) 
         dataset.y_test,
         device=device_of(experiment),
         kernel=experiment.engine.kernel,
-        tf32=experiment.engine.tf32,
+        arithmetic=experiment.engine.computes_in,
     )
     metrics = chosen(network.task, experiment.evaluation.metrics)
     count = federation.distributions.shape[1] if apart is None else len(apart)

@@ -26,6 +26,7 @@ from covey.experiment.exposure import Exposure
 from covey.experiment.participation import Participation
 from covey.learn.flat import check_buffers
 from covey.learn.losses import check_name
+from covey.learn.precision import ARITHMETIC
 from covey.learn.work import Plan
 from covey.metrics.metric import resolve
 from covey.models.choice import model_of, spec
@@ -144,7 +145,10 @@ class EngineConfig:
     workers: int = 0  # on a CPU; 0: one per core, or COVEY_CORES (macOS: 1); 1: no worker processes, as without fork
     clients_at_once: int = 0  # advanced together by a host; 0: chosen by device
     kernel: str = "auto"  # linear, loop, stacked, streams: force how training is computed
-    tf32: bool = False  # on a GPU, products and convolutions with 10-bit mantissas: faster, and off by some 1e-3
+    arithmetic: str = config.later(
+        "ieee"
+    )  # on a GPU: ieee, torch, tf32 or bf16, from exact float32 to the fastest: see docs/simulation_at_scale.md
+    tf32: bool = False  # the older word for arithmetic = "tf32"
     state_mb: float = config.later(1024.0)  # of what clients remember, per worker; more lies in a mapped file in TMPDIR
     checkpoint_every: int = 10  # rounds, and at the end; 0: only when interrupted and by the minutes below
     checkpoint_minutes: float = 5.0
@@ -154,6 +158,12 @@ class EngineConfig:
             raise CoveyError(f"unknown engine '{self.name}'{nearest(self.name, ENGINES)}")
         if self.device not in ("auto", "cpu", "cuda"):
             raise CoveyError(f"engine.device is {self.device!r}: choose auto, cpu or cuda")
+        if self.arithmetic not in ARITHMETIC:
+            raise CoveyError(f"engine.arithmetic is {self.arithmetic!r}: choose {', '.join(ARITHMETIC)}")
+        if self.tf32 and self.arithmetic not in ("ieee", "tf32"):
+            raise CoveyError(f"engine.tf32 is true and engine.arithmetic is {self.arithmetic!r}: leave one of them out")
+        if self.arithmetic == "bf16" and self.device == "cpu":
+            raise CoveyError("engine.arithmetic is 'bf16' and engine.device is 'cpu': it is of GPUs, leave it out here")
         if not (0 < self.gpus <= 1 or self.gpus == int(self.gpus) >= 1):
             raise CoveyError(f"engine.gpus is {self.gpus}: a share of one GPU above 0, or a whole number of GPUs")
         if not self.state_mb >= 0:
@@ -163,6 +173,11 @@ class EngineConfig:
                 "engine.workers, engine.clients_at_once and engine.checkpoint_every must not be negative, "
                 "engine.checkpoint_minutes must be positive"
             )
+
+    @property
+    def computes_in(self) -> str:
+        """The arithmetic of a GPU."""
+        return "tf32" if self.tf32 else self.arithmetic
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from covey.learn import evaluate
 from covey.learn.flat import Network
 from covey.learn.kernels.graph import Recordings
 from covey.learn.kernels.kernels import choose
-from covey.learn.precision import precision
+from covey.learn.precision import check, precision
 from covey.learn.samples import Samples
 from covey.learn.schedule import Together, lay_out, lay_out_bundle
 from covey.learn.work import (
@@ -49,8 +48,7 @@ class Machine:
     Args:
         kernel: auto, linear, loop, stacked or streams; one that cannot do the network is refused.
         chunk: clients side by side, except in the loop kernel; 0: as many as the cache or the GPU's memory suits.
-        tf32: on a GPU, allow products with 10-bit mantissas: faster, and off by some 1e-3. "convolutions": there only,
-            which is torch's own default.
+        arithmetic: of a GPU, see `precision`: ieee, torch, tf32 or bf16.
     """
 
     def __init__(
@@ -62,13 +60,14 @@ class Machine:
         device: str | torch.device = "cpu",
         kernel: str = "auto",
         chunk: int = 0,
-        tf32: bool | Literal["convolutions"] = False,
+        arithmetic: str = "ieee",
     ) -> None:
         self.network = network
         self.device = torch.device(device)
         if self.device.type == "cuda" and not torch.cuda.is_available():
             raise CoveyError("device 'cuda' was asked for, torch finds no GPU: use 'cpu', or install torch for CUDA")
-        self._precision = "torch" if tf32 == "convolutions" else "tf32" if tf32 else "ieee"
+        check(arithmetic, self.device)
+        self._precision = arithmetic
         self.samples = Samples(network, x, y, self.device)
         self._together = Together(self.device)
         self._recordings = Recordings(self.device)

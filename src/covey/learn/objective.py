@@ -54,7 +54,7 @@ class Objective(nn.Module):
         with keyed(keys):
             outputs = self.net(x)
         features, self._features, self._keep = self._features, None, None
-        losses = self.loss.each(outputs, y)
+        losses = self.loss.each(outputs.float() if outputs.dtype == torch.bfloat16 else outputs, y)
         if self.head is None or head_y is None:
             return losses
         return self.share * losses + (1 - self.share) * F.cross_entropy(self.head(features), head_y, reduction="none")

@@ -244,9 +244,7 @@ def reproduce(paper: str, table: str, options: Options, command: str = "") -> Re
         raise CoveyError(f"{paper}'s {table} runs on {able}, not on '{dataset}'")
     begin = time.perf_counter()
     asked = replace(options, dataset=dataset, seen=[], absent=[])
-    process = sitting(
-        "cpu", "no training", tf32=False, first_round=1
-    )  # of tables that draw, attack or time without a run
+    process = sitting("cpu", "no training", "ieee", first_round=1)  # of tables that draw, attack or time without a run
     reproduction = chosen.make(asked)
     elapsed = time.perf_counter() - begin
     runs = list({id(o): o for o in asked.seen}.values())

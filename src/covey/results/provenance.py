@@ -32,7 +32,7 @@ UNKNOWN = "not recorded"  # of runs from before this was kept
 Sitting = dict[str, Any]
 
 
-def sitting(device: str, kernel: str, tf32: bool, first_round: int) -> Sitting:
+def sitting(device: str, kernel: str, arithmetic: str, first_round: int) -> Sitting:
     """This process, as it begins to compute a run's rounds from `first_round` on."""
     gpu = device.startswith("cuda")
     return {
@@ -41,7 +41,7 @@ def sitting(device: str, kernel: str, tf32: bool, first_round: int) -> Sitting:
         "commit": commit(),
         "code": code(),
         "device": torch.cuda.get_device_name() if gpu else f"cpu, {platform.machine()}",
-        "arithmetic": "tf32" if gpu and tf32 else "ieee float32",
+        "arithmetic": arithmetic if gpu and arithmetic != "ieee" else "ieee float32",
         "kernel": kernel,
         "versions": versions(),
     }

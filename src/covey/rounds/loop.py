@@ -204,7 +204,9 @@ class _Loop:
 
     def _sitting(self, first_round: int) -> Sitting:
         device, engine = device_of(self.experiment), self.experiment.engine
-        return sitting(device, taken(engine.kernel, self.network, torch.device(device)), engine.tf32, first_round)
+        return sitting(
+            device, taken(engine.kernel, self.network, torch.device(device)), engine.computes_in, first_round
+        )
 
     def _spill(self) -> Spill:
         return Spill(self.experiment.engine.state_mb * 2**20)

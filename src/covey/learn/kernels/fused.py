@@ -14,6 +14,15 @@ from torch import Tensor
 
 
 @triton.jit
+def _plus_dot(total, one, other, P: tl.constexpr):
+    if P == "bf16":
+        total = tl.dot(one.to(tl.bfloat16), other.to(tl.bfloat16), total)
+    else:
+        total = tl.dot(one, other, total, input_precision=P)
+    return total
+
+
+@triton.jit
 def _layer(x, w, b, out, M, N: tl.constexpr, K: tl.constexpr, w_client, b_client, leak, ACT: tl.constexpr, P: tl.constexpr,
            BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # fmt: skip
     tiles_n, tiles_m = tl.cdiv(N, BN), tl.cdiv(M, BM)
@@ -30,7 +39,7 @@ def _layer(x, w, b, out, M, N: tl.constexpr, K: tl.constexpr, w_client, b_client
         inside = first + k < K
         rows = tl.load(x + m[:, None] * K + (first + k)[None, :], mask=(m < M)[:, None] & inside[None, :], other=0.0)
         columns = tl.load(w + n[None, :] * K + (first + k)[:, None], mask=(n < N)[None, :] & inside[:, None], other=0.0)
-        total = tl.dot(rows, columns, total, input_precision=P)
+        total = _plus_dot(total, rows, columns, P)
     total += tl.load(b + client * b_client + n, mask=n < N, other=0.0)[None, :]
     if ACT:
         total = tl.where(total > 0, total, total * leak)
@@ -56,7 +65,7 @@ def _back(delta, w, h, out, M, N: tl.constexpr, K: tl.constexpr, w_client, leak,
             delta + m[:, None] * N + (first + n)[None, :], mask=(m < M)[:, None] & inside[None, :], other=0.0
         )
         columns = tl.load(w + (first + n)[:, None] * K + k[None, :], mask=inside[:, None] & (k < K)[None, :], other=0.0)
-        total = tl.dot(rows, columns, total, input_precision=P)
+        total = _plus_dot(total, rows, columns, P)
     at = client * M * K + m[:, None] * K + k[None, :]
     inside_tile = (m < M)[:, None] & (k < K)[None, :]
     active = tl.load(h + at, mask=inside_tile, other=0.0) > 0
@@ -80,7 +89,7 @@ def _update(w, b, delta, x, M, N: tl.constexpr, K: tl.constexpr, w_client, b_cli
     for at in range(0, K, BK):
         inside = at + k < K
         columns = tl.load(x + m[:, None] * K + (at + k)[None, :], mask=(m < M)[:, None] & inside[None, :], other=0.0)
-        total = tl.dot(tl.trans(rows), columns, input_precision=P)
+        total = _plus_dot(tl.zeros((BN, BK), dtype=tl.float32), tl.trans(rows), columns, P)
         if not ONCE:  # batches of more samples than a tile has
             for first in range(BM, M, BM):
                 more = first + m < M
@@ -90,7 +99,7 @@ def _update(w, b, delta, x, M, N: tl.constexpr, K: tl.constexpr, w_client, b_cli
                 columns = tl.load(
                     x + (first + m)[:, None] * K + (at + k)[None, :], mask=more[:, None] & inside[None, :], other=0.0
                 )
-                total = tl.dot(tl.trans(others), columns, total, input_precision=P)
+                total = _plus_dot(total, tl.trans(others), columns, P)
                 if at == 0:
                     sums += tl.sum(others, axis=0)
         place = w + n[:, None] * K + (at + k)[None, :]
@@ -103,32 +112,32 @@ def _update(w, b, delta, x, M, N: tl.constexpr, K: tl.constexpr, w_client, b_cli
 # Tiles as measured on an H200 with a batch of 50 and layers of 784 × 200 and 200 × 10.
 
 
-def layer(x: Tensor, weight: Tensor, bias: Tensor, leak: float | None, tf32: bool) -> Tensor:
+def layer(x: Tensor, weight: Tensor, bias: Tensor, leak: float | None, mode: str) -> Tensor:
     (c, m, k), n = x.shape, weight.shape[1]
     out = x.new_empty(c, m, n)
     rows, columns = _tile(m), _tile(n, 128)
     grid = (c * triton.cdiv(n, columns) * triton.cdiv(m, rows),)
     _layer[grid](x.contiguous(), weight, bias, out, m, n, k, weight.stride(0), bias.stride(0), float(leak or 0.0),
-                 leak is not None, _precision(tf32), rows, columns, 32, num_warps=4, num_stages=3)  # fmt: skip
+                 leak is not None, _precision(mode), rows, columns, 32, num_warps=4, num_stages=3)  # fmt: skip
     return out
 
 
-def back(delta: Tensor, weight: Tensor, outputs: Tensor, leak: float, tf32: bool) -> Tensor:
+def back(delta: Tensor, weight: Tensor, outputs: Tensor, leak: float, mode: str) -> Tensor:
     (c, m, n), k = delta.shape, weight.shape[2]
     out = delta.new_empty(c, m, k)
     rows, columns = _tile(m), _tile(k)
     grid = (c * triton.cdiv(k, columns) * triton.cdiv(m, rows),)
     _back[grid](delta.contiguous(), weight, outputs.contiguous(), out, m, n, k, weight.stride(0), float(leak),
-                _precision(tf32), rows, _tile(n, 32), columns, num_warps=4, num_stages=2)  # fmt: skip
+                _precision(mode), rows, _tile(n, 32), columns, num_warps=4, num_stages=2)  # fmt: skip
     return out
 
 
-def update(weight: Tensor, bias: Tensor, delta: Tensor, x: Tensor, beta: float, alpha: float, tf32: bool) -> None:
+def update(weight: Tensor, bias: Tensor, delta: Tensor, x: Tensor, beta: float, alpha: float, mode: str) -> None:
     (c, m, n), k = delta.shape, x.shape[2]
     samples, rows, columns = _tile(m), _tile(n, 32), _tile(k)
     grid = (c * triton.cdiv(n, rows),)
     # A batch of fifty is one short product, and all of its time goes to the weights: plain float32 is as fast as tensor cores.
-    precision = "tf32" if tf32 else "ieee"
+    precision = "ieee" if mode == "ieee" else mode
     _update[grid](weight, bias, delta.contiguous(), x.contiguous(), m, n, k, weight.stride(0), bias.stride(0),
                   float(beta), float(alpha), precision, samples, rows, columns, m <= samples,
                   num_warps=4, num_stages=3)  # fmt: skip
@@ -139,5 +148,5 @@ def _tile(size: int, most: int = 64) -> int:
     return max(16, min(most, triton.next_power_of_2(size)))
 
 
-def _precision(tf32: bool) -> str:
-    return "tf32" if tf32 else "tf32x3"
+def _precision(mode: str) -> str:
+    return "tf32x3" if mode == "ieee" else mode

@@ -19,6 +19,7 @@ from covey.learn.flat import Network, as_tensor_of, numbers, views
 from covey.learn.kernels.stacked import vmap_fails, written_out
 from covey.learn.keyed import slot_keys
 from covey.learn.objective import Objective, clipped, keep_mask
+from covey.learn.precision import of_steps
 from covey.learn.rule import Rule
 from covey.learn.samples import Samples
 from covey.learn.schedule import Wave
@@ -195,7 +196,9 @@ class Trainee:
     def gradients(self, batch: tuple[Tensor | None, ...], factor: Tensor) -> tuple[Tensor, ...]:
         """Gradient of Σ factor · loss, one tensor per trained parameter."""
         try:
-            loss = torch.dot(self.objective(*batch), factor)
+            with of_steps(factor.device):
+                losses = self.objective(*batch)
+            loss = torch.dot(losses, factor)
         except ValueError as e:
             mixes = self.network.facts.mixes
             if len(factor) > 1 or not mixes:

@@ -17,7 +17,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from covey.learn.precision import rounds_to_tf32
+from covey.learn.precision import of_products
 
 LARGE = 256  # samples of a client from which on its products are worth a library's
 
@@ -48,7 +48,9 @@ class Plain:
 
 
 class Fused:
-    """Exact float32 is three TF32 products for each, which lose no more than float32 sums do (`update`: float32 itself)."""
+    """Exact float32 is three TF32 products for each, which lose no more than float32 sums do (`update`: float32 itself). Those of
+    many samples are torch's, which are exact where bf16 is asked for.
+    """
 
     def __init__(self) -> None:
         from covey.learn.kernels import fused
@@ -58,18 +60,18 @@ class Fused:
     def layer(self, x: Tensor, weight: Tensor, bias: Tensor, leak: float | None) -> Tensor:
         if x.shape[1] > LARGE:
             return self._plain.layer(x, weight, bias, leak)
-        return self._kernels.layer(x, weight, bias, leak, rounds_to_tf32())
+        return self._kernels.layer(x, weight, bias, leak, of_products())
 
     def back(self, delta: Tensor, weight: Tensor, outputs: Tensor, leak: float) -> Tensor:
         if delta.shape[1] > LARGE:
             return self._plain.back(delta, weight, outputs, leak)
-        return self._kernels.back(delta, weight, outputs, leak, rounds_to_tf32())
+        return self._kernels.back(delta, weight, outputs, leak, of_products())
 
     def update(self, weight: Tensor, bias: Tensor, delta: Tensor, x: Tensor, beta: float, alpha: float) -> None:
         if x.shape[1] > LARGE:
             self._plain.update(weight, bias, delta, x, beta, alpha)
         else:
-            self._kernels.update(weight, bias, delta, x, beta, alpha, rounds_to_tf32())
+            self._kernels.update(weight, bias, delta, x, beta, alpha, of_products())
 
 
 def takes_triton(device: torch.device) -> bool:

@@ -5,26 +5,33 @@ Everything that concerns one model at a time (evaluation, gradients at a point) 
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
+from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 from covey.learn.examine import example_inputs
 from covey.learn.flat import Network, once
 from covey.learn.kernels.batched import Batch
 from covey.learn.losses import example_targets
 from covey.learn.objective import Objective, clipped
+from covey.learn.precision import of_steps
 from covey.models.own import first_line
+
+UNFOLD = True  # whether a GPU computes the convolutions of stacked models as products: see `Unfolded`
 
 
 class Stacked:
     """Gradients of stacked models by vmap. Does what `obstacle` finds nothing against."""
 
-    def __init__(self, network: Network, device: torch.device) -> None:
+    def __init__(self, network: Network, device: torch.device, unfold: bool | None = None) -> None:
         self._network, self._device = network, device
+        self._unfold = device.type == "cuda" and UNFOLD if unfold is None else unfold
         self._objectives: dict[tuple[int, float], Objective] = {}
 
     def accumulate(self, target: Tensor, model: Tensor, batch: Batch, beta: float, alpha: float) -> None:
@@ -32,7 +39,8 @@ class Stacked:
         objective = self.objective(batch.head_classes, batch.head_share)
 
         def losses(vector: Tensor, *inputs: Tensor | None) -> Tensor:
-            out: Tensor = functional_call(objective, objective.parameters_of(vector), inputs)
+            with of_steps(self._device):
+                out: Tensor = functional_call(objective, objective.parameters_of(vector), inputs)
             return out
 
         def loss(vector: Tensor, factor: Tensor, *inputs: Tensor | None) -> Tensor:
@@ -49,7 +57,8 @@ class Stacked:
                 scale = clipped(batch.factor, per_sample.norm(dim=2), batch.divisors, batch.clip)
                 gradient = torch.bmm(scale[:, None], per_sample)[:, 0]
             else:
-                gradient = vmap(grad(loss), in_dims=(0, 0, *given))(model, batch.factor, *inputs)
+                with Unfolded() if self._unfold else nullcontext():
+                    gradient = vmap(grad(loss), in_dims=(0, 0, *given))(model, batch.factor, *inputs)
         if beta != 1:
             target.mul_(beta)
         target.add_(gradient, alpha=alpha)
@@ -60,6 +69,33 @@ class Stacked:
         if known not in self._objectives:
             self._objectives[known] = Objective(self._network, head_classes, share, self._device)
         return self._objectives[known]
+
+
+class Unfolded(TorchFunctionMode):
+    """Convolutions as products of weights and patches: vmap makes grouped ones of those of many models, which cuDNN computes slowly
+    where each has a few channels.
+    """
+
+    def __torch_function__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+        if function is F.conv2d and not named and len(given) == 7 and given[6] == 1 and not isinstance(given[4], str):
+            return _unfolded(*given[:6])
+        return function(*given, **(named or {}))
+
+
+def _unfolded(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any) -> Tensor:
+    """[B, out, H', W'] of samples [B, in, H, W]."""
+    kernel = weight.shape[2:]
+    sides = [
+        (side + 2 * p - d * (k - 1) - 1) // s + 1
+        for side, k, s, p, d in zip(x.shape[2:], kernel, *(_pair(one) for one in (stride, padding, dilation)))
+    ]
+    patches = F.unfold(x, kernel, dilation, padding, stride)  # [B, in · k · k, H' · W']
+    outputs = (weight.flatten(1) @ patches).view(len(x), len(weight), *sides)
+    return outputs if bias is None else outputs + bias[:, None, None]
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    return value if isinstance(value, tuple) else (value, value)
 
 
 def written_out() -> AbstractContextManager[None]:

@@ -18,6 +18,7 @@ from torch.func import functional_call
 from covey.learn.kernels.batched import Batch
 from covey.learn.kernels.stacked import Stacked
 from covey.learn.objective import Objective
+from covey.learn.precision import of_steps
 
 STREAMS = 8  # clients that overlap
 CHANNELS_LAST = False  # torch's GroupNorm turns its input back: ResNet-18 on an H200 704 ms, channels last 815
@@ -56,7 +57,8 @@ class Streams:
                 with torch.cuda.stream(streams[client % len(streams)]):
                     inputs = tuple(None if part is None else self._ordered(part[client]) for part in parts)
                     parameters = self._leaves(objective, model[client])
-                    losses: Tensor = functional_call(objective, parameters, inputs)
+                    with of_steps(self._device):
+                        losses: Tensor = functional_call(objective, parameters, inputs)
                     loss = (losses * batch.factor[client]).sum()
                     gradients = torch.autograd.grad(
                         loss, list(parameters.values()), allow_unused=True, materialize_grads=True

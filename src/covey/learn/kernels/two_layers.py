@@ -5,6 +5,7 @@
 
 So a step reads and writes the weights of the first layer once. Samples are read where they lie: a pixel is a byte until it is
 multiplied. Exact float32 is a sum of TF32 products of parts: two where one side is a pixel, which TF32 holds exactly, else three.
+In bf16 both sides of a product are rounded; sums, weights and their steps stay float32.
 """
 
 # mypy: ignore-errors
@@ -32,9 +33,11 @@ def _rounded(value):
 
 
 @triton.jit
-def _times_pixels(value, pixels, total, TF32: tl.constexpr, PIXELS: tl.constexpr):
-    """total + value · samples."""
-    if TF32:
+def _times_pixels(value, pixels, total, MODE: tl.constexpr, PIXELS: tl.constexpr):
+    """total + value · samples. A pixel is a whole number up to 255, which bf16 has, too."""
+    if MODE == "bf16":
+        total = tl.dot(value.to(tl.bfloat16), pixels.to(tl.bfloat16), total)
+    elif MODE == "tf32":
         total = tl.dot(value, pixels, total, input_precision="tf32")
     elif PIXELS:
         high, low = _parts(value)
@@ -46,8 +49,10 @@ def _times_pixels(value, pixels, total, TF32: tl.constexpr, PIXELS: tl.constexpr
 
 
 @triton.jit
-def _pixels_times(pixels, value, total, TF32: tl.constexpr, PIXELS: tl.constexpr):
-    if TF32:
+def _pixels_times(pixels, value, total, MODE: tl.constexpr, PIXELS: tl.constexpr):
+    if MODE == "bf16":
+        total = tl.dot(pixels.to(tl.bfloat16), value.to(tl.bfloat16), total)
+    elif MODE == "tf32":
         total = tl.dot(pixels, value, total, input_precision="tf32")
     elif PIXELS:
         high, low = _parts(value)
@@ -58,10 +63,21 @@ def _pixels_times(pixels, value, total, TF32: tl.constexpr, PIXELS: tl.constexpr
     return total
 
 
+@triton.jit
+def _dot(one, other, MODE: tl.constexpr):
+    if MODE == "bf16":
+        product = tl.dot(one.to(tl.bfloat16), other.to(tl.bfloat16))
+    elif MODE == "tf32":
+        product = tl.dot(one, other, input_precision="tf32")
+    else:
+        product = tl.dot(one, other, input_precision="tf32x3")
+    return product
+
+
 @triton.jit(do_not_specialize=["t", "clients"])
 def _first(samples, rows, source, model, delta, hidden, divisors, constant, t, clients, scale, beta, alpha, leak,
            source_row, model_row, constant_row, B: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
-           UPDATE: tl.constexpr, FORWARD: tl.constexpr, CONSTANT: tl.constexpr, TF32: tl.constexpr, PIXELS: tl.constexpr,
+           UPDATE: tl.constexpr, FORWARD: tl.constexpr, CONSTANT: tl.constexpr, MODE: tl.constexpr, PIXELS: tl.constexpr,
            BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # fmt: skip
     tiles = tl.cdiv(N, BN)
     program = tl.program_id(0)
@@ -98,14 +114,14 @@ def _first(samples, rows, source, model, delta, hidden, divisors, constant, t, c
         weight = tl.load(source + place, mask=tile, other=0.0)
         if UPDATE:
             pixels = tl.load(samples + before[:, None] * K + at[None, :], mask=batch, other=0).to(tl.float32)
-            change = _times_pixels(at_hidden, pixels, tl.zeros((BN, BK), dtype=tl.float32), TF32, PIXELS)
+            change = _times_pixels(at_hidden, pixels, tl.zeros((BN, BK), dtype=tl.float32), MODE, PIXELS)
             weight = keep * weight + (alpha * scale) * change
             if CONSTANT:
                 weight += push * tl.load(constant + place, mask=tile, other=0.0)
             tl.store(model + place, weight, mask=tile)
         if FORWARD:
             pixels = tl.load(samples + after[:, None] * K + at[None, :], mask=batch, other=0).to(tl.float32)
-            total = _pixels_times(pixels, tl.trans(weight), total, TF32, PIXELS)
+            total = _pixels_times(pixels, tl.trans(weight), total, MODE, PIXELS)
     if FORWARD:
         total = total * scale + bias[None, :]
         total = tl.where(total > 0, total, total * leak)
@@ -115,8 +131,7 @@ def _first(samples, rows, source, model, delta, hidden, divisors, constant, t, c
 @triton.jit(do_not_specialize=["t", "clients"])
 def _last(labels, rows, factor, source, model, delta, hidden, divisors, constant, t, clients, beta, alpha, leak,
           source_row, model_row, constant_row, B: tl.constexpr, N: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
-          CONSTANT: tl.constexpr, TF32: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BO: tl.constexpr):  # fmt: skip
-    P: tl.constexpr = "tf32" if TF32 else "tf32x3"
+          CONSTANT: tl.constexpr, MODE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BO: tl.constexpr):  # fmt: skip
     client = tl.program_id(0).to(tl.int64)
     m = tl.arange(0, BM)
     n = tl.arange(0, BN)
@@ -132,7 +147,7 @@ def _last(labels, rows, factor, source, model, delta, hidden, divisors, constant
     units = (client * B + m[:, None]) * N + n[None, :]
     batch = there[:, None] & (n < N)[None, :]
     h = tl.load(hidden + units, mask=batch, other=0.0)
-    outputs = tl.dot(h, tl.trans(weight), input_precision=P) + bias[None, :]
+    outputs = _dot(h, tl.trans(weight), MODE) + bias[None, :]
     outputs = tl.where((o < O)[None, :], outputs, float("-inf"))
     row = tl.load(rows + (t * clients + client) * B + m, mask=there, other=0)
     y = tl.load(labels + row, mask=there, other=0)
@@ -140,12 +155,12 @@ def _last(labels, rows, factor, source, model, delta, hidden, divisors, constant
     powers = tl.exp(outputs - tl.max(outputs, axis=1)[:, None])
     d = powers / tl.sum(powers, axis=1)[:, None]
     d = (d - (o[None, :] == y[:, None]).to(tl.float32)) * share[:, None]
-    back = tl.dot(d, weight, input_precision=P)
+    back = _dot(d, weight, MODE)
     tl.store(delta + units, tl.where(h > 0, back, back * leak), mask=batch)
     moving = (tl.load(divisors + t * clients + client) > 0).to(tl.float32)
     keep = 1.0 + moving * (beta - 1.0)
     push = moving * alpha
-    weight = keep * weight + alpha * tl.dot(tl.trans(d), h, input_precision=P)
+    weight = keep * weight + alpha * _dot(tl.trans(d), h, MODE)
     bias = keep * bias + alpha * tl.sum(d, axis=0)
     if CONSTANT:
         weight += push * tl.load(constant + place, mask=tile, other=0.0)
@@ -159,7 +174,7 @@ def _last(labels, rows, factor, source, model, delta, hidden, divisors, constant
 
 def train(
     samples: Tensor, labels: Tensor, rows: Tensor, factor: Tensor, divisors: Tensor, start: Tensor, constant: Tensor | None,
-    model: Tensor, sizes: tuple[int, int, int], leak: float, scale: float, beta: float, alpha: float, tf32: bool,
+    model: Tensor, sizes: tuple[int, int, int], leak: float, scale: float, beta: float, alpha: float, mode: str,
 ) -> None:  # fmt: skip
     """Takes all steps from `start` [n, D], and leaves the trained models in `model` [n, D].
 
@@ -178,11 +193,11 @@ def train(
             _last[(clients,)](
                 labels, rows, factor, source, model, delta, hidden, divisors, given, t, clients, beta, alpha, leak,
                 source.stride(0), model.stride(0), given.stride(0), slots, units, classes, inputs,
-                has_constant, tf32, lines, _tile(units), _tile(classes), num_warps=4, num_stages=1)  # fmt: skip
+                has_constant, mode, lines, _tile(units), _tile(classes), num_warps=4, num_stages=1)  # fmt: skip
         _first[grid](
             samples, rows, source, model, delta, hidden, divisors, given, t, clients, scale, beta, alpha, leak,
             source.stride(0), model.stride(0), given.stride(0), slots, units, inputs,
-            t >= 0, t + 1 < steps, has_constant, tf32, pixels, lines, tile, width, num_warps=WARPS, num_stages=STAGES)  # fmt: skip
+            t >= 0, t + 1 < steps, has_constant, mode, pixels, lines, tile, width, num_warps=WARPS, num_stages=STAGES)  # fmt: skip
 
 
 def _tile(size: int) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 from covey.learn.kernels.linear import Linear
 from covey.learn.kernels.products import takes_triton
 from covey.learn.losses import softmax_delta
-from covey.learn.precision import rounds_to_tf32
+from covey.learn.precision import of_products
 from covey.learn.rule import Rule
 from covey.learn.schedule import Wave
 
@@ -62,5 +62,5 @@ class Whole:
         linear, rule, data = self._linear, Rule.of(wave.plan), self._linear.samples
         self.kernels.train(
             data.x, data.y, wave.rows.contiguous(), wave.factor.contiguous(), wave.divisors.contiguous(), wave.start, wave.constant,
-            model, linear.sizes, linear.leak, data.scale, rule.beta, rule.alpha, rounds_to_tf32(),
+            model, linear.sizes, linear.leak, data.scale, rule.beta, rule.alpha, of_products(),
         )  # fmt: skip
