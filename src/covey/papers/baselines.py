@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from covey.papers.cells import Cell, Contrast, Sheet, at, cell
-from covey.papers.harness import Options, Outcome, Reproduction, Table
+from covey.papers.harness import Options, Reproduction, Table
+from covey.papers.outcome import Outcome
 from covey.papers.verdict import Part, Statement, above
 
 TITLE = "The common setting: every algorithm on the same splits"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -29,16 +29,29 @@ class Cell:
     unit: str = "%"  # "%": values are shares; else shown as they are
     values: list[float] = field(default_factory=list)  # seed by seed; none in files stored before this was kept
     trials: int = 0  # that each value is a share of, as clients or rows; 0: not a share of counted things, or not known
+    diverged: list[int] = field(default_factory=list)  # of the seeds, by place, those without a value: `outcome.py`
+
+    @property
+    def seeds(self) -> int:
+        return self.n + len(self.diverged)
+
+    def without(self, places: Collection[int]) -> Cell:
+        """Its values of the other seeds, where all are stored; those that diverged among them are left out in any case."""
+        if len(self.values) != self.n:
+            return self
+        kept = zip([p for p in range(self.seeds) if p not in self.diverged], self.values)
+        return cell(self.row, self.column, [v for p, v in kept if p not in places], self.paper, self.unit, self.trials)
 
 
 def cell(
-    row: str, column: str, values: Sequence[float], paper: float | None = None, unit: str = "%", trials: int = 0
+    row: str, column: str, values: Sequence[float | None], paper: float | None = None, unit: str = "%", trials: int = 0
 ) -> Cell:
-    """Our values, one per seed in the order of the seeds, beside the paper's; without values: not run."""
-    known = [float(v) for v in values]
+    """Our values, one per seed in the order of the seeds, beside the paper's; without values: not run. None: that seed diverged."""
+    known = [float(v) for v in values if v is not None]
+    diverged = [place for place, v in enumerate(values) if v is None]
     mean = float(np.mean(known)) if known else None
     std = deviation(known) if len(known) > 1 else None
-    return Cell(row, column, mean, std, len(known), paper, unit, known, trials)
+    return Cell(row, column, mean, std, len(known), paper, unit, known, trials, diverged)
 
 
 @dataclass(frozen=True)

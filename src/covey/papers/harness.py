@@ -4,6 +4,7 @@ A paper is a module with a `TITLE` and `TABLES`, a dict from a stable name ("tab
 `Options` to a `Reproduction`, and the datasets it can run on, its default first. Inside such a function
 
     options.run({...}, seeds)        one experiment over seeds: finished runs are read back, interrupted ones resumed
+    options.tried({...}, seeds)      the same, for a table with a place for runs that diverge
     options.attempt({...}, seed)     a run that the table can do without, or why there is none
     options.quick                    a variant of a few minutes; it says in `settings` what it left out
     cell(row, column, values, paper) our values, seed by seed, beside the paper's
@@ -23,19 +24,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import Any
 
 from covey import files
 from covey.errors import CoveyError, nearest
 from covey.experiment.experiment import Experiment
 from covey.papers import PAPERS
 from covey.papers.cells import Cell, Sheet
+from covey.papers.outcome import Diverged, Ended, Outcome, completed, finished, read
 from covey.papers.verdict import Claim, Effect, Statement, judge
 from covey.results.folder import RunFolder, hash_of
-from covey.results.provenance import Sitting, ended, kinds, mixed, sitting, summary, versions
-from covey.rounds.completion import complete
+from covey.results.provenance import ended, kinds, mixed, sitting, summary, versions
 
 
 @dataclass(frozen=True)
@@ -64,6 +63,9 @@ class Reproduction:
 
     def json(self) -> dict[str, Any]:
         content: dict[str, Any] = files.finite(asdict(self))
+        for one in content["cells"]:
+            if not one["diverged"]:
+                del one["diverged"]
         return content
 
     @classmethod
@@ -93,45 +95,6 @@ UNFINISHED = "it is not finished"
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A finished run as its folder tells it: result.json, and one record per round."""
-
-    stands_in: ClassVar[bool] = False  # for a run that is not there: `rehearsal.py`
-
-    result: dict[str, Any]
-    records: list[dict[str, Any]]
-
-    @classmethod
-    def of(cls, folder: RunFolder) -> Outcome:
-        return cls(folder.result_json(), folder.records())
-
-    def accuracy(self, round: int | None = None, metric: str = "average_cluster") -> float:
-        """At the last evaluated round, or at the last one up to `round`."""
-        evaluated = [r for r in self.records if r["accuracy"] and (round is None or r["round"] <= round)]
-        return float(evaluated[-1]["accuracy"][metric])
-
-    def curve(self, metric: str = "average_cluster") -> dict[int, float]:
-        return {r["round"]: float(r["accuracy"][metric]) for r in self.records if r["accuracy"]}
-
-    def attack(self, name: str) -> dict[str, Any]:
-        if name not in self.result["attacks"]:
-            raise CoveyError(
-                f"a stored run has no finding of attack '{name}': delete it from the output folder and run again"
-            )
-        finding: dict[str, Any] = self.result["attacks"][name]
-        return finding
-
-    @property
-    def sittings(self) -> list[Sitting]:
-        """What computed it; none of runs from before this was kept."""
-        return list(self.result.get("provenance") or [])
-
-    def seconds(self, phase: str) -> float:
-        """Per round."""
-        return float(np.mean([r["seconds"].get(phase, 0.0) for r in self.records]))
-
-
-@dataclass(frozen=True)
 class Options:
     """What the command line asks of a table."""
 
@@ -145,7 +108,7 @@ class Options:
     mixed: bool = False  # let a table have runs of different code, devices or arithmetic; it is marked
     read_only: bool = False  # attempts are read back where they are finished, and nothing runs
     failed: dict[str, str] = field(default_factory=dict, compare=False)  # name of an attempt -> why there is none
-    seen: list[Outcome] = field(default_factory=list, compare=False)  # by the table that is being made
+    seen: list[Ended] = field(default_factory=list, compare=False)  # by the table that is being made
     absent: list[str] = field(default_factory=list, compare=False)  # why it had to do without a run, once for each
 
     def count(self, usual: int, quick: int = 1) -> int:
@@ -154,15 +117,26 @@ class Options:
 
     def run(self, table: Mapping[str, Any], seeds: int = 1, first: int = 0) -> list[Outcome]:
         """One experiment with seeds `first`, `first` + 1, …; each run is finished, resumed, or read back if it is there."""
+        ended = self.tried(table, seeds, first)
+        lost = next((run for run in ended if isinstance(run, Diverged)), None)
+        if lost:
+            raise CoveyError(
+                f"a run diverged (seed {lost.seed}), and this table has no place for one that did: {lost.why}"
+            )
+        return finished(ended)
+
+    def tried(self, table: Mapping[str, Any], seeds: int = 1, first: int = 0) -> list[Ended]:
+        """The same, for a table that says of a run that it diverged (`outcome.py`)."""
         return [self._admitted(self._one({**table, "seed": seed})) for seed in range(first, first + seeds)]
 
     def attempt(self, table: Mapping[str, Any], seed: int) -> Outcome | str:
         """A run that the table can do without; in words why there is none, where it is refused or may not run now."""
-        outcome = self._attempted(table, seed)
-        if isinstance(outcome, str):
-            self.absent.append(outcome)
-            return outcome
-        return self._admitted(outcome)
+        ended = self._attempted(table, seed)
+        if isinstance(ended, str):
+            self.absent.append(ended)
+            return ended
+        self._admitted(ended)
+        return ended
 
     def _attempted(self, table: Mapping[str, Any], seed: int) -> Outcome | str:
         try:
@@ -170,9 +144,10 @@ class Options:
             name, folder = hash_of(experiment), RunFolder.named_by_hash(self.out, experiment)
             if name in self.failed:
                 return self.failed[name]
-            if self.read_only and not folder.finished:
+            if self.read_only and read(folder) is None:
                 return UNFINISHED
-            return self._one({**table, "seed": seed})
+            ended = self._one({**table, "seed": seed})
+            return ended.why if isinstance(ended, Diverged) else ended
         except CoveyError as e:
             return str(e)
 
@@ -182,7 +157,7 @@ class Options:
     def alone(self) -> None:
         """Said once all runs were asked for, before the table computes by itself: a rehearsal need not hear that."""
 
-    def _admitted(self, outcome: Outcome) -> Outcome:
+    def _admitted(self, outcome: Ended) -> Ended:
         """A run that was computed as the table's others were; else the table would compare code or devices, not methods."""
         self.seen.append(outcome)
         odd = mixed(kinds(o.sittings for o in self.seen))
@@ -193,16 +168,18 @@ class Options:
             )
         return outcome
 
-    def _one(self, table: dict[str, Any]) -> Outcome:
+    def _one(self, table: dict[str, Any]) -> Ended:
         experiment = Experiment.of({**table, "engine": {"device": self.device, "workers": self.workers}})
         folder = RunFolder.named_by_hash(self.out, experiment)
-        if folder.finished:
-            return Outcome.of(folder)
+        known = read(folder)
+        if known is not None:
+            return known
         self.say(f"{describe(experiment)} …")
         begin = time.perf_counter()
-        outcome = Outcome.of(complete(experiment, folder, quiet=self.quiet))
-        self.say(f"    {100 * outcome.accuracy():.2f} % in {time.perf_counter() - begin:.0f} s")
-        return outcome
+        ended = completed(experiment, folder, self.quiet)
+        reached = f"{100 * ended.accuracy():.2f} %" if isinstance(ended, Outcome) else "diverged"
+        self.say(f"    {reached} in {time.perf_counter() - begin:.0f} s")
+        return ended
 
     def say(self, words: str) -> None:
         if not self.quiet:
@@ -248,7 +225,8 @@ def reproduce(paper: str, table: str, options: Options, command: str = "") -> Re
     reproduction = chosen.make(asked)
     elapsed = time.perf_counter() - begin
     runs = list({id(o): o for o in asked.seen}.values())
-    computing = sum(sum(o.result.get("seconds", {}).values()) for o in runs)
+    computing = sum(o.spent for o in runs)
+    first = next(iter(finished(runs)), None)
     values = vars(reproduction) | {
         "paper": paper,
         "table": table,
@@ -257,7 +235,7 @@ def reproduce(paper: str, table: str, options: Options, command: str = "") -> Re
         "notes": [*reproduction.notes, *(_left_out(reproduction, asked) if chosen.grows else ())],
         "command": command,
         "seconds": computing or elapsed,
-        "versions": runs[0].result.get("versions", {}) if runs else versions(),
+        "versions": first.result.get("versions", {}) if first else versions(),
         "runs": _provenance(runs, computing) if runs else summary([ended([process])], elapsed),
     }
     return rejudged(Reproduction(**values))
@@ -271,7 +249,7 @@ def _left_out(reproduction: Reproduction, asked: Options) -> list[str]:
     return [f"{len(asked.absent)} of {every} runs are not there, and what needs them is left out: {asked.absent[0]}."]
 
 
-def _provenance(runs: Sequence[Outcome], computing: float) -> dict[str, Any]:
+def _provenance(runs: Sequence[Ended], computing: float) -> dict[str, Any]:
     """Nothing where all runs are from before it was kept."""
     return summary([o.sittings for o in runs], computing) if any(o.sittings for o in runs) else {}
 

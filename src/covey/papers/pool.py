@@ -30,6 +30,7 @@ from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.papers import present
 from covey.papers.harness import Options, Reproduction, describe, reproduce
+from covey.papers.outcome import DIVERGED, Diverged, completed, read
 from covey.papers.rehearsal import Asked, Item, asked, items
 from covey.results.folder import CONFIG, METRICS, RESULT, RunFolder
 
@@ -141,6 +142,8 @@ def run_many(wanted: Sequence[Item], options: Options, workers: int, minutes: fl
                     options.failed[job.name] = problem
                 wishes.ended(job)
                 done, spent = done + 1, time.monotonic() - begin
+                if problem and job.experiment:
+                    problem = f"{describe(job.experiment)}: {problem}"
                 words = f"{done} done, {wishes.count()} known to come: {job.item.name} {problem or said}"
                 options.say(f"[{spent:5.0f} s] {words}")
                 if problem and not wishes.spares(job):
@@ -213,17 +216,16 @@ def _serve(jobs: Connection, options: Options) -> None:
 
 
 def _completed(experiment: Experiment, options: Options) -> str:
-    from covey.rounds.completion import complete
-
     # The device is where it runs, no part of what it is; checkpoints would cost more than a short run that begins again.
     engine = replace(
         experiment.engine, device=options.device, workers=1, checkpoint_every=10**6, checkpoint_minutes=1e6
     )
     own = replace(experiment, engine=engine)
-    folder = complete(own, RunFolder.named_by_hash(options.out, own), quiet=True)
+    folder = RunFolder.named_by_hash(options.out, own)
+    ended = completed(own, folder, quiet=True)
     folder.keep_only(KEPT)
     folder.write_records([_without_clients(record) for record in folder.records()])
-    return describe(experiment)
+    return describe(experiment) + (f": diverged, {ended.why}" if isinstance(ended, Diverged) else "")
 
 
 def _without_clients(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -250,13 +252,13 @@ def command_of(item: Item, options: Options) -> str:
 
 
 def pack(out: Path) -> Path:
-    """The figures of all finished runs, and the tables that computed without runs, in one archive to unpack in another `--out`."""
+    """The figures of all runs that have ended, and tables that computed without any, in one archive for another `--out`."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / PACKED
     with tarfile.open(path, "w:xz", preset=1) as archive:
         for folder in sorted((out / "runs").glob("*")):
-            if RunFolder(folder).finished:
-                for name in KEPT:
+            if read(RunFolder(folder)) is not None:
+                for name in (*KEPT, DIVERGED):
                     if (folder / name).is_file():
                         archive.add(folder / name, f"runs/{folder.name}/{name}")
         for table in sorted(out.glob("*.json")):

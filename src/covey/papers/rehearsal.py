@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.papers import PAPERS
-from covey.papers.harness import Options, Outcome, Table, tables
+from covey.papers.harness import Options, Table, tables
+from covey.papers.outcome import Diverged, Ended, Outcome, read
 from covey.results.folder import RunFolder, hash_of
 
 HALF = 0.5
@@ -89,6 +90,12 @@ class _Listener(Options):
     spare: set[str] = field(default_factory=set)
 
     def run(self, table: Mapping[str, Any], seeds: int = 1, first: int = 0) -> list[Outcome]:
+        """A run that diverged is no more to be run; that the table has no place for it is said when it is made."""
+        ended = self.tried(table, seeds, first)
+        tables = ({**table, "seed": seed} for seed in range(first, first + seeds))
+        return [o if isinstance(o, Outcome) else StandIn.of_run(Experiment.of(t)) for o, t in zip(ended, tables)]
+
+    def tried(self, table: Mapping[str, Any], seeds: int = 1, first: int = 0) -> list[Ended]:
         return [self._heard(Experiment.of({**table, "seed": seed})) for seed in range(first, first + seeds)]
 
     def attempt(self, table: Mapping[str, Any], seed: int) -> Outcome | str:
@@ -97,7 +104,10 @@ class _Listener(Options):
         except CoveyError as e:
             return str(e)
         self.spare.add(hash_of(experiment))
-        return self.failed.get(hash_of(experiment)) or self._heard(experiment)
+        if hash_of(experiment) in self.failed:
+            return self.failed[hash_of(experiment)]
+        ended = self._heard(experiment)
+        return ended.why if isinstance(ended, Diverged) else ended
 
     def settled(self, outcomes: Sequence[Outcome]) -> None:
         if any(outcome.stands_in for outcome in outcomes):
@@ -106,11 +116,12 @@ class _Listener(Options):
     def alone(self) -> None:
         raise _Alone
 
-    def _heard(self, experiment: Experiment) -> Outcome:
-        name, folder = hash_of(experiment), RunFolder.named_by_hash(Path(self.out), experiment)
+    def _heard(self, experiment: Experiment) -> Ended:
+        name = hash_of(experiment)
         self.heard[name] = experiment
-        if folder.finished:
-            return Outcome.of(folder)
+        ended = read(RunFolder.named_by_hash(Path(self.out), experiment))
+        if ended is not None:
+            return ended
         self.missing.add(name)
         return StandIn.of_run(experiment)
 

@@ -15,6 +15,8 @@ deviations: where the narrowest and the widest interval give the same verdict, e
 *undecided*, with the words "not decidable from what is stored". Where such a file tells the paired interval of a difference, a cell
 in the row "A − B" holds it.
 
+A run that diverged has no figure: a contrast that needs it is shown over the seeds that are left and is *undecided* (`outcome.py`).
+
 Limits: three seeds make wide intervals. Nothing is corrected for the number of sentences: of a hundred that sit exactly on the end
 of their range, two or three are called one way and two or three the other.
 
@@ -31,7 +33,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -88,8 +90,11 @@ class Estimate:
     narrowest: float
     n: int
     one_sided: str = ""  # "at least": the true effect may be greater, "at most": less, "": as it is
+    diverged: str = ""  # in words, where seeds are missing because a run diverged: what is left decides nothing
 
     def verdict(self, asked: Range) -> str:
+        if self.diverged:
+            return UNDECIDED
         both = {asked.verdict(self.value - half, self.value + half) for half in (self.widest, self.narrowest)}
         (verdict,) = both if len(both) == 1 else (UNDECIDED,)
         if self.one_sided and verdict != UNDECIDED:  # would it stand, however far the effect is on its open side?
@@ -206,6 +211,12 @@ def estimate(contrast: Contrast, sheet: Sheet, units: int = 0) -> Estimate | Non
     known = [c for c in cells if c is not None]
     if len(known) < len(cells):
         return None
+    lost = sorted({place for c in known for place in c.diverged})
+    if lost:
+        rest = Sheet([c.without(lost) for c in known], sheet.dataset, sheet.settings, sheet.quick)
+        words = f"diverged in {len(lost)} of {max(c.seeds for c in known)} seeds"
+        left = estimate(contrast, rest, units)
+        return left and replace(left, diverged=words)
     weights = [w for w, _ in contrast.terms]
     value = sum(w * (c.ours or 0.0) for w, c in zip(weights, known)) - contrast.less
     n = min(units or c.n for c in known)
@@ -274,7 +285,7 @@ def _estimate(part: Part, sheet: Sheet) -> Estimate | None:
     if not isinstance(part.effect, Contrast):
         return part.effect
     found = estimate(part.effect, sheet, part.units)
-    return found if found is None or not part.one_sided else Estimate(**(vars(found) | {"one_sided": part.one_sided}))
+    return found and replace(found, one_sided=part.one_sided)
 
 
 def _effect(part: Part, estimate: Estimate | None, sheet: Sheet) -> Effect:
@@ -294,7 +305,7 @@ def _effect(part: Part, estimate: Estimate | None, sheet: Sheet) -> Effect:
         low, high = low if part.asked.low == 0.0 or estimate.value < 0 else max(low, 0.0), min(high, 100.0)
     exact = estimate.widest == estimate.narrowest
     verdict = estimate.verdict(part.asked)
-    name = f"{part.name}, {estimate.one_sided}".strip(", ") if estimate.one_sided else part.name
+    name = ", ".join(words for words in (part.name, estimate.diverged, estimate.one_sided) if words)
     value = scale * estimate.value if abs(estimate.value) > SAME else 0.0
     return Effect(name, value, low, high, estimate.n, shown, asked, verdict, exact)
 

@@ -27,7 +27,8 @@ from covey.papers.afc_cfl.settings import (
     noted,
 )
 from covey.papers.cells import Sheet
-from covey.papers.harness import Options, Outcome, Reproduction, rejudged, tables
+from covey.papers.harness import Options, Reproduction, rejudged, tables
+from covey.papers.outcome import Outcome
 from covey.papers.verdict import judge
 from covey.rounds.loop import run
 from covey.statistics import student_interval

@@ -12,7 +12,8 @@ from covey.experiment.experiment import Experiment
 from covey.papers.fedcaprivacy import linkage as fedcaprivacy_linkage
 from covey.papers.fedcaprivacy import tables as fedcaprivacy
 from covey.papers.fedcaprivacy.settings import experiment, tuned_rates
-from covey.papers.harness import Options, Outcome, reproduce, tables
+from covey.papers.harness import Options, reproduce, tables
+from covey.papers.outcome import Outcome
 
 
 def outcome(final: float, own: float, clustered: int = 1, rounds: int = 4) -> Outcome:
@@ -36,7 +37,7 @@ def made(table: str, monkeypatch: pytest.MonkeyPatch, answer: Any, tmp_path: Pat
     def answers(self: Options, experiment: dict[str, Any], seeds: int = 1, first: int = 0) -> list[Outcome]:
         return [_of_seed(answer(Experiment.of(experiment)), n) for n in range(seeds)]
 
-    monkeypatch.setattr(Options, "run", answers)
+    monkeypatch.setattr(Options, "tried", answers)
     return reproduce("fedcaprivacy", table, Options(tmp_path, quiet=True))
 
 
@@ -95,7 +96,7 @@ def test_every_experiment_of_every_table_can_be_built(
         return Outcome({"attacks": attacks}, outcome(0.9, 0.9).records)
 
     monkeypatch.setattr(
-        Options, "run", lambda self, experiment, seeds=1, first=0: [answer(Experiment.of(experiment))] * seeds
+        Options, "tried", lambda self, experiment, seeds=1, first=0: [answer(Experiment.of(experiment))] * seeds
     )
     monkeypatch.setattr(Options, "attempt", lambda self, experiment, seed: answer(Experiment.of(experiment)))
     for name, table in tables("fedcaprivacy").items():
@@ -117,7 +118,7 @@ def test_rates_are_tuned_by_one_rule_on_seeds_of_their_own(monkeypatch: pytest.M
         (run,) = answer(self, table, 1, seed)
         return run if table["training"]["lr"] < 0.3 else "local training gave values that are not finite"
 
-    monkeypatch.setattr(Options, "run", answer)
+    monkeypatch.setattr(Options, "tried", answer)
     monkeypatch.setattr(Options, "attempt", attempted)
     options = Options(tmp_path, "mnist", quiet=True)
     assert tuned_rates(options, ("scaffold",), (0.3,)) == {(0.3, "scaffold"): 0.03}  # of equals the smallest

@@ -8,7 +8,8 @@ import pytest
 
 from covey.experiment.experiment import Experiment
 from covey.papers.cells import Sheet, cell
-from covey.papers.harness import Options, Outcome
+from covey.papers.harness import Options
+from covey.papers.outcome import Outcome
 from covey.papers.pqfed import settings
 from covey.papers.pqfed.claims import table4
 from covey.papers.pqfed.costs import megabytes, passes, steps_kept, until_the_drop

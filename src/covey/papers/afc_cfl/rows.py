@@ -7,7 +7,8 @@ from typing import Any
 
 from covey.papers.afc_cfl.settings import DATA, DELTA, READING, base, finding, without_update
 from covey.papers.cells import Cell, cell
-from covey.papers.harness import Options, Outcome, Reproduction
+from covey.papers.harness import Options, Reproduction
+from covey.papers.outcome import Outcome
 
 CONTROLS = ("all present", "label frequency", "null query", "null query, pairs", "single samples")
 UNPRINTED = (None,) * 4

@@ -12,7 +12,8 @@ import numpy as np
 from covey.config import merge
 from covey.learn.initial import parameters
 from covey.ledger.calibration import classic_sigma
-from covey.papers.harness import Options, Outcome
+from covey.papers.harness import Options
+from covey.papers.outcome import Outcome
 
 NAMES = {
     "mnist": "MNIST",

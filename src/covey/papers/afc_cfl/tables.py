@@ -32,7 +32,8 @@ from covey.papers.afc_cfl.settings import (
     tune,
 )
 from covey.papers.cells import Cell, cell
-from covey.papers.harness import Options, Outcome, Reproduction, Table
+from covey.papers.harness import Options, Reproduction, Table
+from covey.papers.outcome import Outcome
 
 TITLE = "AFC-CFL: adaptive privacy defence against category inference in clustered federated learning (WASA 2025)"
 DATASETS = tuple(DATA)

@@ -20,7 +20,8 @@ from covey.papers.fedcaprivacy.settings import (
     noted,
     settings,
 )
-from covey.papers.harness import Options, Outcome, Reproduction
+from covey.papers.harness import Options, Reproduction
+from covey.papers.outcome import Outcome
 
 OURS = "fedcaprivacy"
 

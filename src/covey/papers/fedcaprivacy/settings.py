@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from covey.papers.harness import Options, Outcome
+from covey.papers.harness import Options
+from covey.papers.outcome import Outcome
 
 READINGS = {"global": "global", "own": "client_mean"}  # column word -> metric
 TARGETS = {"mnist": 0.95, "fashion_mnist": 0.85, "cifar10": 0.65, "cifar100": 0.33}

@@ -8,6 +8,7 @@ Tables I and II and Fig. 4 share their runs, and `beta08`, `beta03`, `beta01` ru
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from covey.papers.cells import Cell, cell
@@ -36,7 +37,8 @@ from covey.papers.fedcaprivacy.settings import (
     tuned_rates,
     tuning_runs,
 )
-from covey.papers.harness import Options, Outcome, Reproduction, Table
+from covey.papers.harness import Options, Reproduction, Table
+from covey.papers.outcome import Ended, Outcome, figures, finished, said
 
 COUNTED_NOTE = (
     "Rounds to the target are means over the runs that reached it; where rounds are counted, a run that never did has one more "
@@ -44,7 +46,7 @@ COUNTED_NOTE = (
 )
 TITLE = "FedCAPrivacy: anonymous adaptive clustering by two servers"
 OURS = "fedcaprivacy"
-Runs = dict[float, dict[str, list[Outcome]]]  # β -> algorithm -> one outcome per seed
+Runs = dict[float, dict[str, list[Ended]]]  # β -> algorithm -> one for each seed
 
 
 def table1(options: Options) -> Reproduction:
@@ -128,12 +130,12 @@ def beta01(options: Options) -> Reproduction:
 def fig4(options: Options) -> Reproduction:
     """Accuracy over rounds under Dir(.8), Dir(.3) and Dir(.1), ours and FedAvg."""
     runs = _runs(options, (0.8, 0.3, 0.1), (OURS, "fedavg"))
-    last = max(runs[0.8][OURS][0].curve())
+    last = max(r for ended in runs[0.8].values() for o in finished(ended) for r in o.curve())
     at = sorted({r for r in (1, 2, 5, 10, 20, 35, 50) if r <= last} | {last})
     cells = [
-        cell(f"Dir({beta}) {name}, {word}", f"round {r}", [o.accuracy(r, metric) for o in outcomes])
+        cell(f"Dir({beta}) {name}, {word}", f"round {r}", figures(ended, partial(_accuracy, metric, r)))
         for beta, by_name in runs.items()
-        for name, outcomes in by_name.items()
+        for name, ended in by_name.items()
         for word, metric in READINGS.items()
         for r in at
     ]
@@ -157,19 +159,21 @@ def _compared(
     runs = _runs(options, betas, names, rates, **training)
     target = TARGETS[options.dataset]
     cells: list[Cell] = []
+    diverged: list[str] = []
     for beta, by_name in runs.items():
-        for name, outcomes in by_name.items():
-            row = f"Dir({beta}) {name}"
+        for name, ended in by_name.items():
+            row, outcomes = f"Dir({beta}) {name}", finished(ended)
+            diverged += said(row, ended)
             rounds = PAPER_ROUNDS.get((options.dataset, beta), {}).get(name)
             final = PAPER_FINAL.get((options.dataset, beta), {}).get(name)
             for word, metric in READINGS.items():
                 reached = [r for o in outcomes if (r := rounds_to(o, target, metric))]
-                counted = [float(rounds_to(o, target, metric) or 1 + max(o.curve())) for o in outcomes]
+                counted = figures(ended, partial(_counted, target, metric))
                 column = f"rounds to {target:.0%}, {word}"
                 cells.append(cell(row, column, [float(r) for r in reached], rounds, unit="rounds"))
                 cells.append(cell(row, f"{NEVER}, {word}", [float(len(outcomes) - len(reached))], unit="runs"))
                 cells.append(cell(row, f"{COUNTED}, {word}", counted, unit="rounds"))
-                cells.append(cell(row, f"final, {word}", [o.accuracy(metric=metric) for o in outcomes], final))
+                cells.append(cell(row, f"final, {word}", figures(ended, partial(_accuracy, metric, None)), final))
             if rates:
                 cells.append(cell(row, "rate", [rates[beta, name]], unit=""))
             if name == OURS:
@@ -185,8 +189,17 @@ def _compared(
         settings=settings(experiment(options, OURS, betas[0], plain=tuned, **training), seeds=len(runs[betas[0]][OURS]))
         | ({"optimiser": "SGD without momentum, rate as shown"} if tuned else {}),
         cells=cells,
-        notes=[*DATA_NOTES.get(options.dataset, []), READING_NOTE, *regime, DIRICHLET_NOTE, COUNTED_NOTE],
+        notes=[*diverged, *DATA_NOTES.get(options.dataset, []), READING_NOTE, *regime, DIRICHLET_NOTE, COUNTED_NOTE],
     )
+
+
+def _counted(target: float, metric: str, outcome: Outcome) -> float:
+    """Rounds to the target; one more than there were where it was never reached."""
+    return float(rounds_to(outcome, target, metric) or 1 + max(outcome.curve()))
+
+
+def _accuracy(metric: str, round: int | None, outcome: Outcome) -> float:
+    return outcome.accuracy(round, metric)
 
 
 def _runs(
@@ -202,7 +215,7 @@ def _runs(
         return training | ({"lr": rates[beta, name], "plain": True} if rates else {})
 
     return {
-        beta: {name: options.run(experiment(options, name, beta, **own(beta, name)), seeds) for name in names}
+        beta: {name: options.tried(experiment(options, name, beta, **own(beta, name)), seeds) for name in names}
         for beta in betas
     }
 

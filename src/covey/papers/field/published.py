@@ -18,7 +18,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from covey.papers.cells import Cell, Sheet, at, cell
-from covey.papers.harness import Options, Outcome, Reproduction
+from covey.papers.harness import Options, Reproduction
+from covey.papers.outcome import Outcome
 from covey.papers.verdict import Part, Statement, above, within
 
 OWN = "test accuracy"

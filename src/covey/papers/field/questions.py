@@ -10,7 +10,8 @@ from typing import Any
 
 from covey.papers.cells import Cell, Sheet, at, cell
 from covey.papers.field.settings import SETTINGS, Trial, table_of
-from covey.papers.harness import Options, Outcome, Reproduction
+from covey.papers.harness import Options, Reproduction
+from covey.papers.outcome import Outcome
 from covey.papers.verdict import Part, Statement, above, within
 
 RATE, SEEDS = 0.1, 5

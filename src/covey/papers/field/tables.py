@@ -15,7 +15,8 @@ from covey.papers.cells import Cell, Sheet, at, cell
 from covey.papers.field.published import claims_on_flamby, claims_on_rotated, flamby, rotated
 from covey.papers.field.questions import claims_on_newcomers, claims_on_wrong_k, newcomers, wrong_k
 from covey.papers.field.settings import RATES, SETTINGS, SMALL, TUNED_ON, Trial, table_of, trials
-from covey.papers.harness import UNFINISHED, Options, Outcome, Reproduction, Table
+from covey.papers.harness import UNFINISHED, Options, Reproduction, Table
+from covey.papers.outcome import Outcome
 from covey.papers.verdict import Part, Statement, above
 
 TITLE = "The field: every algorithm in every setting, tuned by one rule"

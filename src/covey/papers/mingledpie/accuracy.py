@@ -10,9 +10,10 @@ import numpy as np
 from covey.data.sources.load import load
 from covey.experiment.experiment import Experiment
 from covey.papers.cells import Cell, cell
-from covey.papers.harness import Options, Outcome, Reproduction
+from covey.papers.harness import Options, Reproduction
 from covey.papers.mingledpie.claims import FROM, GAP, RANDOM
 from covey.papers.mingledpie.settings import NAMES, base, described, fewer_samples, remarks, with_
+from covey.papers.outcome import Outcome
 
 METHODS = {
     "MingledPie": "mingledpie",

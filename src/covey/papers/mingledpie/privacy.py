@@ -10,9 +10,10 @@ from covey.attacks.preference.identity_sets import hit, intersection, last_set
 from covey.crypto import fmd
 from covey.crypto.identity_math import Reading, guess_accuracy
 from covey.papers.cells import Cell, cell
-from covey.papers.harness import Options, Outcome, Reproduction
+from covey.papers.harness import Options, Reproduction
 from covey.papers.mingledpie.claims import TRUE_SIZES
 from covey.papers.mingledpie.settings import NAMES, base, described, remarks, with_
+from covey.papers.outcome import Outcome
 from covey.randomness import generator
 from covey.statistics import standard_error
 

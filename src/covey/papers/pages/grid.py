@@ -27,10 +27,12 @@ def grid(reproduction: Reproduction) -> tuple[list[str], list[list[str]]]:
 
 
 def ours(cell: Cell) -> str:
+    lost = f"{len(cell.diverged)} diverged" if cell.diverged else ""
     if cell.ours is None:
-        return "–"
+        return lost or "–"
     spread = "" if cell.std is None else f" ± {shown(cell.std, cell.unit, bare=True)}"
-    return f"{shown(cell.ours, cell.unit)}{spread}" + (f" ({cell.n})" if cell.n > 1 else "")
+    count = "; ".join(words for words in (str(cell.n) if cell.n > 1 else "", lost) if words)
+    return f"{shown(cell.ours, cell.unit)}{spread}" + (f" ({count})" if count else "")
 
 
 def shown(value: float | None, unit: str, bare: bool = False) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from covey.papers.harness import Outcome
+from covey.papers.outcome import Outcome
 
 
 def targets(outcomes: Sequence[Outcome]) -> list[float]:

@@ -10,7 +10,8 @@ import numpy as np
 from covey.data.partitions.feature_clusters import FeatureClusters
 from covey.data.sources.load import load
 from covey.papers.cells import Cell, cell
-from covey.papers.harness import Options, Outcome, Reproduction, Table
+from covey.papers.harness import Options, Reproduction, Table
+from covey.papers.outcome import Outcome
 from covey.papers.pqfed import claims, figures, membership
 from covey.papers.pqfed.claims import AS_LONG, BEST, EVERYBODY, KEPT
 from covey.papers.pqfed.costs import megabytes, passes, steps_kept, targets, until_the_drop

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from covey.papers.harness import Outcome
+from covey.papers.outcome import Outcome
 
 BETA, CLUSTERS, CLIP, DELTA = 1.0, 2, 1.0, 1e-5
 MILD = 10.0  # β of mild skew

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from covey.papers.cells import Cell, cell
-from covey.papers.harness import Options, Outcome, Reproduction, Table
+from covey.papers.harness import Options, Reproduction, Table
+from covey.papers.outcome import Outcome
 from covey.papers.property_inference import claims
 from covey.papers.property_inference import figures as printed
 from covey.papers.property_inference.acquisition import appendix

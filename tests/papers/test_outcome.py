@@ -1,0 +1,95 @@
+"""A run that diverges is a result: kept, packed, shown in its row, and nothing is decided by the seeds that are left."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey.errors import CoveyError
+from covey.papers import harness, pool, rehearsal
+from covey.papers.cells import Sheet, at, cell
+from covey.papers.harness import Options, Reproduction, Table
+from covey.papers.outcome import DIVERGED, Diverged, figures, finished, said
+from covey.papers.pages.grid import grid
+from covey.papers.rehearsal import Item, asked
+from covey.papers.verdict import FAILS, HOLDS, UNDECIDED, Part, Statement, above, judge
+
+STEPS = {0: 0.1, 1: 1e30, 2: 0.1}  # seed -> rate: the second one's values are soon not finite
+TINY: dict[str, Any] = {
+    "dataset": "digits",
+    "algorithm": "fedavg",
+    "clients": 3,
+    "clusters": 1,
+    "partition": {"name": "iid"},
+}
+
+
+def setting(lr: float) -> dict[str, Any]:
+    return TINY | {"training": {"rounds": 2, "epochs": 1, "batch_size": 50, "lr": lr}}
+
+
+def with_a_place(options: Options) -> Reproduction:
+    """Says of a run that it diverged."""
+    runs = [run for seed, lr in STEPS.items() for run in options.tried(setting(lr), 1, seed)]
+    cells = [cell("a", "accuracy", figures(runs, lambda o: o.accuracy())), cell("b", "accuracy", [0.1, 0.2, 0.3])]
+    return Reproduction("", "", "With", options.dataset, {}, cells, notes=said("a", runs))
+
+
+def without(options: Options) -> Reproduction:
+    """Needs every run."""
+    runs = [run for seed, lr in STEPS.items() for run in options.run(setting(lr), 1, seed)]
+    return Reproduction("", "", "Without", options.dataset, {}, [cell("a", "accuracy", [o.accuracy() for o in runs])])
+
+
+def test_a_run_that_diverged_is_kept_packed_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {
+        "with": Table(with_a_place, ("digits",), lambda sheet: []),
+        "without": Table(without, ("digits",), lambda sheet: []),
+    }
+    for module in (rehearsal, harness):
+        monkeypatch.setattr(module, "tables", lambda paper: known)
+    options = Options(tmp_path, quiet=True, device="cpu")
+    wanted = [Item("own", "with", "digits"), Item("own", "without", "digits")]
+    needed = asked(wanted[0], options)
+    assert len(needed.missing) == 3
+    words = [pool._completed(one, options) for one in needed.missing.values()]
+    assert [": diverged" in one for one in words] == [False, True, False]
+    with tarfile.open(pool.pack(tmp_path)) as archive:
+        assert sum(name.endswith(f"/{DIVERGED}") for name in archive.getnames()) == 1
+    assert not any(asked(item, options).missing for item in wanted)  # it is not tried again
+
+    (made,), lacking = pool.complete_tables(wanted, options)
+    assert "a run diverged (seed 1), and this table has no place" in lacking[wanted[1]]
+    one = made.cells[0]
+    assert (one.n, one.diverged, len(one.values)) == (2, [1], 2) and made.runs["runs"] == 3
+    assert len(made.runs["code"]) == len(made.runs["kernel"]) == 1  # recorded of the one that diverged, too
+    assert "(2; 1 diverged)" in grid(made)[1][0][1]
+    assert made.notes[0].startswith("a diverged in 1 of 3 seeds (seed 1: local training gave values")
+    content = made.json()
+    assert content["cells"][0]["diverged"] == [1] and "diverged" not in content["cells"][1]
+    assert Reproduction.of(content).cells == made.cells
+
+    with pytest.raises(CoveyError, match="has no place"):
+        options.run(setting(1e30), 1, 1)
+    attempt = options.attempt(setting(1e30), 1)
+    assert isinstance(attempt, str) and "not finite" in attempt
+
+
+def test_seeds_that_are_left_decide_nothing() -> None:
+    ours, rival = cell("ours", "x", [0.9, 0.91, 0.92]), cell("rival", "x", [0.5, None, 0.51])
+    sheet = Sheet([ours, rival, cell("none", "x", [None, None, None])])
+    clear = Statement("Ours is above.", [Part("", at("ours", "x") - at("rival", "x"), above())])
+    claim = judge(clear, sheet)
+    assert claim.verdict == UNDECIDED and "diverged in 1 of 3 seeds" in claim.why
+    assert claim.effects[0].n == 2 and claim.effects[0].value == pytest.approx(40.5)  # of seeds 0 and 2, paired
+    assert judge(clear, Sheet([ours, cell("rival", "x", [0.5, 0.505, 0.51])])).verdict == HOLDS
+    worse = Part("another", at("rival", "x") - 0.99, above())
+    assert judge(Statement("", [worse]), sheet).verdict == UNDECIDED
+    fails = Part("another", at("ours", "x") - 0.99, above())
+    assert judge(Statement("", [worse, fails]), sheet).verdict == FAILS  # by what needs no run that diverged
+    gone = judge(Statement("", [Part("", at("none", "x"), above())]), sheet)
+    assert gone.effects[0].value is None
+    assert finished([Diverged("why", 0)]) == [] and figures([Diverged("why", 0)], lambda o: 1.0) == [None]
