@@ -115,7 +115,7 @@ def _sitting(experiment: Experiment) -> Sitting:
     """Of a run that broke off before it wrote its own."""
     _, network, _ = prepare(*settle(experiment, None))
     device, engine = device_of(experiment), experiment.engine
-    return ended([sitting(device, taken(engine.kernel, network, torch.device(device)), engine.tf32, 1)])[0]
+    return ended([sitting(device, taken(engine.kernel, network, torch.device(device)), engine.computes_in, 1)])[0]
 
 
 def finished(runs: Sequence[Ended]) -> list[Outcome]:
