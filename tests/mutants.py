@@ -284,7 +284,9 @@ MUTANTS = (
         "papers/verdict.py", "2 * max(errors) - sum(errors))", "max(errors) - sum(errors))", "papers/test_verdict.py"
     ),
     Mutant("papers/verdict.py", "    if FAILS in verdicts:\n        return FAILS\n", "", "papers/test_verdict.py"),
-    Mutant("papers/verdict.py", "        if self.diverged:\n            return UNDECIDED\n", "", "papers/test_outcome.py"),
+    Mutant(
+        "papers/verdict.py", "        if self.diverged:\n            return UNDECIDED\n", "", "papers/test_outcome.py"
+    ),
     Mutant("papers/pool.py", "if read(RunFolder(folder)) is not None:", "if True:", "papers/test_pool.py"),
     Mutant("papers/pool.py", "if problem and not wishes.spares(job):", "if problem:", "papers/test_pool.py"),
     # How many clusters there are.
