@@ -1,11 +1,11 @@
-"""A GRU for token sequences, with the cell written out: `nn.GRU` has no vmap rule, so it could not be stacked."""
+"""A GRU for token sequences, with the recurrence written out: `nn.GRU` has no vmap rule, so it could not be stacked."""
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from covey.models.classifier import Classifier
+from covey.models.recurrence import last_state
 from covey.models.spec import Spec
 
 EMBEDDING = 100
@@ -26,15 +26,7 @@ class GRU(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         from_input = self.input(self.embedding(tokens))  # [b, t, 3h]: all steps in one product
-        real = (tokens != 0).unsqueeze(-1)
-        h = torch.zeros_like(from_input[:, 0, :HIDDEN])
-        for x, present in zip(from_input.unbind(1), real.unbind(1)):
-            x_gates, x_candidate = torch.split(x, [2 * HIDDEN, HIDDEN], dim=-1)
-            s_gates, s_candidate = torch.split(self.state(h), [2 * HIDDEN, HIDDEN], dim=-1)
-            reset, update = torch.sigmoid(x_gates + s_gates).chunk(2, dim=-1)
-            candidate = torch.tanh(x_candidate + reset * s_candidate)
-            h = torch.where(present, torch.lerp(candidate, h, update), h)
-        return h
+        return last_state(from_input, tokens != 0, self.state.weight, self.state.bias)
 
 
 def gru(vocabulary: int, classes: int) -> Classifier:
