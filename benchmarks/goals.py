@@ -183,12 +183,34 @@ def measure(minutes: float) -> None:
         )
         try:
             if process.wait(timeout=left) == 0 and part.is_file():
-                part.replace(RESULTS / f"{name}.json")
+                store(part, RESULTS / f"{name}.json")
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)  # and the contenders that it has started
             process.wait()
             print("   stopped in time", flush=True)
         part.unlink(missing_ok=True)
+
+
+def store(part: Path, path: Path) -> None:
+    """Puts new figures in the place of the stored ones of the same cases; cases that were not measured again stay."""
+    new = json.loads(part.read_text(encoding="utf-8"))
+    old = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    part.write_text(json.dumps(merged(new, old), indent=1), encoding="utf-8")
+    part.replace(path)
+
+
+def merged(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+    """New figures, and of the old ones those of other cases, each with what was known of the machine when it was measured."""
+    if "cases" not in new:
+        return old | new
+    again = {_case(case) for case in new["cases"]}
+    then = {name: value for name, value in old.items() if name != "cases"}
+    kept = [then | case for case in old.get("cases", []) if _case(case) not in again]
+    return new | {"cases": [*new["cases"], *kept]}
+
+
+def _case(case: dict[str, Any]) -> tuple[Any, Any]:
+    return case.get("model"), case["epochs"]
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from charts import CHARTS, FIGURES, with_goals  # noqa: E402
+from goals import merged  # noqa: E402
 
 
 @pytest.mark.parametrize("name", CHARTS)
@@ -24,3 +25,11 @@ def test_the_table_of_goals_is_that_of_the_stored_figures() -> None:
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     assert page == with_goals(page), "run `python benchmarks/charts.py`"
     assert "**missed**" in page and "| met |" in page
+
+
+def test_cases_that_are_not_measured_again_stay_with_the_machine_they_were_measured_on() -> None:
+    old = {"load": 9.0, "cases": [{"model": "fcnn", "epochs": 1, "n": 1}, {"model": "fcnn", "epochs": 5, "n": 2}]}
+    new = {"load": 0.1, "cases": [{"model": "fcnn", "epochs": 1, "n": 3}]}
+    assert merged(new, old) == {"load": 0.1, "cases": [new["cases"][0], {"load": 9.0} | old["cases"][1]]}
+    assert merged(new, {}) == new
+    assert merged({"ckks": 2}, {"ckks": 1, "ifca": 1}) == {"ckks": 2, "ifca": 1}
