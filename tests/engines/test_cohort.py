@@ -21,7 +21,7 @@ from covey.engines.cohort import Outcomes, reads_in_rows
 from covey.engines.host import Host
 from covey.errors import CoveyWarning
 from covey.learn.machine import Machine
-from covey.learn.work import Train, rowwise
+from covey.learn.work import Losses, Train, rowwise
 from covey.messages import size
 
 IN_ROWS = sorted(name for name, kind in ALGORITHMS.items() if declaration(kind).in_rows)
@@ -319,3 +319,19 @@ def test_averages_of_rows() -> None:
         one_by_one.add(j, model, weight)
     torch.testing.assert_close(whole.sums, one_by_one.sums)
     assert (whole.counts, whole.weights) == (one_by_one.counts, one_by_one.weights)
+
+
+def test_the_losses_of_an_evaluation_serve_the_next_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    compute = Machine.compute
+
+    def counted(self: Machine, jobs: Any) -> Any:
+        asked.extend(job for job in jobs if isinstance(job.work, Losses))
+        return compute(self, jobs)
+
+    monkeypatch.setattr(Machine, "compute", counted)
+    rounds, clients = 3, 4
+    result = run(experiment("ifca", evaluation={"every": 1}), federation=federation((9, 9, 9, 9)), quiet=True)
+    assert len(result.records) == rounds
+    evaluations = rounds  # the one of the last round also says which models are kept
+    assert len(asked) == clients * (1 + evaluations)

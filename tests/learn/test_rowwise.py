@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from covey.learn.kernels.products import Fused, Plain
-from covey.learn.rowwise import by_rows, owned, side_by_side
-from covey.learn.work import rowwise
+from covey.learn.rowwise import by_rows, on_cpu, owned, side_by_side
+from covey.learn.work import Compute, rowwise
 
 ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -63,3 +63,18 @@ def test_fused_products_lose_no_more_than_float32(m: int, n: int, k: int) -> Non
         results.append(own.double())
     exact, single, together = results
     assert (together - exact).abs().max() <= 2 * (single - exact).abs().max() + 1e-6
+
+
+@ON_A_GPU
+def test_vectors_that_are_read_on_the_cpu_leave_a_gpu_together() -> None:
+    vectors = torch.randn(3, 5, device="cuda")
+    works = [Compute("encrypt", len, (i, row), on_cpu=i != 1) for i, row in enumerate(vectors)]
+    given = on_cpu(works)
+    assert [number for number, _ in given] == [0, 1, 2]
+    assert [row.is_cuda for _, row in given] == [False, True, False]
+    assert torch.equal(torch.stack([row.cpu() for _, row in given]), vectors.cpu())
+
+
+def test_vectors_that_are_on_the_cpu_stay_as_they_are() -> None:
+    row = torch.ones(2)
+    assert on_cpu([Compute("encrypt", len, (row, 1), on_cpu=True)])[0][0] is row

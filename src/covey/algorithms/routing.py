@@ -97,7 +97,8 @@ class Routing:
         choice = int(losses.argmin())
         me.note("cluster", choice)
         model = openings.sealable(me, (yield Train(models[choice], me.plan)), models[choice])
-        blocks, boxes = yield Compute("encrypt", _seal_blocks, (Seals.of(me), model, choice, me.setting.clusters))
+        given = (Seals.of(me), model, choice, me.setting.clusters)
+        blocks, boxes = yield Compute("encrypt", _seal_blocks, given, on_cpu=True)
         return RoutedUpdate(blocks, boxes)
 
     def aggregate(self, server: Server, state: RoutedSums, replies: Iterator[tuple[int, Any]]) -> RoutedSums:

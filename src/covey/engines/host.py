@@ -35,7 +35,7 @@ from covey.engines.spill import Spill
 from covey.errors import CoveyError, CoveyWarning
 from covey.experiment.exposure import Exposure, expose
 from covey.learn.machine import Machine
-from covey.learn.rowwise import by_rows, on_rows, owned
+from covey.learn.rowwise import by_rows, on_cpu, on_rows, owned
 from covey.learn.schedule import WAVES, stacked, there
 from covey.learn.work import (
     VECTORS,
@@ -57,6 +57,7 @@ from covey.randomness import Streams, key
 
 PROOFS = 3  # rounds in which an own algorithm's word about rows is tried, each on as many clients
 PHASES: dict[type, str] = {Train: "train", Losses: "identity", SampleLosses: "identity"}  # of work for the machine
+KNOWN = 4096  # clients whose rows and last losses are kept at hand
 OWN_BUFFERS = "model buffers"  # where a client's memory has them
 
 
@@ -101,6 +102,9 @@ class Host:
     _losses: dict[tuple[bytes, int], tuple[Tensor, int, Tensor]] = field(
         default_factory=dict
     )  # models, version, losses
+    _losses_of: dict[tuple[int, int], tuple[Tensor, int, Tensor]] = field(
+        default_factory=dict
+    )  # the same of one client
     _ahead: dict[tuple[bytes, int], Streams] = field(default_factory=dict)  # by clients and round
     _sheets: dict[bytes, Sheet] = field(default_factory=dict)
     _staged_sheets: dict[bytes, Sheet] = field(default_factory=dict)
@@ -430,6 +434,7 @@ class Host:
         )  # by phase: whose request, and where its answer goes
         jobs: dict[str, list[Job]] = defaultdict(list)
         arithmetic: list[Compute] = []
+        functions: dict[str, list[tuple[int, int, Compute]]] = defaultdict(list)
         local, secret, reticent = self.machine.network.local, self.secret, self.reticent
         for i, request in requests:
             many = request if isinstance(request, list) else (request,)
@@ -439,10 +444,15 @@ class Host:
                     if work.rowwise:
                         places[work.phase].append((i, position))
                         arithmetic.append(work)
-                    else:
+                    elif work.shared:
                         answers[i][position] = self._compute(work, messages[i])
+                    else:
+                        functions[work.phase].append((i, position, work))
                     continue
                 me = clients[i]
+                if isinstance(work, Losses) and (known := self._known_losses(me, work)) is not None:
+                    answers[i][position] = known
+                    continue
                 if not me.labelled and not isinstance(work, Logits):
                     raise CoveyError(
                         f"client {me.id} has no labels (participation.newcomer_labels), which {self.algorithm.name} needs for its "
@@ -457,11 +467,18 @@ class Host:
             with self._timed(VECTORS):
                 for (i, position), rows in zip(places[VECTORS], by_rows(arithmetic)):
                     answers[i][position] = rows
+        for phase, asked in functions.items():
+            with self._timed(phase):  # once: each time a GPU is waited for
+                given = on_cpu([work for _, _, work in asked])
+                for (i, position, work), arguments in zip(asked, given):
+                    answers[i][position] = work.function(*arguments)
         for phase, of_phase in jobs.items():
             with self._timed(phase):
                 results = self.machine.compute(of_phase)
             for (i, position), job, result in zip(places[phase], of_phase, results):
                 answers[i][position] = self._kept(clients[i], job.work, result) if local else result
+                if isinstance(job.work, Losses):
+                    self._keep_losses(clients[i], job.work, result)
         return {i: answers[i] if isinstance(request, list) else answers[i][0] for i, request in requests}
 
     # Where each client keeps its model's running statistics (`layers.buffers = "local"`), work is asked of the machine with the
@@ -490,10 +507,22 @@ class Host:
             return result[:-tail]
         return result[: self.machine.network.d] if isinstance(work, Gradient | Fisher) else result
 
+    # The losses by which clients choose a model for the evaluation of a round are asked for again when the next one begins.
+
+    def _known_losses(self, me: Client, work: Losses) -> Tensor | None:
+        known = self._losses_of.get((me.id, self.federation.phase(me.round)))
+        same = known is not None and work.on is None and known[0] is work.models and known[1] == work.models._version
+        return known[2] if known is not None and same else None
+
+    def _keep_losses(self, me: Client, work: Losses, losses: Tensor) -> None:
+        if work.on is not None or self.machine.network.local:  # own buffers change what a model is
+            return
+        if len(self._losses_of) > KNOWN:
+            self._losses_of.clear()
+        self._losses_of[me.id, self.federation.phase(me.round)] = (work.models, work.models._version, losses)
+
     def _compute(self, work: Compute, broadcast: Any) -> Any:
-        if not work.shared:
-            with self._timed(work.phase):
-                return work.function(*work.arguments)
+        """What is the same for all clients of a broadcast."""
         # Keyed by the identity of the broadcast, which is kept alive beside the result so that its id stays its own.
         at = (id(broadcast), work.phase)
         if at not in self._shared:
@@ -553,7 +582,7 @@ class Host:
         at = (i, self.federation.phase(round))
         rows = self._rows.get(at)
         if rows is None:
-            if len(self._rows) > 4096:
+            if len(self._rows) > KNOWN:
                 self._rows.clear()
             rows = torch.from_numpy(np.ascontiguousarray(self.federation.at(round).clients[i]))
             self._rows[at] = rows

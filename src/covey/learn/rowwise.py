@@ -51,6 +51,26 @@ def side_by_side(works: Sequence[Compute]) -> list[Any]:
     return list(stacks.expand(len(works), -1).unbind(0))
 
 
+def on_cpu(works: Sequence[Compute]) -> list[tuple[Any, ...]]:
+    """The arguments of each request, with the vectors that it reads on the CPU brought there: those of one shape in one copy, since
+    a GPU that others use, too, lets each copy wait for its turn.
+    """
+    arguments = [work.arguments for work in works]
+    if not any(work.on_cpu and _on_gpu(work) for work in works):
+        return arguments
+    moved = [list(given) for given in arguments]
+    groups: dict[Signature, list[tuple[int, int]]] = defaultdict(list)
+    for i, work in enumerate(works):
+        for place, value in enumerate(work.arguments if work.on_cpu else ()):
+            if isinstance(value, Tensor) and value.is_cuda:
+                groups[value.shape, value.dtype, value.device].append((i, place))
+    for places in groups.values():
+        rows = torch.stack([arguments[i][place] for i, place in places]).cpu()
+        for (i, place), row in zip(places, rows):
+            moved[i][place] = row
+    return [tuple(given) for given in moved]
+
+
 def on_rows(work: Compute, device: torch.device) -> Any:
     """A request of clients that run as one: vectors [n, d], or [d] where they share one; numbers as arrays [n], or one for all."""
     given = [_as_rows(argument, device) for argument in work.arguments]

@@ -189,6 +189,7 @@ class Compute:
 
     `shared`: equal for all clients of a host, so done once a broadcast. `rowwise`: arithmetic on vectors [d] and numbers that
     reads the same for rows of [n, d] and [n, 1], and gives one or several vectors; a GPU computes it for many clients at once.
+    `on_cpu`: it reads its vectors there; those of many clients leave a GPU in one copy.
     """
 
     phase: str
@@ -196,6 +197,7 @@ class Compute:
     arguments: tuple[Any, ...] = ()
     shared: bool = False
     rowwise: bool = False
+    on_cpu: bool = False
 
 
 def rowwise(function: Callable[..., Any], *arguments: Tensor | float) -> Compute:

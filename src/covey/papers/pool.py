@@ -11,6 +11,7 @@ tables.
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import multiprocessing
@@ -213,6 +214,19 @@ def _serve(jobs: Connection, options: Options) -> None:
             jobs.send((f"{said}, {time.perf_counter() - begin:.1f} s", ""))
         except Exception as e:  # one run that fails must not cost the others
             jobs.send(("", str(e) if isinstance(e, CoveyError) else f"{type(e).__name__}: {e}"))
+        finally:
+            _hand_back_memory()
+
+
+def _hand_back_memory() -> None:
+    """Of the GPU, what torch keeps of the last run for the next one: fifteen processes share it, and the largest run of each would
+    stay taken for as long as they last.
+    """
+    import torch
+
+    if torch.cuda.is_initialized():
+        gc.collect()  # captured steps and their module refer to each other
+        torch.cuda.empty_cache()
 
 
 def _completed(experiment: Experiment, options: Options) -> str:

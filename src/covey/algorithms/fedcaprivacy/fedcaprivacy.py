@@ -182,11 +182,8 @@ class FedCAPrivacy:
     def client(self, me: Client, message: Package) -> Coroutine:
         start = yield from self._model(me, message)
         model = yield Train(start[0], me.plan)
-        row = model.cpu().numpy()
-        if self.mitigation == "rearrange":
-            random = me.random("padding") if me.secret is None else None
-            row = pad_model(me.keys, row, start[0].cpu().numpy(), random)
-        return (yield Compute("encrypt", seal_model, (me.keys, me.id, me.round, row)))
+        padded = self.mitigation == "rearrange"
+        return (yield Compute("encrypt", _sealed, (me, model, start[0] if padded else None), on_cpu=True))
 
     def aggregate(self, server: Server, state: BusinessState, replies: Iterator[tuple[int, Any]]) -> BusinessState:
         bs = self._business_server(server.setting, server.keys)
@@ -286,6 +283,15 @@ class FedCAPrivacy:
 
     def _random(self, server: Server, purpose: str) -> np.random.Generator | None:
         return server.random(purpose) if self.draw == "keyed" else None
+
+
+def _sealed(me: Client, model: Tensor, start: Tensor | None) -> Envelope:
+    """A trained model for the CSP; with its start: filled up to whole blocks."""
+    row = model.cpu().numpy()
+    if start is not None:
+        random = me.random("padding") if me.secret is None else None
+        row = pad_model(me.keys, row, start.cpu().numpy(), random)
+    return seal_model(me.keys, me.id, me.round, row)
 
 
 def _open_package(keys: dict[str, Any], package: Package, round: int, like: Tensor) -> Tensor:

@@ -229,9 +229,8 @@ class MingledPie:
         model = openings.sealable(me, (yield Train(models[choice], me.plan)), models[choice])
         shown = yield Compute("identity", self._show, (me, choice))
         me.note("groups", shown)
-        sealed, boxes = yield Compute(
-            "encrypt", seal_with_indicator, (Seals.of(me), model, choice, me.setting.clusters)
-        )
+        given = (Seals.of(me), model, choice, me.setting.clusters)
+        sealed, boxes = yield Compute("encrypt", seal_with_indicator, given, on_cpu=True)
         return MingledUpdate(shown, sealed, boxes)
 
     def aggregate(self, server: Server, state: MingledSums, replies: Iterator[tuple[int, Any]]) -> MingledSums:

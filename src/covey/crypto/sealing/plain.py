@@ -1,6 +1,7 @@
 """No encryption, in the sealing interface: float32 in the clear, added in float64. For baselines; hides nothing."""
 
 import hashlib
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -118,11 +119,18 @@ def _write(values: NDArray[Any], terms: int) -> bytes:
 def _read(sealed: bytes, length: int | None) -> NDArray[np.float32]:
     label, payload = Label.read(sealed), memoryview(sealed)[LABEL_BYTES:]
     label.expect(_LABEL, length)
-    whole = type(sealed) is Fresh or label == label.over(_digest(payload))
+    whole = type(sealed) is Fresh or label in (label.over(_digest(payload)), label.over(_former_digest(payload)))
     if len(payload) != 4 * label.length or not whole:
         raise CoveyError("A plain vector was truncated or altered on the way: have it sent again.")
     return np.frombuffer(payload, dtype="<f4")
 
 
 def _digest(payload: bytes | memoryview) -> bytes:
+    """Against accidents only, as any digest without a key: a CRC and the sum of the words, five times faster than a hash."""
+    words = np.frombuffer(payload, dtype="<u4", count=len(payload) // 4)
+    return zlib.crc32(payload).to_bytes(8, "little") + int(words.sum(dtype=np.uint64)).to_bytes(8, "little")
+
+
+def _former_digest(payload: bytes | memoryview) -> bytes:
+    """Of checkpoints that were written before."""
     return hashlib.blake2b(payload, digest_size=16).digest()
