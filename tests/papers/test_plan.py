@@ -7,7 +7,11 @@ from pathlib import Path
 
 from covey.papers import plan, present
 from covey.papers.cells import cell
-from covey.papers.harness import Options, Reproduction
+from covey.papers.harness import Options, Reproduction, stored
+from covey.papers.named import ITEMS, PAPER
+from covey.papers.rehearsal import Item, items
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def test_lines_say_what_a_table_needs_and_what_is_stored_of_it(tmp_path: Path) -> None:
@@ -47,3 +51,45 @@ def test_a_table_with_fewer_rows_than_stored_replaces_nothing(tmp_path: Path) ->
     part = replace(whole, cells=whole.cells[:1])
     assert "rows that this table lacks (y, z, w and 1 more): finish its runs" in present.fewer_rows(part, tmp_path)
     assert present.fewer_rows(replace(part, dataset="mnist"), tmp_path) == ""
+
+
+def test_items_of_the_papers_are_tables_that_there_are_each_once() -> None:
+    named = [(item.paper, item.label) for item in ITEMS]
+    assert len(named) == len(set(named)) and sum(item.whose == PAPER for item in ITEMS) == 45
+    known = {item.name for item in items()}
+    assert [table for item in ITEMS for table in item.tables if table not in known] == []
+
+
+def test_an_item_is_full_where_all_its_datasets_are() -> None:
+    lines = [line(table, plan.NONE) for table in dict.fromkeys(t for item in ITEMS for t in item.tables)]
+    assert plan.counted_items(lines)[0].endswith("0 full, 0 in part, 45 missing.")
+    some = [replace(one, kind=plan.FULL) if one.item.dataset != "cifar100" else one for one in lines]
+    (row,) = (row for row in plan.item_rows(some) if row[0] == "MingledPie, Table II")
+    places = "MNIST, Fashion-MNIST, CIFAR-10, Location-30"
+    assert row[1:] == ["in part", places, "CIFAR-100: not run (3 runs, 60 rounds)", ""]
+    every = [replace(one, kind=plan.FULL, without=2) for one in lines]
+    assert plan.counted_items(every)[0].endswith("45 full, 0 in part, 0 missing.")
+    assert plan.counted_items([*every, line("field/silos/heart", plan.FULL)])[-1] == (
+        "1 tables by dataset are beyond both: 1 of them full."
+    )
+    assert "MNIST (2 of its printed figures have no number of ours)" in plan.item_rows(every)[1][2]
+
+
+def test_coverage_says_what_is_stored() -> None:
+    """Else: `covey reproduce --plan --docs`. What tables need is not asked again here: that takes long."""
+    made = {one.name: one for one in stored(DOCS)}
+    lines = []
+    for item in items():
+        name = "-".join(part for part in (item.paper, item.table, item.dataset) if part)
+        one = made.get(name) or made.get(f"{name}-quick")
+        lines.append(replace(line(item.name, plan._kind(one, bool(item.dataset))), without=plan._without(one)))
+    page = (DOCS / "coverage.md").read_text(encoding="utf-8")
+    assert plan.counted(lines) in page and " ".join(plan.counted_items(lines)) in page
+    shown = [[part.strip() for part in row.split("|")[1:4]] for row in page.splitlines() if row.startswith("| ")]
+    for label, state, full, *_ in plan.item_rows(lines):
+        assert [label, state, full] in shown
+
+
+def line(table: str, kind: str) -> plan.Line:
+    paper, name, dataset = [*table.split("/"), ""][:3]
+    return plan.Line(Item(paper, name, dataset), "", 3, 60, False, False, kind, "", 0.0, "")

@@ -110,7 +110,8 @@ def _plan(papers: Sequence[str], options: Options, docs: bool) -> None:
     from covey.report.text_table import text_table
 
     lines = plan.lines(papers, options, Path("docs") if docs else _documents())
-    print("\n".join([*text_table([list(plan.HEAD), *(line.words() for line in lines)]), "", plan.counted(lines)]))
+    counts = [*plan.counted_items(lines), plan.counted(lines)]
+    print("\n".join([*text_table([list(plan.HEAD), *(line.words() for line in lines)]), "", *counts]))
     if docs:
         write_atomically(Path("docs/coverage.md"), plan.markdown(lines).encode())
 

@@ -11,12 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from covey.papers.harness import Options, Reproduction, stored
+from covey.papers.named import ASKED, ITEMS, PAPER, Named
+from covey.papers.pages.content import about_of
+from covey.papers.pages.markdown import dataset_name, table
 from covey.papers.pool import command_of
 from covey.papers.rehearsal import Item, asked, items
 from covey.results.provenance import MATTERS
 
 FULL, ONE, SEEDLESS, QUICK, NONE = KINDS = ("full", "one seed", "without seeds' values", "quick", "not run")
+STATES = (FULL, "in part", "missing")  # of an item that the papers print, over its datasets
 HEAD = ("table", "stored", "seeds", "runs", "rounds", "seconds of its runs", "computed by")
+ITEM_HEAD = ("item", "state", "full on", "not full on", "left out of it")
 SUBSETS = (
     "All rows on these datasets are of a part of them, which is what there is here: CIFAR-10 (20,000 of 50,000 training, 5,000 of "
     "10,000 test images), CIFAR-100 (16,000 of 60,000), EMNIST ByMerge (39,251 images of its test part), UTKFace (4,500 of 23,705 "
@@ -38,6 +43,7 @@ class Line:
     seeds: str
     seconds: float  # of the stored runs; 0: not recorded
     device: str
+    without: int = 0  # figures that the paper prints and the stored table has none of ours for
 
     def words(self) -> list[str]:
         count = f"{self.runs}{' and more' * self.more}" if self.runs else "its own"
@@ -75,7 +81,12 @@ def _line(item: Item, options: Options, known: Mapping[str, Reproduction]) -> Li
         seeds=f"{repetitions[-1]}" if repetitions else "",
         seconds=float(one.runs.get("seconds", 0.0)) if one else 0.0,
         device=_computed_by(one),
+        without=_without(one),
     )
+
+
+def _without(one: Reproduction | None) -> int:
+    return sum(c.paper is not None and c.ours is None for c in one.cells) if one else 0
 
 
 def _computed_by(one: Reproduction | None) -> str:
@@ -103,19 +114,80 @@ def counted(lines: Sequence[Line]) -> str:
     return f"{len(lines)} tables and figures, by dataset: {listed}."
 
 
+def item_state(item: Named, lines: Mapping[str, Line]) -> str:
+    """Full where it is on all of its datasets; missing where nothing is stored of any."""
+    kinds = {lines[table].kind for table in item.tables}
+    return STATES[0] if kinds == {FULL} else STATES[2] if kinds == {NONE} else STATES[1]
+
+
+def counted_items(lines: Sequence[Line]) -> list[str]:
+    """How much there is of what the papers print, of what was asked for beside it, and beyond both."""
+    known = {line.item.name: line for line in lines}
+    named = _named(known)
+    sentences = []
+    for whose, words in ((PAPER, "tables and figures of the papers"), (ASKED, "more that the project asked for")):
+        states = [item_state(item, known) for item in named if item.whose == whose]
+        listed = ", ".join(f"{states.count(state)} {state}" for state in STATES)
+        sentences.append(f"{len(states)} {words}, over all their datasets: {listed}.")
+    inside = {table for item in named for table in item.tables}
+    beyond = [line.kind for line in lines if line.item.name not in inside]
+    sentences.append(f"{len(beyond)} tables by dataset are beyond both: {beyond.count(FULL)} of them full.")
+    return sentences
+
+
+def _named(known: Mapping[str, Line]) -> list[Named]:
+    return [item for item in ITEMS if all(table in known for table in item.tables)]
+
+
+def item_rows(lines: Sequence[Line]) -> list[list[str]]:
+    """Of each item its state, where it is full, and what lacks where it is not."""
+    known = {line.item.name: line for line in lines}
+    return [
+        [
+            f"{about_of(item.paper).label}, {item.label}" + f" ({ASKED})" * (item.whose == ASKED),
+            item_state(item, known),
+            ", ".join(_where(known[t]) for t in item.tables if known[t].kind == FULL),
+            "; ".join(f"{_where(known[t])}: {_lack(known[t])}" for t in item.tables if known[t].kind != FULL),
+            item.limits,
+        ]
+        for item in _named(known)
+    ]
+
+
+def _where(line: Line) -> str:
+    name = dataset_name(line.item.dataset) if line.item.dataset else "no data needed"
+    if not line.without or line.kind == NONE:
+        return name
+    return f"{name} ({line.without} of its printed figures have no number of ours)"
+
+
+def _lack(line: Line) -> str:
+    if line.kind != NONE or not line.runs:
+        return line.kind
+    return f"{line.kind} ({line.runs}{' and more' * line.more} runs, {line.rounds:,} rounds)"
+
+
 def markdown(lines: Sequence[Line]) -> str:
     """The page `docs/coverage.md`."""
-    from covey.papers.pages.markdown import table
-
     head = [
         "# What is stored of the papers, and what it costs",
         "Made by `covey reproduce --plan --docs`. *Full*: every figure with its seeds' own values, from which verdicts are "
         "computed. *One seed*: no interval. *Without seeds' values*: stored before these were kept, as means and deviations. "
         "*Quick*: a smaller variant. Seconds are of all runs of a table together, on a device that they may have shared. "
         "Tables share runs. *And more*: these decide which follow. *Mixed*: runs of one table that differ in code or device.",
+        " ".join(counted_items(lines)),
         counted(lines),
         "Many tables at once: `covey reproduce --many 'mingledpie/*/mnist' --minutes 60`; one alone: "
         "`covey reproduce PAPER --table TABLE --dataset DATASET`.",
         SUBSETS,
     ]
-    return "\n\n".join([*head, table(list(HEAD), [line.words() for line in lines])]) + "\n"
+    items = [
+        "## What the papers print",
+        "An item is *full* where it is on every dataset that its paper, or the project's issue, has it on; *in part* where something "
+        "of it is stored; *missing* where nothing is. Each has its command, and what is not run waits for nothing but time on a "
+        "machine: its runs and rounds stand in brackets. A printed figure without a number of ours: a target that no run reached, "
+        "a rival that could not be rebuilt or was not run. Tables that neither asks for are in the list below, and not here.",
+        table(list(ITEM_HEAD), item_rows(lines)),
+        "## All tables by dataset",
+    ]
+    return "\n\n".join([*head, *items, table(list(HEAD), [line.words() for line in lines])]) + "\n"
