@@ -183,8 +183,8 @@ def markdown(lines: Sequence[Line]) -> str:
     ]
     items = [
         "## What the papers print",
-        "An item is *full* where it is on every dataset that its paper, or the project's issue, has it on; *in part* where something "
-        "of it is stored; *missing* where nothing is. Each has its command, and what is not run waits for nothing but time on a "
+        "An item is *full* where it is on every dataset that its paper, or the project's issue, has it on; *in part* where some of "
+        "it is stored; *missing* where nothing is. Each has its command, and what is not run waits for nothing but time on a "
         "machine: its runs and rounds stand in brackets. A printed figure without a number of ours: a target that no run reached, "
         "a rival that could not be rebuilt or was not run. Tables that neither asks for are in the list below, and not here.",
         table(list(ITEM_HEAD), item_rows(lines)),
