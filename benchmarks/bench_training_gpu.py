@@ -5,9 +5,10 @@
 120 clients, one epoch, batch 50. The research loop (deepcopy of the model, DataLoader, optim.SGD, batch copied to the
 GPU) is measured on a few clients and scaled to 120; it is linear in the clients. Both sides are warm: the graph of a
 step is captured in a first call, whose time is reported too. Each model is timed in exact float32 (ieee, covey's
-default) and in TF32, both sides alike; convolutional networks also in torch's default arithmetic (torch: TF32 in
-convolutions, exact products). ResNet-18's goal is judged in the last: it is what a research loop runs in unless its
-author chose otherwise. Data are random, fresh in each run. Needs torch and numpy.
+default), TF32 and bf16 (the loop under autocast), both sides alike; convolutional networks also in torch's default arithmetic
+(torch: TF32 in convolutions, exact products). ResNet-18's goal is judged in the last: it is what a research loop runs in unless its
+author chose otherwise. Data are random, fresh in each run. Needs torch and numpy. `--ways`: also other ways to compute
+convolutions, to choose from.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import copy
 import json
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,15 +30,17 @@ from torch.utils.data import DataLoader, TensorDataset
 from bench_rounds import set_tile
 from covey.learn.flat import Network
 from covey.learn.initial import initial
+from covey.learn.kernels import stacked, streams
 from covey.learn.machine import Machine
-from covey.learn.precision import precision
+from covey.learn.precision import of_steps, precision
 from covey.learn.work import Bundle, Head, Job, Losses, Plan, Train
 from covey.randomness import Streams
 
 CLIENTS, BATCH = 120, 50
 # Times the research loop, in exact float32 and in the others' arithmetic; 0: only reported
 GOALS = {"fcnn": (600, 900), "cnn": (90, 90), "cnn5": (0, 0), "gru": (80, 80), "resnet18": (6, 6)}
-MODES = dict.fromkeys(("cnn", "cnn5", "resnet18"), ("ieee", "tf32", "torch"))  # the others: no convolutions
+MODES = dict.fromkeys(("cnn", "cnn5", "resnet18"), ("ieee", "tf32", "torch", "bf16"))  # the others: no convolutions
+NEVER_JUDGED = ("bf16",)
 JUDGED = {"resnet18": ("torch",)}  # the others: in every mode
 SAMPLES = {"fcnn": 500, "cnn": 500, "cnn5": 500, "gru": 100, "resnet18": 100}
 LOOP_CLIENTS = {"fcnn": 6, "cnn": 4, "cnn5": 4, "gru": 3, "resnet18": 3}
@@ -84,7 +89,9 @@ def research_loop(net: Network, x: Tensor, y: Tensor, samples: int, clients: int
             optimiser = torch.optim.SGD(local.parameters(), lr=0.05)
             for batch_x, batch_y in DataLoader(dataset, batch_size=BATCH, shuffle=True):
                 optimiser.zero_grad()
-                F.cross_entropy(local(batch_x.cuda()), batch_y.cuda()).backward()
+                with of_steps(torch.device("cuda")):
+                    loss = F.cross_entropy(local(batch_x.cuda()), batch_y.cuda())
+                loss.backward()
                 optimiser.step()
 
     return run
@@ -100,8 +107,8 @@ def jobs_of(starts: Tensor, samples: int, plan: Plan, extras: bool = False, ragg
     return jobs
 
 
-def speed(name: str, mode: str, generator: torch.Generator) -> dict[str, object]:
-    """Both sides in the same arithmetic: exact float32, TF32, or TF32 in convolutions only."""
+def speed(name: str, mode: str, generator: torch.Generator, repeat: int = 10) -> dict[str, object]:
+    """Both sides in the same arithmetic."""
     net, samples = network(name), SAMPLES[name]
     x, y = data(net, CLIENTS * samples, generator)
     start = initial(net, 1)
@@ -114,7 +121,7 @@ def speed(name: str, mode: str, generator: torch.Generator) -> dict[str, object]
         """With keys drawn anew, as of a first round: later ones draw theirs while the GPU computes."""
         machine.train_bundle(Bundle(work, Streams(0, 1, range(CLIENTS)), rows, np.full(CLIENTS, samples)))
 
-    first, ours = seconds(train, 3 if name == "resnet18" else 10)
+    first, ours = seconds(train, 3 if name == "resnet18" else repeat)
     models = start.cuda()[None] + 0.01 * torch.randn(5, net.d, device="cuda")
     losses = [Job(job.rows, 0, Losses(models)) for job in jobs]
     _, evaluation = seconds(lambda: machine.compute(losses), 3)
@@ -132,10 +139,53 @@ def speed(name: str, mode: str, generator: torch.Generator) -> dict[str, object]
         "covey_s": ours,
         "first_call_s": first,
         "ratio": loop / ours,
-        "goal": GOALS[name][mode != "ieee"] if mode in JUDGED.get(name, (mode,)) else 0,
+        "goal": GOALS[name][mode != "ieee"] if mode in JUDGED.get(name, (mode,)) and mode not in NEVER_JUDGED else 0,
         "five_losses_s": evaluation,
         "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
     }
+
+
+WAYS: dict[str, list[tuple[str, Any, dict[str, Any]]]] = {  # model -> what it is, module, its constants
+    "cnn": [
+        ("convolutions as products", stacked, {"UNFOLD": True}),
+        ("grouped convolutions", stacked, {"UNFOLD": False}),
+    ],
+    "resnet18": [
+        ("channels last, own GroupNorm", streams, {"OWN_GROUP_NORM": True}),
+        ("channels first", streams, {"OWN_GROUP_NORM": False}),
+        ("channels last, own GroupNorm, 16 streams", streams, {"OWN_GROUP_NORM": True, "STREAMS": 16}),
+    ],
+}
+
+
+def ways(models: list[str], generator: torch.Generator) -> list[dict[str, object]]:
+    """Covey's side in torch's arithmetic, computed otherwise; the loop is not timed again. Goes on past failures."""
+    found: list[dict[str, object]] = []
+    for name in models:
+        net, samples = network(name), SAMPLES[name]
+        x, y = data(net, CLIENTS * samples, generator)
+        start = initial(net, 1).cuda()
+        expected: Tensor | None = None
+        for title, module, constants in WAYS.get(name, []):
+            before = {constant: getattr(module, constant) for constant in constants}
+            vars(module).update(constants)
+            try:
+                torch.cuda.empty_cache()
+                machine = Machine(net, x, y, device="cuda", arithmetic="torch")
+                rows = torch.arange(CLIENTS * samples, device="cuda")
+                work = Train(start, Plan(lr=0.05, batch_size=BATCH))
+                bundle = Bundle(work, Streams(0, 1, range(CLIENTS)), rows, np.full(CLIENTS, samples))
+                _, took = seconds(partial(machine.train_bundle, bundle), 2 if name == "resnet18" else 5)
+                got = machine.train_bundle(bundle)[:8]
+                expected = got if expected is None else expected
+                apart = float((got - expected).norm() / (expected - start).norm())
+                found.append({"model": name, "way": title, "covey_s": took, "apart": apart})
+                print(f"{name}, {title}: {1e3 * took:.1f} ms, from the first {apart:.1e} of the change", flush=True)
+            except Exception as error:
+                print(f"{name}, {title}: {type(error).__name__} {str(error)[:200]}", flush=True)
+            finally:
+                vars(module).update(before)
+    return found
 
 
 def agreement(name: str, kernels: tuple[str, ...], generator: torch.Generator) -> list[dict[str, object]]:
@@ -185,6 +235,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", help="write the figures to this file")
     parser.add_argument("--models", default=",".join(GOALS), help="which to time")
+    parser.add_argument("--modes", default="", help="arithmetic; without: all that fit the model")
+    parser.add_argument("--ways", action="store_true", help="also time other ways to compute convolutions")
     parser.add_argument("--tile", default="", help="as of bench_rounds.py")
     arguments = parser.parse_args()
     if arguments.tile:
@@ -202,16 +254,18 @@ def main() -> None:
     same.append(head_agreement(generator))
     rows = []
     for name in wanted:
-        for mode in MODES.get(name, ("ieee", "tf32")):
+        for mode in arguments.modes.split(",") if arguments.modes else MODES.get(name, ("ieee", "tf32", "bf16")):
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
             rows.append(speed(name, mode, generator))
             passed = time.perf_counter() - begin
             print(f"{name} {mode}: {rows[-1]['ratio']:.1f}x after {passed:.0f} s", flush=True)
+    other = ways(wanted, generator) if arguments.ways else []
     device = torch.cuda.get_device_name()
     if arguments.json:
         with open(arguments.json, "w") as file:
-            json.dump({"device": device, "torch": torch.__version__, "speed": rows, "agreement": same}, file, indent=1)
+            content = {"device": device, "torch": torch.__version__, "speed": rows, "agreement": same, "ways": other}
+            json.dump(content, file, indent=1)
     print(f"\n{device}, torch {torch.__version__}, {time.perf_counter() - begin:.0f} s in all")
     print("agreement with the loop kernel (largest difference / largest change of a parameter)")
     for row in same:

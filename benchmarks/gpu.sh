@@ -1,6 +1,8 @@
 #!/bin/bash
 # All GPU figures of docs/benchmarks.md in about three minutes, packed into $OUT/gpu.tar.gz (default: here). Run from the repository's
-# root; goes on past failures; `benchmarks/store_gpu.py` stores them. Compiled Python is kept for the next process, as every installation does.
+# root; goes on past failures; `benchmarks/store_gpu.py` stores them. Compiled Python is kept for the next process, as every installation
+# does. PARTS: some of them, in their order here. Tests run side by side and last, so that they disturb no timing.
+PARTS=${PARTS:-rounds fcnn cnn resnet arithmetic start million probe tests}
 export PYTHONPATH=src:benchmarks:$PYTHONPATH OMP_WAIT_POLICY=passive
 unset PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX=$(mktemp -d)
@@ -8,32 +10,47 @@ FINAL=${OUT:-.}
 OUT=$(mktemp -d)
 trap 'tar -czf "$FINAL/gpu.tar.gz" -C "$OUT" .' EXIT
 BEGIN=$SECONDS
-left() { echo $(( ${SECONDS_IN_ALL:-200} - SECONDS + BEGIN > 5 ? ${SECONDS_IN_ALL:-200} - SECONDS + BEGIN : 5 )); }
-passed() { echo "[$1: $((SECONDS - BEGIN)) s]"; }
-DATA=${COVEY_DATA:-shared/data}
-timeout 70 python benchmarks/bench_rounds.py --json "$OUT/rounds-h200.json" > "$OUT/rounds-h200.txt" 2>&1
-cat "$OUT/rounds-h200.txt"
-passed rounds
-timeout "$(left)" python benchmarks/bench_training_gpu.py --models fcnn --json "$OUT/training-gpu-fcnn.json" > "$OUT/training-gpu-fcnn.txt" 2>&1
-tail -n 8 "$OUT/training-gpu-fcnn.txt"
-passed fcnn
-if [ -f "$DATA/mnist.npz" ]; then
-  COVEY_DATA=$DATA timeout "$(left)" python benchmarks/bench_start.py --json "$OUT/start-h200.json" > "$OUT/start-h200.txt" 2>&1
-  tail -n 5 "$OUT/start-h200.txt"
-fi
-passed ifca-mnist
-timeout 25 python -m pytest -n 0 -q -m gpu tests/engines/test_cohort.py tests/algorithms/test_averaging.py tests/metrics/test_metrics.py > "$OUT/gpu_tests_rounds.txt" 2>&1
-tail -n 2 "$OUT/gpu_tests_rounds.txt"
-passed "tests of rounds"
-timeout "$(left)" python benchmarks/bench_million.py --device cuda --sizes 10000,1000000 --json "$OUT/million-h200.json" > "$OUT/million-h200.txt" 2>&1
-cat "$OUT/million-h200.txt"
-passed million
-timeout "$(left)" python benchmarks/bench_training_gpu.py --models cnn,resnet18 --json "$OUT/training-gpu-others.json" > "$OUT/training-gpu-others.txt" 2>&1
-tail -n 12 "$OUT/training-gpu-others.txt"
-passed others
-timeout "$(left)" python benchmarks/probe_gpu.py --minutes 0.4 --without-tiles 2>&1 | sed "s#$PWD/##g" > "$OUT/probe-h200.txt"
-grep -h "two kernels\|Machine.train_bundle\|== round" "$OUT/probe-h200.txt"
-passed probe
-timeout "$(left)" python -m pytest -n 0 -q -m gpu tests/learn > "$OUT/gpu_tests.txt" 2>&1
-tail -n 2 "$OUT/gpu_tests.txt"
-passed tests
+ALL=${SECONDS_IN_ALL:-220}
+left() { echo $(( ALL - SECONDS + BEGIN > 5 ? ALL - SECONDS + BEGIN : 5 )); }
+at_most() { echo $(( $(left) < $1 ? $(left) : $1 )); }
+export COVEY_DATA=${COVEY_DATA:-shared/data}
+
+# What is said, and its seconds at most; then what to run. Its output goes to a file of that name.
+part() {
+  local name=$1 limit=$2
+  shift 2
+  timeout "$(at_most "$limit")" "$@" > "$OUT/$name.txt" 2>&1
+  tail -n 24 "$OUT/$name.txt"
+  echo "[$name: $((SECONDS - BEGIN)) s]"
+}
+
+tests() {
+  local name=$1
+  shift
+  timeout "$(left)" python -m pytest -n 0 -q -m gpu --durations=4 -p no:cacheprovider "$@" > "$OUT/gpu_tests_$name.txt" 2>&1
+}
+
+for one in $PARTS; do
+  case $one in
+    rounds) part rounds-h200 60 python benchmarks/bench_rounds.py --json "$OUT/rounds-h200.json" ;;
+    fcnn) part training-gpu-fcnn 35 python benchmarks/bench_training_gpu.py --models fcnn --json "$OUT/training-gpu-fcnn.json" ;;
+    cnn) part training-gpu-cnn 35 python benchmarks/bench_training_gpu.py --models cnn --ways --json "$OUT/training-gpu-cnn.json" ;;
+    resnet) part training-gpu-resnet18 50 python benchmarks/bench_training_gpu.py --models resnet18 --modes torch,bf16 --ways --json "$OUT/training-gpu-resnet18.json" ;;
+    arithmetic) part arithmetic-h200 40 python benchmarks/bench_arithmetic.py --minutes 0.4 --json "$OUT/arithmetic-h200.json" ;;
+    start) part start-h200 25 python benchmarks/bench_start.py --json "$OUT/start-h200.json" ;;
+    million) part million-h200 30 python benchmarks/bench_million.py --device cuda --sizes 10000,1000000 --json "$OUT/million-h200.json" ;;
+    probe)
+      part probe-h200 25 python benchmarks/probe_gpu.py --minutes 0.3 --without-tiles
+      sed -i "s#$PWD/##g" "$OUT/probe-h200.txt" ;;
+    tests)
+      tests graphs-fcnn tests/learn/test_training.py -k "graphs and fcnn" &
+      tests graphs-cnn tests/learn/test_training.py -k "graphs and cnn" &
+      tests graphs-gru tests/learn/test_training.py -k "graphs and gru" &
+      tests steps tests/learn/test_training.py -k "not graphs" &
+      tests bundles tests/learn/test_bundles.py tests/learn/test_pointwise.py tests/learn/test_arithmetic.py tests/learn/test_rowwise.py &
+      tests rounds tests/engines/test_cohort.py tests/algorithms/test_averaging.py tests/metrics/test_metrics.py &
+      wait
+      tail -n 9 "$OUT"/gpu_tests_*.txt
+      echo "[tests: $((SECONDS - BEGIN)) s]" ;;
+  esac
+done

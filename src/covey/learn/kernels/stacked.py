@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -33,6 +33,10 @@ class Stacked:
         self._network, self._device = network, device
         self._unfold = device.type == "cuda" and UNFOLD if unfold is None else unfold
         self._objectives: dict[tuple[int, float], Objective] = {}
+
+    def has(self, kind: type[nn.Module]) -> bool:
+        """Whether the network has a layer of this kind."""
+        return any(isinstance(layer, kind) for layer in self._network.architecture.modules())
 
     def accumulate(self, target: Tensor, model: Tensor, batch: Batch, beta: float, alpha: float) -> None:
         """target ← beta · target + alpha · (mean gradient of the batch at model)."""

@@ -8,20 +8,28 @@ follow each other.
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from covey.learn.kernels.batched import Batch
+from covey.learn.kernels.products import takes_triton
 from covey.learn.kernels.stacked import Stacked
 from covey.learn.objective import Objective
 from covey.learn.precision import of_steps
 
 STREAMS = 8  # clients that overlap
-CHANNELS_LAST = False  # torch's GroupNorm turns its input back: ResNet-18 on an H200 704 ms, channels last 815
+# Whether networks with GroupNorm compute on images whose channels lie last, by covey's own (`group_norm.py`): with torch's, which
+# turns its input around, ResNet-18 took 815 ms on an H200, and 704 with channels first.
+OWN_GROUP_NORM = True
 SEARCH = (
     False  # whether cuDNN times its algorithms in the warm-up: then each process may choose, and round, differently
 )
@@ -30,20 +38,15 @@ SEARCH = (
 class Streams:
     """Gradients of models one by one, on several streams. Does every network; clipping is left to the stacked kernel."""
 
-    def __init__(
-        self,
-        stacked: Stacked,
-        device: torch.device,
-        streams: int = STREAMS,
-        channels_last: bool = CHANNELS_LAST,
-        search: bool = SEARCH,
-    ) -> None:
+    def __init__(self, stacked: Stacked, device: torch.device, channels_last: bool | None = None) -> None:
         self._stacked, self._device = stacked, device
-        self._channels_last, self._search = channels_last, search
+        self._search = SEARCH
+        self._norms = _norms(device) if OWN_GROUP_NORM and stacked.has(nn.GroupNorm) else None
+        self._channels_last = self._norms is not None if channels_last is None else channels_last
         # The same streams in every call: libraries keep a workspace for each, made while the graph's step warms up.
         self._streams: list[torch.cuda.Stream] = []
         if device.type == "cuda":
-            self._streams = [torch.cuda.Stream(device) for _ in range(streams)]  # type: ignore[no-untyped-call]
+            self._streams = [torch.cuda.Stream(device) for _ in range(STREAMS)]  # type: ignore[no-untyped-call]
 
     def accumulate(self, target: Tensor, model: Tensor, batch: Batch, beta: float, alpha: float) -> None:
         """target ← beta · target + alpha · (mean gradient of the batch at model)."""
@@ -52,7 +55,8 @@ class Streams:
             return
         objective = self._stacked.objective(batch.head_classes, batch.head_share)
         parts = batch.inputs
-        with _search(self._search), self._forked(len(model)) as streams:
+        own = nullcontext() if self._norms is None else ChannelsLast(self._norms)
+        with _search(self._search), own, self._forked(len(model)) as streams:
             for client in range(len(model)):
                 with torch.cuda.stream(streams[client % len(streams)]):
                     inputs = tuple(None if part is None else self._ordered(part[client]) for part in parts)
@@ -90,6 +94,46 @@ class Streams:
         if tensor.dim() != 4 or not self._channels_last:
             return tensor
         return tensor.contiguous(memory_format=torch.channels_last)
+
+
+class ChannelsLast(TorchFunctionMode):
+    """GroupNorm by covey's own kernels, where they do it."""
+
+    def __init__(self, kernels: Any) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._kernels = kernels
+
+    def __torch_function__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+        named = named or {}
+        if function is not F.group_norm:
+            return function(*given, **named)
+        return self._norm(*given, **named)
+
+    def _norm(self, x: Tensor, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
+        if self._kernels.does(x, groups, weight, bias):
+            normed: Tensor = self._kernels.GroupNorm.apply(x, weight, bias, groups, eps)
+            return normed
+        return F.group_norm(x, groups, weight, bias, eps)
+
+
+@functools.cache
+def _norms(device: torch.device) -> Any:
+    """The kernels' module, tried once; None: there is none here."""
+    if not takes_triton(device):
+        return None
+    try:
+        from covey.learn.kernels import group_norm
+
+        x = torch.arange(2 * 32 * 9, dtype=torch.float32, device=device).view(2, 32, 3, 3).sin()
+        x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
+        weight, bias = torch.full((2, 32), 0.5, device=device)
+        own: Any = group_norm.GroupNorm
+        pairs = (F.group_norm(x, 8, weight, bias), own.apply(x, weight, bias, 8, 1e-5))
+        one, other = (torch.cat([y, torch.autograd.grad(y.square().sum(), x)[0]]) for y in pairs)
+        return group_norm if torch.allclose(one, other, rtol=1e-3, atol=1e-4) else None
+    except Exception as error:  # Triton has many of its own
+        warnings.warn(f"no kernel for GroupNorm here, training takes longer without: {error}", stacklevel=2)
+        return None
 
 
 def _add(targets: list[Tensor], gradients: tuple[Tensor, ...], alpha: float) -> None:
