@@ -17,7 +17,14 @@ from typing import Any
 import charts
 
 RESULTS = Path(__file__).resolve().parent / "results"
-AS_THEY_ARE = ("rounds-h200.json", "rounds-h200.txt", "million-h200.json", "start-h200.json", "probe-h200.txt")
+AS_THEY_ARE = (
+    "rounds-h200.json",
+    "rounds-h200.txt",
+    "million-h200.json",
+    "start-h200.json",
+    "probe-h200.txt",
+    "arithmetic-h200.json",
+)
 
 
 def store(folder: Path) -> None:
@@ -43,6 +50,7 @@ def merged(before: dict[str, Any], parts: list[dict[str, Any]]) -> dict[str, Any
         "torch": parts[0]["torch"],
         "speed": speed + older,
         "agreement": agreement + [row for row in before["agreement"] if row["model"] not in timed],
+        "ways": [row for part in parts for row in part.get("ways", [])] or before.get("ways", []),
     }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 Z = 1.959964  # 97.5 % of a standard normal lie below
 
@@ -42,9 +43,10 @@ def normal_interval(share: float, error: float) -> tuple[float, float]:
     return max(0.0, share - Z * error), min(1.0, share + Z * error)
 
 
-def deviation(values: Sequence[float]) -> float:
+def deviation(values: Sequence[float] | NDArray[np.float64]) -> float:
     """The sample's standard deviation (n - 1); 0 of equal values, where numpy's is rounding, and of a single one."""
-    return float(np.std(values, ddof=1)) if len(set(values)) > 1 else 0.0
+    every = np.asarray(values)
+    return float(np.std(every, ddof=1)) if len(every) and every.min() != every.max() else 0.0
 
 
 def standard_error(values: Sequence[float]) -> float:

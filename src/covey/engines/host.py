@@ -280,7 +280,7 @@ class Host:
             return None
         if self.unlabelled is not None and any(map(self.unlabelled, clients)):
             return None
-        ids = np.array(clients, np.int64)
+        ids = np.fromiter(clients, np.int64, len(clients))
         sizes = self._joined_rows(ids, round)[1]
         return Cohort(ids, round, self.setting.seed, sizes, plans[0], self.setting, self._recall)
 

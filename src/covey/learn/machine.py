@@ -5,6 +5,7 @@ How a result is computed (kernel, chunk, order of the jobs) changes it by floati
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -296,7 +297,7 @@ def _check_numbers(answers: list[Tensor], what: str, reason: str) -> None:
 
 
 def _check_total(total: Tensor | int, what: str, reason: str) -> None:
-    if not torch.isfinite(torch.as_tensor(total)):
+    if not math.isfinite(float(total)):
         raise NotFinite(f"{what} gave values that are not finite: {reason}")
 
 

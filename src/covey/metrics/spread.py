@@ -54,7 +54,7 @@ def spread_of(
         "p90": high if metric.higher else low,
         "best": best,
         "gap": abs(best - worst),
-        "spread": deviation(known.tolist()) if best != worst else 0.0,
+        "spread": deviation(known),
     }
     record: dict[str, Any] = {name: float(value) for name, value in figures.items()}
     if len(known) < len(values):
