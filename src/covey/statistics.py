@@ -45,8 +45,7 @@ def normal_interval(share: float, error: float) -> tuple[float, float]:
 
 def deviation(values: Sequence[float] | NDArray[np.float64]) -> float:
     """The sample's standard deviation (n - 1); 0 of equal values, where numpy's is rounding, and of a single one."""
-    every = np.asarray(values)
-    return float(np.std(every, ddof=1)) if len(every) and every.min() != every.max() else 0.0
+    return float(np.std(values, ddof=1)) if len(values) and np.min(values) != np.max(values) else 0.0
 
 
 def standard_error(values: Sequence[float]) -> float:
