@@ -178,6 +178,7 @@ class Host:
             self._settle(self._staged_round)
             self._staged_round = round
             self._doubts.clear()
+            self._read_marks()  # of who never asks for seconds
 
     def check(self) -> None:
         """Raises what was wrong with trainings of this round that were not waited for."""
@@ -606,12 +607,15 @@ class Host:
         finally:
             self.seconds[phase] += time.perf_counter() - started
 
-    def take_seconds(self) -> dict[str, float]:
-        """Seconds by phase since the last call."""
+    def _read_marks(self) -> None:
         for phase, begin, end in self._marks:
             end.synchronize()  # type: ignore[no-untyped-call]
             self.seconds[phase] += 1e-3 * begin.elapsed_time(end)  # type: ignore[no-untyped-call]
         self._marks.clear()
+
+    def take_seconds(self) -> dict[str, float]:
+        """Seconds by phase since the last call."""
+        self._read_marks()
         spent, self.seconds = dict(self.seconds), defaultdict(float)
         return spent
 

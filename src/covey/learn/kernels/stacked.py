@@ -93,9 +93,39 @@ def _unfolded(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, paddi
         (side + 2 * p - d * (k - 1) - 1) // s + 1
         for side, k, s, p, d in zip(x.shape[2:], kernel, *(_pair(one) for one in (stride, padding, dilation)))
     ]
-    patches = F.unfold(x, kernel, dilation, padding, stride)  # [B, in · k · k, H' · W']
+    patches: Tensor = Patches.apply(
+        x, kernel, *(_pair(one) for one in (stride, padding, dilation))
+    )  # [B, in · k · k, H' · W']
     outputs = (weight.flatten(1) @ patches).view(len(x), len(weight), *sides)
     return outputs if bias is None else outputs + bias[:, None, None]
+
+
+class Patches(torch.autograd.Function):
+    """`F.unfold` in one launch, which takes one for each sample on a GPU; its gradient, `F.fold`, does not."""
+
+    @staticmethod
+    def forward(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Tensor:  # type: ignore[override]
+        (rows, columns), padded = kernel, F.pad(x, (padding[1], padding[1], padding[0], padding[0]))
+        wide = (dilation[0] * (rows - 1) + 1, dilation[1] * (columns - 1) + 1)
+        views = padded.unfold(2, wide[0], stride[0]).unfold(3, wide[1], stride[1])  # [B, in, H', W', k, k]
+        views = views[..., :: dilation[0], :: dilation[1]]
+        return views.permute(0, 1, 4, 5, 2, 3).reshape(len(x), x.shape[1] * rows * columns, -1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, *ctx.sizes = inputs
+        ctx.image = x.shape[2:]
+
+    @staticmethod
+    def backward(ctx: Any, delta: Tensor) -> Any:  # type: ignore[override]
+        kernel, stride, padding, dilation = ctx.sizes
+        return F.fold(delta, ctx.image, kernel, dilation, padding, stride), None, None, None, None
+
+    @staticmethod
+    def vmap(info: Any, places: Any, x: Tensor, *sizes: Any) -> tuple[Tensor, int]:
+        x = x.movedim(places[0], 0)
+        patches: Tensor = Patches.apply(x.flatten(0, 1), *sizes)  # type: ignore[no-untyped-call]
+        return patches.view(*x.shape[:2], *patches.shape[1:]), 0
 
 
 def _pair(value: Any) -> tuple[int, int]:
