@@ -93,9 +93,8 @@ def _unfolded(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, paddi
         (side + 2 * p - d * (k - 1) - 1) // s + 1
         for side, k, s, p, d in zip(x.shape[2:], kernel, *(_pair(one) for one in (stride, padding, dilation)))
     ]
-    patches: Tensor = Patches.apply(
-        x, kernel, *(_pair(one) for one in (stride, padding, dilation))
-    )  # [B, in · k · k, H' · W']
+    sizes = [_pair(one) for one in (stride, padding, dilation)]
+    patches: Tensor = Patches.apply(x, kernel, *sizes)  # type: ignore[no-untyped-call]
     outputs = (weight.flatten(1) @ patches).view(len(x), len(weight), *sides)
     return outputs if bias is None else outputs + bias[:, None, None]
 
