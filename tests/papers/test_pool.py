@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from covey.cli.reproduce import reproduce
 from covey.errors import CoveyError
 from covey.papers import PAPERS, harness, pool, rehearsal
 from covey.papers.cells import cell
 from covey.papers.harness import Options, Reproduction, Table
+from covey.papers.outcome import Outcome
 from covey.papers.rehearsal import Item, asked, items
 from covey.results.folder import RunFolder
 from covey.results.provenance import code
@@ -179,7 +181,7 @@ def partial(options: Options) -> Reproduction:
     """A row for each rate whose runs are there."""
     rates = {lr: options.attempt({**TINY, "training": TINY["training"] | {"lr": lr}}, 0) for lr in (0.1, 0.2)}
     rows = [
-        cell(f"{lr}", "accuracy", [run.accuracy()]) for lr, run in rates.items() if isinstance(run, harness.Outcome)
+        cell(f"{lr}", "accuracy", [run.accuracy()]) for lr, run in rates.items() if isinstance(run, Outcome)
     ]
     return Reproduction("", "", "Partial", options.dataset, {}, rows)
 
@@ -201,3 +203,17 @@ def test_a_table_that_grows_says_what_it_lacks_and_its_mixed_runs_cost_no_other(
     options.run({**TINY, "training": TINY["training"] | {"lr": 0.1}})
     made_now, refused = pool.complete_tables([*wanted, Item("own", "other", "digits")], options)
     assert made_now == [] and all("not all computed alike" in why for why in refused.values()) and len(refused) == 2
+
+
+def test_a_pool_whose_time_is_up_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pool, "run_many", lambda *_: [])  # no time at all
+    reproduce(many=["mingledpie/*/*"], minutes=0.1, out=tmp_path)
+    printed = capsys.readouterr().out.splitlines()
+    named = [line for line in printed if line.startswith("not made  mingledpie/")]
+    assert len(named) == 8 and "runs missing" in named[0]
+    assert "more: `covey reproduce --plan` lists all" in printed[-2]
+    assert printed[-1] == "what is finished is kept: the same command goes on"
+    reproduce(many=["mingledpie/table2/mnist"], minutes=0.0, out=tmp_path)  # asked to run nothing
+    assert capsys.readouterr().out.splitlines() == ["not made  mingledpie/table2/mnist: 6 of 6 runs missing"]

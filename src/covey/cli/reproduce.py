@@ -18,6 +18,8 @@ from covey.errors import CoveyError
 if TYPE_CHECKING:
     from covey.papers.harness import Options, Reproduction
 
+NOT_MADE = 8  # tables that are named one by one
+
 
 def reproduce(
     paper: Annotated[str, typer.Argument(help="A paper (`covey reproduce` lists them).", autocompletion=papers)] = "",
@@ -135,8 +137,12 @@ def _many(patterns: Sequence[str], options: Options, minutes: float, docs: bool)
         print(f"table     {present.write(reproduction, options.out)[-1]}")
         if docs:
             _store(reproduction)
-    for item, why in lacking.items():
+    for item, why in list(lacking.items())[:NOT_MADE]:
         print(f"not made  {item.name}: {why}")
+    if len(lacking) > NOT_MADE:
+        print(f"not made  {len(lacking) - NOT_MADE} more: `covey reproduce --plan` lists all, with what they need")
+    if lacking and 0 < minutes < math.inf:
+        print(SAME_COMMAND)
     if problems:
         raise CoveyError(f"{len(problems)} runs failed, the first of them: {problems[0]}")
 

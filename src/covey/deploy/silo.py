@@ -264,7 +264,7 @@ class Silo:
             self.say("finished: this experiment trains no model for this silo")
             return
         self.write_summary(model.accuracy, metrics)
-        measured = "" if model.accuracy is None else f", {model.accuracy:.1%} right on this silo's test samples"
+        measured = "" if model.accuracy is None else f", {100 * model.accuracy:.1f} % right on this silo's test samples"
         self.say(f"finished: the model is in {self.folder / 'model.bin'}{measured}")
 
     def _book(self, run: str, round: int, events: list[Any]) -> None:

@@ -76,10 +76,10 @@ def _task(reading: Reading) -> str:
             f"to predict: numbers ({', '.join(data.classes[:8])}), from {spread}; large ones want a small training.lr"
         )
     if data.task == "labels":
-        shares = ", ".join(f"{n} {s:.0%}" for n, s in zip(data.classes[:12], data.y_train.mean(0)))
+        shares = ", ".join(f"{n} {100 * s:.0f} %" for n, s in zip(data.classes[:12], data.y_train.mean(0)))
         return f"to predict: {data.outputs} labels, each 0 or 1 ({shares})"
     counts = np.bincount(np.concatenate([data.y_train, data.y_test]), minlength=data.outputs)
-    shares = ", ".join(f"{n} {c / counts.sum():.0%}" for n, c in zip(data.classes[:12], counts))
+    shares = ", ".join(f"{n} {100 * c / counts.sum():.0f} %" for n, c in zip(data.classes[:12], counts))
     return f"to predict: {data.outputs} classes ({shares}{', …' if data.outputs > 12 else ''})"
 
 
