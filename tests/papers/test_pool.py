@@ -180,9 +180,7 @@ class InThisProcess(pool.Worker):
 def partial(options: Options) -> Reproduction:
     """A row for each rate whose runs are there."""
     rates = {lr: options.attempt({**TINY, "training": TINY["training"] | {"lr": lr}}, 0) for lr in (0.1, 0.2)}
-    rows = [
-        cell(f"{lr}", "accuracy", [run.accuracy()]) for lr, run in rates.items() if isinstance(run, Outcome)
-    ]
+    rows = [cell(f"{lr}", "accuracy", [run.accuracy()]) for lr, run in rates.items() if isinstance(run, Outcome)]
     return Reproduction("", "", "Partial", options.dataset, {}, rows)
 
 
