@@ -130,8 +130,9 @@ class Machine:
             raise CoveyError(NO_SAMPLES)
         with precision(self._precision, self.device):
             losses = evaluate.sample_losses(self.kernel.points, self.samples, models.to(self.device), rows)
-            _check_numbers([losses], "the losses", HUGE)
-            return evaluate.means(losses, sizes.tolist())
+            means = evaluate.means(losses, sizes.tolist())
+            _check_numbers([means], "the losses", HUGE)
+            return means
 
     def _group(self, work: object, jobs: list[Job]) -> list[Tensor]:
         if work is Train:
@@ -165,8 +166,9 @@ class Machine:
         if work is Logits:
             return list(torch.split(evaluate.logits_of(self.kernel.points, self.samples, models, every), sizes, dim=1))
         losses = evaluate.sample_losses(self.kernel.points, self.samples, models, every)
-        _check_finite(jobs, [losses], "the losses", HUGE)
-        return list(evaluate.means(losses, sizes)) if work is Losses else list(torch.split(losses, sizes, dim=1))
+        answers = evaluate.means(losses, sizes) if work is Losses else losses
+        _check_finite(jobs, [answers], "the losses", HUGE)  # means are on the CPU already
+        return list(answers) if work is Losses else list(torch.split(losses, sizes, dim=1))
 
     def _check(self, job: Job) -> None:
         work = job.work

@@ -13,7 +13,7 @@ Ours: simulated rows come from some rounds only (`rows` bounds them), and the at
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -144,20 +144,21 @@ class PropertyInference:
         less = update.clone()
         if own is not None:
             less[cluster] -= (own.to(models.device) - before[cluster]) / self._group(len(models))
-        features = update_features(self.knowledge.network, torch.cat([update, less])).half().cpu().numpy()
+        features = update_features(self.knowledge.network, torch.cat([update, less])).half()
         previous = self.memory.get("update")
-        unknown = torch.full((len(models),), float("nan"))
+        unknown = torch.full((len(models),), float("nan"), device=models.device)
         cosine = unknown if previous is None else consecutive_cosines(update, previous.to(update.device))
         self._keep(
             observed=features[: len(models)],
             without_own=features[len(models) :],
             round=np.full(len(models), then),
             cluster=np.arange(len(models)),
-            cosine=cosine.cpu().numpy(),
+            cosine=cosine,
         )
         self.memory["update"] = update
 
     def _keep(self, **arrays: Any) -> None:
+        """What a GPU computed stays there until all is asked for: each round that waits for a copy lets the GPU wait, too."""
         for name, array in arrays.items():
             self.memory[name].append(array)
 
@@ -191,7 +192,7 @@ class PropertyInference:
         for kind, updates in split.items():
             for size in self._sizes(k):
                 means = averages(updates, split[OTHER], self.aggregates, size, kind, random)  # [k, aggregates, d]
-                rows = update_features(self.knowledge.network, means.flatten(0, 1)).half().cpu().numpy()
+                rows = update_features(self.knowledge.network, means.flatten(0, 1)).half()
                 self._keep(simulated=rows, kind=np.full(len(rows), kind), size=np.full(len(rows), size))
 
     def evidence(self) -> Evidence:
@@ -200,7 +201,7 @@ class PropertyInference:
             raise CoveyError(
                 f"{self.name} saw too few rounds to learn from: raise training.rounds or lower its warm_up"
             )
-        return Evidence(**{name: np.concatenate(self.memory[name]) for name in ROWS})
+        return Evidence(**{name: _joined(self.memory[name]) for name in ROWS})
 
     def finding(self, truth: Truth) -> Finding:
         evidence = self.evidence()
@@ -254,6 +255,13 @@ def averages(own: Tensor, others: Tensor, count: int, group: int, kind: int, ran
         return total
     chosen = random.integers(0, own.shape[1], count)
     return total + own[:, torch.from_numpy(chosen).to(own.device)] / group
+
+
+def _joined(parts: Sequence[Tensor | NDArray[Any]]) -> NDArray[Any]:
+    """What was kept round by round, also in a checkpoint, as one array."""
+    tensors = [torch.as_tensor(part) for part in parts]
+    device = next((t.device for t in tensors if t.is_cuda), torch.device("cpu"))
+    return np.asarray(torch.cat([t.to(device) for t in tensors]).cpu().numpy())
 
 
 def _steadiness(cosine: NDArray[np.floating[Any]]) -> dict[str, float]:
