@@ -124,7 +124,7 @@ def speed(name: str, mode: str, generator: torch.Generator, repeat: int = 10) ->
     first, ours = seconds(train, 3 if name == "resnet18" else repeat)
     models = start.cuda()[None] + 0.01 * torch.randn(5, net.d, device="cuda")
     losses = [Job(job.rows, 0, Losses(models)) for job in jobs]
-    _, evaluation = seconds(lambda: machine.compute(losses), 3)
+    _, evaluation = seconds(lambda: machine.compute(losses), 1 if name == "resnet18" else 3)
     few = LOOP_CLIENTS[name]
     with precision(mode, machine.device):
         _, loop = seconds(research_loop(net, x, y, samples, few, start), 2)
@@ -175,7 +175,7 @@ def ways(models: list[str], generator: torch.Generator) -> list[dict[str, object
                 rows = torch.arange(CLIENTS * samples, device="cuda")
                 work = Train(start, Plan(lr=0.05, batch_size=BATCH))
                 bundle = Bundle(work, Streams(0, 1, range(CLIENTS)), rows, np.full(CLIENTS, samples))
-                _, took = seconds(partial(machine.train_bundle, bundle), 2 if name == "resnet18" else 5)
+                _, took = seconds(partial(machine.train_bundle, bundle), 1 if name == "resnet18" else 5)
                 got = machine.train_bundle(bundle)[:8]
                 expected = got if expected is None else expected
                 apart = float((got - expected).norm() / (expected - start).norm())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -12,9 +13,10 @@ from covey.errors import CoveyError
 from covey.learn import precision
 from covey.learn.flat import Network
 from covey.learn.initial import initial
+from covey.learn.kernels import stacked as stacked_kernel
 from covey.learn.kernels.batched import Batch
 from covey.learn.kernels.stacked import Stacked
-from covey.learn.kernels.streams import Streams
+from covey.learn.kernels.streams import ChannelsLast, Streams
 from covey.learn.machine import Machine
 from covey.learn.work import Job, Losses, Plan, Train
 
@@ -42,8 +44,11 @@ def step(name: str, kind: type[Stacked] | type[Streams], unfold: bool) -> torch.
 
 
 @pytest.mark.parametrize("name", ["cnn", "resnet18"])
-def test_convolutions_as_products_are_the_same(name: str) -> None:
-    torch.testing.assert_close(step(name, Stacked, True), step(name, Stacked, False), rtol=1e-3, atol=1e-5)
+def test_convolutions_as_products_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, taken, product = step(name, Stacked, False), [], stacked_kernel._unfolded
+    monkeypatch.setattr(stacked_kernel, "_unfolded", lambda *given: (taken.append(1), product(*given))[1])
+    torch.testing.assert_close(step(name, Stacked, True), expected, rtol=1e-3, atol=1e-5)
+    assert taken
 
 
 @pytest.mark.parametrize(("kind", "unfold"), [(Stacked, True), (Stacked, False), (Streams, False)])
@@ -56,6 +61,32 @@ def test_steps_in_bf16_are_near_and_models_stay_float32(
     assert rounded.dtype == torch.float32
     difference = float((rounded - exact).norm() / exact.norm())
     assert 1e-5 < difference < 0.05
+
+
+class Norms:
+    """In place of the module of Triton kernels, which needs a GPU."""
+
+    taken: ClassVar[list[bool]] = []
+
+    @classmethod
+    def does(cls, x: torch.Tensor, groups: int, weight: Any, bias: Any) -> bool:
+        cls.taken.append(x.shape[1] == 64)
+        return cls.taken[-1]
+
+    class GroupNorm:
+        @staticmethod
+        def apply(x: torch.Tensor, weight: Any, bias: Any, groups: int, eps: float) -> torch.Tensor:
+            return torch.nn.GroupNorm(groups, x.shape[1], eps)(x)
+
+
+def test_group_norms_go_to_own_kernels_where_they_do_them() -> None:
+    net = Network("resnet18", (8, 8, 3), 4).module("cpu")
+    x = torch.rand(2, 3, 8, 8)
+    expected = net(x)
+    with ChannelsLast(Norms):
+        torch.testing.assert_close(net(x), expected)
+    assert True in Norms.taken
+    assert False in Norms.taken
 
 
 def test_bf16_needs_a_gpu() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from covey.algorithms.feddyn import _gradient
 from covey.algorithms.scaffold import _changes, _changes_from
-from covey.learn.kernels.pointwise import NotWritten, Pointwise, Written, written
+from covey.learn.kernels.pointwise import NotWritten, Pointwise, Written, is_fixed, written
 
 VECTORS = [torch.randn(257, generator=torch.Generator().manual_seed(i)) for i in range(4)]
 OPERATIONS = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
@@ -62,6 +62,19 @@ def test_the_text_means_what_torch_computes(case: int) -> None:
 def test_what_cannot_be_written_down_is_said_to_be_so(function: Callable[..., Any]) -> None:
     with pytest.raises(NotWritten):
         written(function, (VECTORS[0],))
+
+
+FACTOR = 2.0
+
+
+def scaled(x: Tensor) -> Tensor:
+    return x * FACTOR  # may be another tomorrow
+
+
+def test_only_functions_that_stay_the_same_are_compiled_once() -> None:
+    rate = 0.5
+    assert all(map(is_fixed, (_changes, _changes_from, _gradient, torch.neg, torch.sub)))
+    assert not any(map(is_fixed, (scaled, lambda x: x * rate, VECTORS[0].add, lambda x, a=2: x * a)))
 
 
 @pytest.mark.gpu

@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 from zlib import crc32
 
@@ -142,6 +143,28 @@ def written(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Written
     return Written(vectors, numbers, tuple(r.text for r in every), isinstance(results, tuple))
 
 
+def is_fixed(function: Any) -> bool:
+    """Whether what it computes follows from its text and arguments alone, as far as can be seen: no method, nothing captured, no
+    global but modules, functions and classes.
+    """
+    if isinstance(function, BuiltinFunctionType):
+        return getattr(function, "__self__", None) is None or isinstance(function.__self__, ModuleType | type)
+    if (
+        not isinstance(function, FunctionType)
+        or function.__closure__
+        or function.__defaults__
+        or function.__kwdefaults__
+    ):
+        return False
+    used = [function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__]
+    return all(
+        isinstance(one, ModuleType | type)
+        or one is function
+        or (isinstance(one, FunctionType | BuiltinFunctionType) and is_fixed(one))
+        for one in used
+    )
+
+
 class Pointwise:
     """The functions that were compiled, by what they are given."""
 
@@ -150,7 +173,9 @@ class Pointwise:
 
     def __call__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """What the function gives of vectors on one GPU."""
-        key = (function, tuple(isinstance(argument, Tensor) for argument in arguments))
+        if not is_fixed(function):
+            return function(*arguments)
+        key = (getattr(function, "__code__", function), tuple(isinstance(argument, Tensor) for argument in arguments))
         if key not in self._known:
             self._known[key], results = _tried(function, arguments)
             return results

@@ -96,7 +96,7 @@ def _unfolded(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, paddi
     sizes = [_pair(one) for one in (stride, padding, dilation)]
     patches: Tensor = Patches.apply(x, kernel, *sizes)  # type: ignore[no-untyped-call]
     outputs = (weight.flatten(1) @ patches).view(len(x), len(weight), *sides)
-    return outputs if bias is None else outputs + bias[:, None, None]
+    return outputs if bias is None else outputs + bias[:, None, None].to(outputs.dtype)
 
 
 class Patches(torch.autograd.Function):
