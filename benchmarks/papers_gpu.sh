@@ -1,55 +1,84 @@
 #!/usr/bin/env bash
-# Runs of the papers' tables on a machine with a GPU and many cores, most tables for a second first; stops in time and goes on when
-# called again, also with other data.
+# Runs of the papers' tables on a machine with a GPU and many cores: one part after another, each with its own data. Stops in time;
+# the same call goes on where it stopped, as long as the machine lasts.
 #
-#   bash benchmarks/papers_gpu.sh OUT MINUTES [PROCESSES]
+#   bash benchmarks/papers_gpu.sh OUT PART MINUTES [PROCESSES]       PART: fashion, lfw, cifar10 or rest
 #
-# OUT gets papers-gpu.tar.xz, the figures of finished runs. Elsewhere: unpack it in a folder, and
-#   covey reproduce --many PATTERN … --minutes 0 --out FOLDER --docs
+# OUT gets three files: PART.tar.xz (figures of runs that have ended), PART.txt (what ran when, for how long), PART-tables.tar.xz.
+# MINUTES is when the last run is broken off; packing takes half a minute more. Elsewhere: unpack PART.tar.xz in a folder, and
+#   covey reproduce --many PATTERN … --minutes 0 --out FOLDER --docs && covey reproduce --plan --docs
 # makes and stores the tables that have all their runs.
+#
+# Data are those of $COVEY_DATA, and of earlier calls on the same machine. One call takes 64 MiB along, of which the sources are 22:
+#   fashion   fashion_mnist.npz utkface32.npz              31 MB
+#   lfw       lfw62x47.npz emnist_bymerge47.npz            39 MB
+#   cifar10   cifar10.npz                                  42 MB
+#   rest      cifar100.npz mnist.npz location30.npz        37 MB
+#
+# In a part, tables come in the order of what they complete: items of docs/coverage.md that lack nothing else first, then the
+# cheapest. Seconds of a run, with 15 processes on one H200 (16 November, commit 7e091ec): AFC-CFL 6 to 17, FedCAPrivacy 19 to 31
+# (60 rounds) and 6 (tuning), MingledPie 32 (210 clients: 61), baselines 9 to 15, property inference 5 on faces and 34 on text, PQFed
+# 17; 388 runs in 420 s. CIFAR's were not measured.
 set -u
-out=$1 minutes=$2 gpu=${3:-10}
-kept=${PAPERS_RUNS:-/tmp/papers-runs} data=${PAPERS_DATA:-/tmp/papers-data}
+out=$1 part=$2 minutes=$3 processes=${4:-15}
+kept=${PAPERS_RUNS:-/tmp/papers-runs}/$part data=${PAPERS_DATA:-/tmp/papers-data}
+
+case $part in
+fashion) tables=(
+    'property_inference/fig2/utkface' 'fedcaprivacy/fig3/fashion_mnist' 'mingledpie/table7/fashion_mnist'
+    'property_inference/table6/utkface' 'property_inference/table[45]/utkface' 'property_inference/table[78]/utkface'
+    'afc_cfl/choices/fashion_mnist' 'fedcaprivacy/alignment/fashion_mnist' 'fedcaprivacy/fig5/fashion_mnist'
+    'property_inference/table3/utkface' 'property_inference/table9/utkface'
+    'fedcaprivacy/table1_fast/fashion_mnist' 'fedcaprivacy/table1_sgd/fashion_mnist'
+    'fedcaprivacy/tuning/fashion_mnist' 'fedcaprivacy/table[12]_tuned/fashion_mnist'
+    'mingledpie/table3/fashion_mnist' 'mingledpie/fig[5678]/fashion_mnist' 'property_inference/mild/utkface'
+    'baselines/dirichlet*/fashion_mnist' 'mingledpie/table8/fashion_mnist' 'fedcaprivacy/linkage/fashion_mnist'
+) ;;
+lfw) tables=(
+    'afc_cfl/choices/emnist*' 'property_inference/tasks/lfw' 'property_inference/fig2/lfw' 'property_inference/table6/lfw'
+    'property_inference/table4/lfw' 'property_inference/table5/lfw' 'property_inference/table[78]/lfw'
+    'property_inference/undefended/lfw' 'property_inference/table3/lfw' 'property_inference/table9/lfw'
+    'property_inference/table3/yelp-like' 'property_inference/table9/yelp-like'
+) ;;
+cifar10) tables=(
+    'afc_cfl/table1/cifar10' 'afc_cfl/table2/cifar10' 'afc_cfl/fig2/cifar10' 'afc_cfl/tune/cifar10' 'afc_cfl/matched/cifar10'
+    'afc_cfl/confirm/cifar10' 'afc_cfl/choices/cifar10'
+    'pqfed/table2/cifar10' 'pqfed/table6/cifar10' 'pqfed/table4/cifar10' 'pqfed/table7/cifar10'
+    'fedcaprivacy/fig5/cifar10' 'fedcaprivacy/table[12]/cifar10' 'fedcaprivacy/fig4/cifar10'
+    'mingledpie/fig[49]/cifar10' 'mingledpie/table5/cifar10' 'mingledpie/fig[5678]/cifar10' 'mingledpie/table3/cifar10'
+    'fedcaprivacy/tuning/cifar10' 'fedcaprivacy/table[12]_tuned/cifar10'
+) ;;
+rest) tables=(
+    'mingledpie/table2/cifar100' 'pqfed/table6/mnist' 'pqfed/table4/mnist' 'pqfed/table7/mnist'
+    'fedcaprivacy/table1_fast/mnist' 'fedcaprivacy/table1_sgd/mnist' 'fedcaprivacy/table2_tuned/mnist'
+    'mingledpie/table5/location30' 'mingledpie/fig[49]/location30' 'mingledpie/fig[5678]/location30'
+    'mingledpie/table6/cifar100' 'mingledpie/fig[49]/cifar100' 'fedcaprivacy/fig5/cifar100' 'fedcaprivacy/table[12]/cifar100'
+    'fedcaprivacy/fig4/cifar100' 'fedcaprivacy/fig3/mnist' 'fedcaprivacy/linkage/mnist' 'mingledpie/table3/location30'
+    'mingledpie/table3/cifar100' 'mingledpie/table7/mnist' 'fedcaprivacy/tuning/cifar100' 'fedcaprivacy/table[12]_tuned/cifar100'
+) ;;
+*)
+    echo "no part is named '$part': fashion, lfw, cifar10 or rest" >&2
+    exit 2
+    ;;
+esac
+
 mkdir -p "$out" "$kept" "$data"
-cp -n "$COVEY_DATA"/*.npz "$data"/ # so that a later call may bring other datasets
-export COVEY_DATA=$data PYTHONPATH=src:${PYTHONPATH:-} OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+cp -n "$COVEY_DATA"/*.npz "$data"/
+export COVEY_DATA=$data PYTHONPATH=src:${PYTHONPATH:-} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 # Vectors of a megabyte come and go by the thousand: taking their memory from the system each time costs more than filling it.
 export MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_TOP_PAD_=67108864
-limit=$(python3 -c "print(int(60 * $minutes + 30))")
+device=cpu
+if command -v nvidia-smi >/dev/null; then
+    device=cuda
+    # Many small kernels of many processes at once. A daemon that holds our output open would keep the caller waiting for its end.
+    command -v nvidia-cuda-mps-control >/dev/null && nvidia-cuda-mps-control -d >/dev/null 2>&1 </dev/null
+fi
 
-pool() { # NAME DEVICE PROCESSES PATTERN…
-    local name=$1 device=$2 processes=$3 patterns=()
-    shift 3
-    for pattern in "$@"; do patterns+=(--many "$pattern"); done
-    timeout -s INT "$limit" python -m covey reproduce "${patterns[@]}" --device "$device" --workers "$processes" \
-        --minutes "$minutes" --out "$kept/$name" >"$out/papers-$name.txt" 2>&1
-    cp "$kept/$name/runs.tar.xz" "$out/papers-$name.tar.xz"
-    grep -c " done, " "$out/papers-$name.txt"
-    tail -3 "$out/papers-$name.txt"
-}
-
-pool gpu cuda "$gpu" \
-    'mingledpie/table3/mnist' 'mingledpie/fig[49]/mnist' 'mingledpie/table5/mnist' 'mingledpie/fig[5678]/mnist' \
-    'afc_cfl/table1/fashion_mnist' 'afc_cfl/confirm/fashion_mnist' 'afc_cfl/local_work/fashion_mnist' 'afc_cfl/table1/mnist' \
-    'afc_cfl/confirm/mnist' \
-    'property_inference/fig2/yelp-like' 'property_inference/tasks/utkface' 'property_inference/undefended/utkface' \
-    'fedcaprivacy/table[12]/mnist' 'fedcaprivacy/beta*/mnist' 'fedcaprivacy/fig4/mnist' 'fedcaprivacy/alignment/mnist' \
-    'mingledpie/table3/fashion_mnist' 'mingledpie/fig[49]/fashion_mnist' 'mingledpie/table5/fashion_mnist' \
-    'mingledpie/fig[5678]/fashion_mnist' \
-    'afc_cfl/table1/emnist*' 'afc_cfl/confirm/emnist*' 'pqfed/table2/mnist' \
-    'fedcaprivacy/tuning/mnist' 'fedcaprivacy/table[12]_tuned/mnist' \
-    'afc_cfl/table2/mnist' 'afc_cfl/fig2/mnist' 'afc_cfl/tune/mnist' \
-    'fedcaprivacy/table[12]/fashion_mnist' 'fedcaprivacy/beta*/fashion_mnist' 'fedcaprivacy/fig4/fashion_mnist' \
-    'mingledpie/table8/mnist' 'mingledpie/table7/fashion_mnist' 'mingledpie/table7/mnist' 'mingledpie/table8/fashion_mnist' \
-    'property_inference/undefended/lfw' 'property_inference/tasks/lfw' 'property_inference/tasks/yelp-like' \
-    'property_inference/undefended/yelp-like' \
-    'property_inference/table3/utkface' 'property_inference/table9/utkface' \
-    'afc_cfl/table2/emnist*' 'afc_cfl/fig2/emnist*' 'afc_cfl/tune/emnist*' 'afc_cfl/table2/fashion_mnist' \
-    'afc_cfl/fig2/fashion_mnist' 'afc_cfl/tune/fashion_mnist' \
-    'pqfed/table4/mnist' 'pqfed/table7/mnist' 'pqfed/table6/mnist' \
-    'property_inference/table6/utkface' 'property_inference/table4/utkface' 'property_inference/table[78]/utkface' \
-    'fedcaprivacy/alignment/fashion_mnist' 'fedcaprivacy/fig5/mnist' 'fedcaprivacy/fig5/fashion_mnist' 'fedcaprivacy/fig2/mnist' \
-    'fedcaprivacy/fig2/fashion_mnist' \
-    'fedcaprivacy/tuning/fashion_mnist' 'fedcaprivacy/table[12]_tuned/fashion_mnist' \
-    'property_inference/table5/utkface' 'baselines/label_sets/mnist' 'afc_cfl/matched/mnist' 'afc_cfl/choices/mnist' \
-    'fedcaprivacy/linkage/fashion_mnist' 'fedcaprivacy/linkage/mnist' 'property_inference/mild/utkface' 'baselines/*'
+wanted=()
+for table in "${tables[@]}"; do wanted+=(--many "$table"); done
+timeout -s INT -k 20 "$(python3 -c "print(int(60 * $minutes + 60))")" python -m covey reproduce "${wanted[@]}" --device "$device" \
+    --workers "$processes" --minutes "$minutes" --out "$kept" >"$out/$part.txt" 2>&1
+cp "$kept/runs.tar.xz" "$out/$part.tar.xz"
+(cd "$kept" && ls *.json >/dev/null 2>&1 && tar -cJf "$out/$part-tables.tar.xz" *.json)
+grep -c " done, " "$out/$part.txt"
+tail -3 "$out/$part.txt"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from covey.papers import plan, present
 from covey.papers.cells import cell
 from covey.papers.harness import Options, Reproduction, stored
 from covey.papers.named import ITEMS, PAPER
+from covey.papers.pool import chosen
 from covey.papers.rehearsal import Item, items
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -88,6 +90,16 @@ def test_coverage_says_what_is_stored() -> None:
     shown = [[part.strip() for part in row.split("|")[1:4]] for row in page.splitlines() if row.startswith("| ")]
     for label, state, full, *_ in plan.item_rows(lines):
         assert [label, state, full] in shown
+
+
+def test_what_lacks_of_the_papers_is_in_a_part_of_the_gpu_script() -> None:
+    script = (DOCS.parent / "benchmarks" / "papers_gpu.sh").read_text(encoding="utf-8")
+    patterns = re.findall(r"'([a-z_]+/[^']+)'", script)
+    known = {one.name for one in chosen(patterns)}  # each names a table
+    made = {one.name: one for one in stored(DOCS)}
+    wanted = dict.fromkeys(table for item in ITEMS for table in item.tables)
+    lacking = [t for t in wanted if plan._kind(made.get(t.replace("/", "-")), t.count("/") > 1) != plan.FULL]
+    assert [table for table in lacking if table not in known] == []
 
 
 def line(table: str, kind: str) -> plan.Line:
