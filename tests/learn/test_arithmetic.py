@@ -93,7 +93,7 @@ def test_bf16_needs_a_gpu() -> None:
     net = Network("softmax", (4, 4), 2)
     with pytest.raises(CoveyError, match="computes on a CPU"):
         Machine(net, torch.zeros(2, 4, 4), torch.tensor([0, 1]), arithmetic="bf16")
-    with pytest.raises(CoveyError, match=r"engine\.device is 'cpu'"):
+    with pytest.raises(CoveyError, match=r"engine\.device is 'cpu', a CPU"):
         Experiment.of(engine={"arithmetic": "bf16", "device": "cpu"})
 
 

@@ -197,7 +197,7 @@ def _machine(experiment: Experiment, network: Network, federation: Federation) -
         dataset.y_train,
         device=device_of(experiment),
         kernel=experiment.engine.kernel,
-        arithmetic=experiment.engine.computes_in,
+        arithmetic=_arithmetic(experiment),
     )
 
 
@@ -217,7 +217,7 @@ def _examiner(experiment: Experiment, network: Network, federation: Federation) 
         dataset.y_test,
         device=device_of(experiment),
         kernel=experiment.engine.kernel,
-        arithmetic=experiment.engine.computes_in,
+        arithmetic=_arithmetic(experiment),
     )
     metrics = chosen(network.task, experiment.evaluation.metrics)
     count = federation.distributions.shape[1] if apart is None else len(apart)
@@ -238,6 +238,11 @@ def _refuse_untested(
             f"evaluation.samples = {limit} leaves {len(bare)} of {len(federation.clients)} clients without a test sample, first "
             f"{who(federation, bare[0])}: raise it, or set 0 for all {len(federation.test_groups)}"
         )
+
+
+def _arithmetic(experiment: Experiment) -> str:
+    """What this process computes in: who drives Ray workers leaves theirs to them."""
+    return "ieee" if experiment.engine.name == "ray" else experiment.engine.computes_in
 
 
 def device_of(experiment: Experiment) -> str:

@@ -162,8 +162,11 @@ class EngineConfig:
             raise CoveyError(f"engine.arithmetic is {self.arithmetic!r}: choose {', '.join(ARITHMETIC)}")
         if self.tf32 and self.arithmetic not in ("ieee", "tf32"):
             raise CoveyError(f"engine.tf32 is true and engine.arithmetic is {self.arithmetic!r}: leave one of them out")
-        if self.arithmetic == "bf16" and self.device == "cpu":
-            raise CoveyError("engine.arithmetic is 'bf16' and engine.device is 'cpu': it is of GPUs, leave it out here")
+        if self.arithmetic == "bf16" and (self.device == "cpu" or (self.name == "ray" and self.device != "cuda")):
+            raise CoveyError(
+                f"engine.arithmetic is 'bf16' and engine.device is {self.device!r}, a CPU: it is of GPUs, leave it out here, or use "
+                "engine.device = 'cuda'"
+            )
         if not (0 < self.gpus <= 1 or self.gpus == int(self.gpus) >= 1):
             raise CoveyError(f"engine.gpus is {self.gpus}: a share of one GPU above 0, or a whole number of GPUs")
         if not self.state_mb >= 0:
