@@ -164,7 +164,7 @@ class EngineConfig:
             raise CoveyError(f"engine.tf32 is true and engine.arithmetic is {self.arithmetic!r}: leave one of them out")
         if self.arithmetic == "bf16" and (self.device == "cpu" or (self.name == "ray" and self.device != "cuda")):
             raise CoveyError(
-                f"engine.arithmetic is 'bf16' and engine.device is {self.device!r}, a CPU: it is of GPUs, leave it out here, or use "
+                f"engine.arithmetic is 'bf16' and engine.device is {self.device!r}, a CPU: leave it out here, or use "
                 "engine.device = 'cuda'"
             )
         if not (0 < self.gpus <= 1 or self.gpus == int(self.gpus) >= 1):
