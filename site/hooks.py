@@ -35,7 +35,9 @@ LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".sh": "bash"}
 VERDICT = re.compile(r"<strong>([✓✗?–]) (holds|does not hold|undecided|not measured)</strong>")
 CLAIMS = re.compile(r"<table>\s*<thead>\s*<tr>\s*<th></th>\s*<th>claim</th>.*?</table>", re.DOTALL)
 CELL = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
-UNIT = re.compile(r"(?<=\d) (?=(?:[×%]|[µm]?s|[kMG]?B|of \d+)(?![\w.]))|(?<=\d of) (?=\d)")
+UNIT = re.compile(
+    r"(?<=\d) (?=(?:[×%]|[µm]?s|[kMG]?B|points|rounds|runs|AUC|of \d+)(?![\w.]))|(?<=\d of) (?=\d)| (?=± \d)|(?<= ±) (?=\d)"
+)
 KINDS = {"✓": "good", "✗": "bad", "?": "open", "–": "none"}
 LARGE = 60_000  # bytes; what is longer is given as a file, not as a page
 

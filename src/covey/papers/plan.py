@@ -147,7 +147,7 @@ def item_rows(lines: Sequence[Line]) -> list[list[str]]:
             f"{about_of(item.paper).label}, {item.label}" + f" ({ASKED})" * (item.whose == ASKED),
             item_state(item, known),
             ", ".join(_where(known[t]) for t in item.tables if known[t].kind == FULL),
-            "; ".join(f"{_where(known[t])}: {_lack(known[t])}" for t in item.tables if known[t].kind != FULL),
+            "<br>".join(f"{_where(known[t])}: {_lack(known[t])}" for t in item.tables if known[t].kind != FULL),
             item.limits,
         ]
         for item in _named(known)

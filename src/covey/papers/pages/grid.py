@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from covey.papers.cells import Cell
 from covey.papers.harness import Reproduction
 
@@ -19,9 +21,10 @@ def grid(reproduction: Reproduction) -> tuple[list[str], list[list[str]]]:
         texts = [row]
         for column in columns:
             cell = by_place.get((row, column))
-            texts.append(ours(cell) if cell else "")
+            bare = replace(cell, unit="") if cell and cell.unit in column.split() else cell  # "rounds to 95%" has said it
+            texts.append(ours(bare) if bare else "")
             if column in printed:
-                texts.append(shown(cell.paper, cell.unit) if cell else "")
+                texts.append(shown(bare.paper, bare.unit) if bare else "")
         rows.append(texts)
     return head, rows
 

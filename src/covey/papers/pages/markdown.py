@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from covey.papers import PAPERS
 from covey.papers.claims import Judged, tally
-from covey.papers.harness import Reproduction
+from covey.papers.harness import Reproduction, tables
 from covey.papers.pages.content import Exhibit, PaperPage, label, order
 from covey.papers.pages.grid import grid
 from covey.papers.verdict import FAILS, HOLDS, UNDECIDED, UNMEASURED, Effect
@@ -120,7 +121,7 @@ def claims_table(rows: Sequence[Judged], folder: str) -> str:
     """A line for each sentence, a column for each dataset, or one for all where these would not fit a page; a table is named at the
     first of its sentences.
     """
-    datasets = list(dict.fromkeys(row.dataset for row in rows))
+    datasets = _in_order(rows)
     apart = len(datasets) <= MOST_COLUMNS
     head = ["", "claim", *(map(dataset_name, datasets) if apart else [""])]
     lines: dict[tuple[str, str], dict[str, list[str]]] = {}
@@ -139,6 +140,14 @@ def claims_table(rows: Sequence[Judged], folder: str) -> str:
         named_tables.add(table_name)
         body.append([link, words, *cells])
     return table(head, body) if body else "No claim is judged yet."
+
+
+def _in_order(rows: Sequence[Judged]) -> list[str]:
+    """The datasets, as the paper's tables list them; of somebody else's paper as they come."""
+    paper = rows[0].paper if rows else ""
+    known = [d for table in tables(paper).values() for d in table.datasets] if paper in PAPERS else []
+    present = dict.fromkeys(row.dataset for row in rows)
+    return [d for d in dict.fromkeys([*known, *present]) if d in present]
 
 
 def judgement(row: Judged) -> str:
