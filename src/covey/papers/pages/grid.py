@@ -21,7 +21,9 @@ def grid(reproduction: Reproduction) -> tuple[list[str], list[list[str]]]:
         texts = [row]
         for column in columns:
             cell = by_place.get((row, column))
-            bare = replace(cell, unit="") if cell and cell.unit in column.split() else cell  # "rounds to 95%" has said it
+            bare = (
+                replace(cell, unit="") if cell and cell.unit in column.split() else cell
+            )  # "rounds to 95%" has said it
             texts.append(ours(bare) if bare else "")
             if column in printed:
                 texts.append(shown(bare.paper, bare.unit) if bare else "")
