@@ -98,13 +98,22 @@ class InProcess:
 
 
 class Workers:
-    """A host in each of `count` forked processes. `make_host` runs in the worker.
+    """A host in each of several forked processes. `make_host` runs in the worker.
 
-    `state_bytes`: of what clients remember, how much may lie in this process's memory when it is gathered.
+    `owners`: the process of each client, see `dealing`. `state_bytes`: of what clients remember, how much may lie in this process's
+    memory when it is gathered.
     """
 
-    def __init__(self, make_host: Callable[[], Host], count: int, wave: int, state_bytes: float = math.inf) -> None:
+    def __init__(
+        self,
+        make_host: Callable[[], Host],
+        count: int,
+        owners: Sequence[int],
+        wave: int,
+        state_bytes: float = math.inf,
+    ) -> None:
         self.wave, self.count, self.state_bytes = wave, count, state_bytes
+        self._owners = owners
         self._pipes: list[Channel] = []
         self._processes: list[Any] = []
         self._tickets = [0] * count  # number of each worker's latest request: answers to an abandoned one are dropped
@@ -154,7 +163,7 @@ class Workers:
 
     def restore(self, memories: dict[int, dict[str, Any]]) -> None:
         for number in range(self.count):
-            for part in parts({i: m for i, m in memories.items() if i % self.count == number}):
+            for part in parts({i: m for i, m in memories.items() if self._owners[i] == number}):
                 self._ask(number, {"do": "restore", "memories": part})
                 self._hear(number)
 
@@ -169,7 +178,7 @@ class Workers:
         self._pipes, self._processes = [], []
 
     def _spread(self, do: str, round: int, calls: Sequence[Call]) -> Iterator[Any]:
-        work = spread(calls, self.count)
+        work = spread(calls, self.count, self._owners)
         again = same(work.messages, self._last)
         self._last = work.messages
         for number in range(self.count):
@@ -186,7 +195,7 @@ class Workers:
             )
         arrived: list[list[Any]] = [[] for _ in range(self.count)]
         for client, _, _ in calls:
-            number = client % self.count
+            number = self._owners[client]
             if not arrived[number]:
                 arrived[number] = self._hear(number)[::-1]
             yield arrived[number].pop()
@@ -240,14 +249,14 @@ def _work(make_host: Callable[[], Host], pipe: Channel, inherited: list[Channel]
 
 @dataclass(frozen=True)
 class Spread:
-    """Calls cut over workers: each owns the clients whose number is its own modulo their number."""
+    """Calls cut over workers, each client's to the one that owns it."""
 
     calls: list[list[tuple[int, int, int]]]  # per worker: client, place of its message, place of its plan
     messages: list[Any]  # the distinct ones
     plans: list[dict[str, Any]]
 
 
-def spread(calls: Sequence[Call], count: int) -> Spread:
+def spread(calls: Sequence[Call], count: int, owners: Sequence[int]) -> Spread:
     by_worker: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
     places: dict[int, int] = {}  # id of a message -> its place among the distinct ones
     messages: list[Any] = []
@@ -259,7 +268,7 @@ def spread(calls: Sequence[Call], count: int) -> Spread:
         if plan not in plans[-64:]:
             plans.append(plan)
         at = len(plans) - 1 - plans[::-1].index(plan)
-        by_worker[client % count].append((client, places[id(broadcast)], at))
+        by_worker[owners[client]].append((client, places[id(broadcast)], at))
     return Spread(by_worker, messages, [asdict(p) for p in plans])
 
 

@@ -8,6 +8,7 @@ import torch
 
 from covey.algorithms.contract import Setting
 from covey.data.federation import Federation
+from covey.engines.dealing import dealt
 from covey.engines.host import Host
 from covey.engines.prepare import device_of, make_host
 from covey.engines.simulate import Hosts, InProcess, Workers, can_fork, cores, forks_safely
@@ -45,7 +46,8 @@ def start_engine(
         workers = experiment.engine.workers or (min(cores(), setting.clients) if forks_safely() else 1)
     if workers == 1:
         return InProcess(make(), at_once, device in IN_ROWS)
-    return Workers(make, workers, at_once, experiment.engine.state_mb * 2**20)
+    owners = dealt(federation.holdings.sizes, workers)
+    return Workers(make, workers, owners, at_once, experiment.engine.state_mb * 2**20)
 
 
 def _wave_on_gpu(network: Network) -> int:

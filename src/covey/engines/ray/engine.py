@@ -19,6 +19,7 @@ from typing import Any
 
 from covey.algorithms.contract import Setting
 from covey.data.federation import Federation
+from covey.engines.dealing import dealt
 from covey.engines.ray.host_state import arrays, keys_for, pack
 from covey.engines.ray.pool import acquire, connect, fetched, gone, places, release, replace_worker
 from covey.engines.ray.worker import raw
@@ -60,8 +61,9 @@ class RayWorkers:
                 f"{self._gpus:g} of one each: lower it, or lower engine.gpus"
             )
         self.count = experiment.engine.workers or min(room, setting.clients)
-        everyone = range(setting.clients)
-        self._keys = [keys_for(keys, everyone[n :: self.count], replaced) for n in range(self.count)]
+        self._owners = dealt(federation.holdings.sizes, self.count)
+        owned = [[i for i, owner in enumerate(self._owners) if owner == n] for n in range(self.count)]
+        self._keys = [keys_for(keys, own, replaced) for own in owned]
         self._shared = [ray.put(raw(parcel)), ray.put(arrays(federation))]
         self._actors = acquire(ray, self.count, self._gpus)
         for number in range(self.count):
@@ -106,7 +108,7 @@ class RayWorkers:
 
     def restore(self, memories: dict[int, dict[str, Any]]) -> None:
         for number in range(self.count):
-            own = {i: m for i, m in memories.items() if i % self.count == number}
+            own = {i: m for i, m in memories.items() if self._owners[i] == number}
             if own:
                 self._kept.update(dict.fromkeys(own, self._ray.put(raw(encode(own)))))
                 self._remind(number)
@@ -117,7 +119,7 @@ class RayWorkers:
         self._forget()
 
     def _spread(self, do: str, round: int, calls: Sequence[Call]) -> Iterator[Any]:
-        work = spread(calls, self.count)
+        work = spread(calls, self.count, self._owners)
         if not same(work.messages, self._last):
             self._messages = (self._messages[0] + 1, [self._ray.put(raw(encode(work.messages)))])
             self._last = work.messages
@@ -135,7 +137,7 @@ class RayWorkers:
                 ask_next(number)
         arrived: list[list[Any]] = [[] for _ in range(self.count)]
         for client, _, _ in calls:
-            number = client % self.count
+            number = self._owners[client]
             if not arrived[number]:
                 arrived[number] = self._hear(number)[::-1]
                 ask_next(number)
@@ -189,7 +191,7 @@ class RayWorkers:
     def _remind(self, number: int) -> None:
         """Gives a worker the memories of its clients, those of the round under way included."""
         known = self._kept | self._staged
-        own = {i: ref for i, ref in known.items() if i % self.count == number}
+        own = {i: ref for i, ref in known.items() if self._owners[i] == number}
         lost = fetched(self._ray, self._actors[number].remember.remote([(i, [ref]) for i, ref in _by_place(own)]))
         if lost:
             raise CoveyError(_LOST)
