@@ -1,14 +1,16 @@
 """How far simulators go as federations grow: tiny rounds of 100 clients out of 10² … 10⁶, by covey, Apple's pfl and Flower.
 
-    python benchmarks/bench_crowd.py [--tools covey,pfl,flower] [--sizes 100,1000,…] [--limit 120] [--json FILE]
+    python benchmarks/bench_crowd.py [--tools covey,pfl,flower] [--sizes 100,1000,…] [--limit 120] [--turns 3] [--json FILE]
 
 Every client holds 10 samples of 8 × 8 pixels (noise), the network has 15,010 parameters, one local epoch in batches of 10, no
 evaluation; 100 clients, drawn anew, take part in each of 4 rounds. Every case is a fresh process with a time limit:
 
     start    from the first line of the program to the end of the first round, without making the data
     round    mean of the three rounds that follow
-    memory   the most that the process and those it started hold together (proportional set size), less the samples, which all
-             three read from one mapped file
+    memory   the most that the process and those it started hold together (proportional set size), without the pages of the
+             samples' file, which all three map
+
+Tools take turns; figures are medians over the turns, with the smallest and the largest.
 
 A tool is not asked for a larger federation once it has run into the limit. Flower runs as it comes but for its actors, one per
 core; its `num_supernodes` are all clients.
@@ -21,6 +23,7 @@ import contextlib
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -198,8 +201,10 @@ def flower_client() -> Any:
 TOOLS = {"covey": covey, "pfl": pfl, "flower": flower}
 
 
-def held(pid: int) -> float:
-    """MB of a process and all that it started, shared pages counted once; those that end meanwhile are left out."""
+def held(pid: int, folder: str) -> float:
+    """MB of a process and all that it started, shared pages counted once and those of files in this folder not at all; processes
+    that end meanwhile are left out.
+    """
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -208,9 +213,20 @@ def held(pid: int) -> float:
     while waiting:
         one = waiting.pop()
         waiting += children.get(one, [])
-        with contextlib.suppress(OSError, StopIteration):
-            lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
-            total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+        with contextlib.suppress(OSError):
+            total += pages(Path(f"/proc/{one}/smaps").read_text(), folder) / 1024
+    return total
+
+
+def pages(smaps: str, folder: str) -> int:
+    """KB of the mappings that /proc tells of, but for those of files in this folder."""
+    total, counts = 0, True
+    for line in smaps.splitlines():
+        word = line.split(" ", 1)[0]
+        if not word.endswith(":"):  # a mapping's own line: where, and of which file
+            counts = folder not in line
+        elif word == "Pss:" and counts:
+            total += int(line.split()[1])
     return total
 
 
@@ -227,7 +243,7 @@ def measure(tool: str, clients: int, folder: str, limit: float) -> dict[str, Any
         )
         peak = 0.0
         while process.poll() is None and time.time() - begin < limit:
-            peak = max(peak, held(process.pid))
+            peak = max(peak, held(process.pid, folder))
             time.sleep(0.5)
         in_time = process.poll() is not None
         with contextlib.suppress(ProcessLookupError):
@@ -237,14 +253,7 @@ def measure(tool: str, clients: int, folder: str, limit: float) -> dict[str, Any
         log.seek(0)
         ends = [float(line) for line in answers.read().decode().splitlines() if line[:1].isdigit()]
         last = log.read().decode(errors="replace").strip().splitlines()[-1:]
-    mapped = Path(folder, "x.npy").stat().st_size + Path(folder, "y.npy").stat().st_size
-    row: dict[str, Any] = {
-        "tool": tool,
-        "clients": clients,
-        "rounds": len(ends),
-        "peak_mb": peak,
-        "samples_mb": mapped / 2**20,
-    }
+    row: dict[str, Any] = {"tool": tool, "clients": clients, "rounds": len(ends), "peak_mb": peak}
     if ends:
         row["start_s"] = ends[0] - begin
     if len(ends) == ROUNDS:
@@ -255,12 +264,22 @@ def measure(tool: str, clients: int, folder: str, limit: float) -> dict[str, Any
     return row
 
 
+def summary(turns: list[dict[str, Any]]) -> dict[str, Any]:
+    """One row of several turns: medians, smallest and largest; the last turn's word where one was stopped."""
+    row = dict(turns[-1]) | {"turns": len(turns)}
+    for name in ("start_s", "round_s", "peak_mb"):
+        values = [turn[name] for turn in turns if name in turn]
+        if values and name in row:
+            row |= {name: statistics.median(values), f"{name}_range": [min(values), max(values)]}
+    return row
+
+
 def shown(row: dict[str, Any]) -> str:
     figures = "".join(
         f"{row[name]:{width}.2f}" if name in row else f"{'':{width}}"
         for name, width in (("start_s", 10), ("round_s", 10))
     )
-    return f"{row['tool']:8}{row['clients']:>10,}{figures}{row['peak_mb'] - row['samples_mb']:10.0f}  {row.get('stopped', '')}"
+    return f"{row['tool']:8}{row['clients']:>10,}{figures}{row['peak_mb']:10.0f}  {row.get('stopped', '')}"
 
 
 def main() -> None:
@@ -268,6 +287,7 @@ def main() -> None:
     parser.add_argument("--tools", default="covey,pfl,flower")
     parser.add_argument("--sizes", default="100,1000,10000,100000,1000000")
     parser.add_argument("--limit", type=float, default=120, help="seconds of a case")
+    parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--json", help="write the figures to this file")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)  # what a fresh process does
     arguments = parser.parse_args()
@@ -284,13 +304,17 @@ def main() -> None:
             rng = np.random.default_rng(0)
             np.save(Path(folder, "x.npy"), rng.integers(0, 17, (clients * SAMPLES, SIDE, SIDE), dtype=np.uint8))
             np.save(Path(folder, "y.npy"), rng.integers(0, CLASSES, clients * SAMPLES))
-            for tool in arguments.tools.split(","):
-                if tool in beyond:
-                    continue
-                rows.append(measure(tool, clients, folder, arguments.limit))
+            asked = [tool for tool in arguments.tools.split(",") if tool not in beyond]
+            turns: dict[str, list[dict[str, Any]]] = {tool: [] for tool in asked}
+            for _ in range(arguments.turns):
+                for tool in asked:
+                    if tool not in beyond:
+                        turns[tool].append(measure(tool, clients, folder, arguments.limit))
+                        if "stopped" in turns[tool][-1]:
+                            beyond.add(tool)
+            for tool in asked:
+                rows.append(summary(turns[tool]))
                 print(shown(rows[-1]), flush=True)
-                if "stopped" in rows[-1]:
-                    beyond.add(tool)
     if arguments.json:
         about = {"cohort": COHORT, "rounds": ROUNDS, "limit": arguments.limit, "load": load, "rows": rows}
         Path(arguments.json).write_text(json.dumps(about, indent=1))
