@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import pytest
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from covey.errors import CoveyError
 from covey.models.recurrence import last_state
@@ -71,3 +74,32 @@ def test_a_second_derivative_is_refused_in_words() -> None:
     (first,) = torch.autograd.grad(loss(last_state(x, PRESENT, w, b)), w, create_graph=True)
     with pytest.raises(CoveyError, match="no second derivative"):
         first.sum().backward()  # type: ignore[no-untyped-call]
+
+
+class Kernels(TorchDispatchMode):
+    """Counts operations that compute; on a GPU each is a launch, in a captured step a node."""
+
+    views: ClassVar = "view unbind split expand transpose permute slice select unsqueeze squeeze t detach alias".split()  # noqa: SIM905
+    rooms: ClassVar = ("_unsafe_view", "split_with_sizes", "new_empty", "empty")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += function.overloadpacket.__name__ not in (*self.views, *self.rooms)
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_training_step_of_many_models_is_nine_kernels_a_token() -> None:
+    x, w, b = given(2)
+
+    def one(x: Tensor, present: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return loss(last_state(x, present, w, b))
+
+    counts = []
+    for tokens in (2, T):
+        with Kernels() as kernels:
+            vmap(grad(one, argnums=(0, 2, 3)))(x[:, :, :tokens], PRESENT[:, :tokens].expand(2, -1, -1), w, b)
+        counts.append(kernels.count)
+    assert counts[1] - counts[0] == 9 * (T - 2)
