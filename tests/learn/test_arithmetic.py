@@ -63,6 +63,12 @@ def test_steps_in_bf16_are_near_and_models_stay_float32(
     assert 1e-5 < difference < 0.05
 
 
+def test_patches_are_counted_as_memory() -> None:
+    net = Network("cnn", (28, 28), 10)  # 5 × 5 patches of 28 × 28 pixels, then of 6 channels of 10 × 10
+    assert Stacked(net, CPU, unfold=True).patches == 25 * 784 + 6 * 25 * 100
+    assert Stacked(net, CPU).patches == 0
+
+
 class Norms:
     """In place of the module of Triton kernels, which needs a GPU."""
 

@@ -38,6 +38,16 @@ class Stacked:
         """Whether the network has a layer of this kind."""
         return any(isinstance(layer, kind) for layer in self._network.architecture.modules())
 
+    @property
+    def patches(self) -> int:
+        """Floats of the patches of one sample, which its convolutions hold."""
+        if not self._unfold:
+            return 0
+        taken = Unfolded()  # type: ignore[no-untyped-call]
+        with taken, torch.no_grad():
+            self._network.module("cpu")(example_inputs(self._network, 2))
+        return taken.floats // 2
+
     def accumulate(self, target: Tensor, model: Tensor, batch: Batch, beta: float, alpha: float) -> None:
         """target ← beta · target + alpha · (mean gradient of the batch at model)."""
         objective = self.objective(batch.head_classes, batch.head_share)
@@ -80,9 +90,13 @@ class Unfolded(TorchFunctionMode):
     where each has a few channels.
     """
 
+    floats = 0  # of all patches so far
+
     def __torch_function__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
         if function is F.conv2d and not named and len(given) == 7 and given[6] == 1 and not isinstance(given[4], str):
-            return _unfolded(*given[:6])
+            outputs = _unfolded(*given[:6])
+            self.floats += given[1][0].numel() * outputs.numel() // outputs.shape[1]
+            return outputs
         return function(*given, **(named or {}))
 
 
