@@ -25,20 +25,18 @@ check: .venv/ready-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Compiled once, before the workers do it all at the same time.
-tests/__pycache__: | .venv/ready-dev
-	@$(BIN)/pytest -n 0 --collect-only -m "not slow" > /dev/null || true
+# Which tests run in one process: tests/conftest.py. Copies of a process are safe on Linux only.
+PROCESSES := $(if $(filter Linux,$(shell uname -s)),--copies auto,-n auto --dist loadfile)
 
-# Which tests run in one worker: tests/conftest.py.
-suite: .venv/ready-dev | tests/__pycache__
-	$(BIN)/pytest -n auto -m "not slow"
+suite: .venv/ready-dev
+	$(BIN)/pytest $(PROCESSES) -m "not slow"
 
 # Both at once: the type checker computes while the parties of a deployment wait for each other.
 test: .venv/ready-dev
 	@$(MAKE) --no-print-directory --jobs 2 check suite
 
 test-all: check
-	$(BIN)/pytest -n auto --hypothesis-profile thorough
+	$(BIN)/pytest $(PROCESSES) --hypothesis-profile thorough
 
 # Core lines, each broken on purpose: which tests notice? Minutes; not part of `make test`.
 mutants: .venv/ready-dev

@@ -3,8 +3,8 @@
 import gc
 import os
 import signal
+from collections import deque
 from collections.abc import Iterator
-from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads that wait for each other on busy cores crawl
 # The workers of pytest share the cores: a run has processes of its own where its test asks for them.
@@ -16,8 +16,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadFileScheduling
 
+from support import copies
 from support.chromium import Browser
 
 os.fsync = lambda descriptor: None  # no test pulls a plug: thousands of small files need not wait for the disk
@@ -63,32 +63,22 @@ LONG_FIRST = (
 )
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    return len(os.sched_getaffinity(0)) + WAITING if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    number = (
+        "in how many copies of this process tests run: `auto` is one per core and one more; 0 (the default) is itself"
+    )
+    parser.addoption("--copies", default="0", metavar="N", help=number)
 
 
-class Together(LoadFileScheduling):
-    """A file's tests in one worker, and those of some files in the same."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file: str = super()._split_scope(nodeid)
-        return next((name for name, files in TOGETHER.items() if file.endswith(files)), file)
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
-    return Together(config, log)
+def copies_of(option: str) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + WAITING if option == "auto" else int(option)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    if hasattr(session.config, "workerinput") or not session.config.option.tx:  # who hands out the tests needs no torch
-        import torch
+    import torch
 
-        torch.set_num_threads(1)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if hasattr(config.option, "loadscopereorder"):
-        config.option.loadscopereorder = False  # xdist would begin with the files that have most tests
+    torch.set_num_threads(1)  # and no other thread, which a copy would miss
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -99,6 +89,26 @@ def pytest_collection_finish() -> None:
     """Thousands of tests and all modules stay until the end: what collects garbage need not look at them again and again."""
     gc.collect()
     gc.freeze()
+
+
+def groups_of(items: list[pytest.Item]) -> list[copies.Group]:
+    """A file's tests together, and those of some files in the same group."""
+    groups: dict[str, copies.Group] = {}
+    for item in items:
+        file = item.nodeid.split("::")[0]
+        group = next((name for name, files in TOGETHER.items() if file.endswith(files)), file)
+        groups.setdefault(group, deque()).append(item)
+    return list(groups.values())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    option = session.config.option
+    number = copies_of(option.copies)
+    if number < 1 or option.collectonly or option.usepdb or session.testsfailed:
+        return None
+    copies.run(session, number, groups_of(session.items))
+    return True
 
 
 @pytest.fixture(scope="session")
