@@ -84,7 +84,7 @@ def test_an_eavesdropper_sees_everything_in_the_simulation() -> None:
 
 @pytest.mark.parametrize(("algorithm", "encryption"), ALGORITHMS, ids=str)
 def test_deployed_and_simulated_runs_are_the_same(tmp_path: Path, algorithm: Any, encryption: str) -> None:
-    experiment = rehearsal(algorithm, encryption=encryption)
+    experiment = rehearsal(algorithm, encryption=encryption, training={"rounds": 2})
     watch = Watch()
     simulated = run(experiment, attacks=[watch], quiet=True)
     deployment = Deployment(tmp_path, experiment)

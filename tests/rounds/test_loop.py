@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.report.terminal import closing_lines
 from covey.rounds.loop import run
+from covey.rounds.result import Result
 from support.patience import PATIENCE, until
 
 
@@ -38,6 +40,11 @@ def small(**more: Any) -> Experiment:
     return Experiment.of(table, **more)
 
 
+@cache
+def plain(algorithm: str) -> Result:
+    return run(small(algorithm=algorithm), quiet=True)
+
+
 @pytest.mark.parametrize(
     "engine",
     [
@@ -49,7 +56,7 @@ def small(**more: Any) -> Experiment:
 )
 @pytest.mark.parametrize("algorithm", ["ifca", "local"])
 def test_how_the_work_is_spread_does_not_show(engine: dict[str, Any], algorithm: str) -> None:
-    reference = run(small(algorithm=algorithm), quiet=True)
+    reference = plain(algorithm)
     other = run(small(algorithm=algorithm, engine=engine), quiet=True)
     for a, b in zip(reference.records, other.records):
         assert a["clusters"] == b["clusters"]
@@ -60,7 +67,7 @@ def test_how_the_work_is_spread_does_not_show(engine: dict[str, Any], algorithm:
 
 
 def test_another_seed_is_another_run() -> None:
-    a, b = run(small(), quiet=True), run(small(seed=1), quiet=True)
+    a, b = plain("ifca"), run(small(seed=1), quiet=True)
     assert not torch.allclose(a.state.models, b.state.models, atol=1e-3)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +43,22 @@ def found(name: str, federation: Federation | None = None, **changes: Any) -> Fi
     return finding
 
 
+@cache
+def suffered(name: str) -> Finding:
+    """What it does in the plain setting; several tests look at it."""
+    return found(name)
+
+
 @pytest.mark.parametrize("name", ["label_flip", "backdoor", "intruder"])
 def test_one_client_harms_others_unless_the_server_takes_a_median(name: str) -> None:
-    spoilt, borne = found(name), found(name, algorithm=MEDIAN)
+    spoilt, borne = suffered(name), found(name, algorithm=MEDIAN)
     assert spoilt.verdict in LEAKING and spoilt.value > 0.3, spoilt
     assert borne.verdict == NOTHING_SEEN and borne.value < 0.1, borne
     assert spoilt.controls[WITHOUT] < 0.2
 
 
 def test_a_backdoor_leaves_samples_without_the_mark_alone() -> None:
-    opened = found("backdoor")
+    opened = suffered("backdoor")
     assert opened.details["victims' accuracy"] > opened.details["victims' accuracy without it"] - 0.1
 
 

@@ -48,6 +48,8 @@ def ray() -> Iterator[Any]:
     """The module, connected to one cluster for all tests."""
     with pytest.MonkeyPatch.context() as patched:
         patched.delenv("RAY_ADDRESS", raising=False)
+        for when in ("RAY_enable_worker_prestart", "RAY_prestart_worker_first_driver"):
+            patched.setenv(when, "0")  # a Python for every processor, at every connection, that nobody asks for
         try:
             module = connect(cpus=2)
         except Exception as e:
