@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from bench_rounds import set_tile
 from covey.learn.flat import Network
 from covey.learn.initial import initial
-from covey.learn.kernels import stacked, streams
+from covey.learn.kernels import streams
 from covey.learn.machine import Machine
 from covey.learn.precision import of_steps, precision
 from covey.learn.work import Bundle, Head, Job, Losses, Plan, Train
@@ -146,10 +146,6 @@ def speed(name: str, mode: str, generator: torch.Generator, repeat: int = 10) ->
 
 
 WAYS: dict[str, list[tuple[str, Any, dict[str, Any]]]] = {  # model -> what it is, module, its constants
-    "cnn": [
-        ("convolutions as products", stacked, {"UNFOLD": True}),
-        ("grouped convolutions", stacked, {"UNFOLD": False}),
-    ],
     "resnet18": [
         ("channels last, own GroupNorm", streams, {"OWN_GROUP_NORM": True}),
         ("channels first", streams, {"OWN_GROUP_NORM": False}),

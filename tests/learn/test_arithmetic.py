@@ -13,7 +13,6 @@ from covey.errors import CoveyError
 from covey.learn import precision
 from covey.learn.flat import Network
 from covey.learn.initial import initial
-from covey.learn.kernels import stacked as stacked_kernel
 from covey.learn.kernels.batched import Batch
 from covey.learn.kernels.stacked import Stacked
 from covey.learn.kernels.streams import ChannelsLast, Streams
@@ -30,43 +29,29 @@ def in_bf16() -> Iterator[None]:
     precision._in_bf16.reset(token)
 
 
-def step(name: str, kind: type[Stacked] | type[Streams], unfold: bool) -> torch.Tensor:
+def step(name: str, kind: type[Stacked] | type[Streams]) -> torch.Tensor:
     """The gradients of two small models, three samples each."""
     net = Network(name, (12, 12, 3), 4)
     models = torch.stack([initial(net, i) for i in range(2)])
     generator = torch.Generator().manual_seed(1)
     x, y = torch.rand(2, 3, 3, 12, 12, generator=generator), torch.tensor([[0, 1, 2], [3, 0, 1]])
     batch = Batch(x, y, torch.full((2, 3), 1 / 3), torch.tensor([3, 3]), None, None, 0, 1.0, 0.0)
-    gradients, stacked = torch.zeros_like(models), Stacked(net, CPU, unfold)
+    gradients, stacked = torch.zeros_like(models), Stacked(net, CPU)
     kernel = stacked if kind is Stacked else Streams(stacked, CPU)
     kernel.accumulate(gradients, models, batch, 1.0, 1.0)
     return gradients
 
 
-@pytest.mark.parametrize("name", ["cnn", "resnet18"])
-def test_convolutions_as_products_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected, taken, product = step(name, Stacked, False), [], stacked_kernel._unfolded
-    monkeypatch.setattr(stacked_kernel, "_unfolded", lambda *given: (taken.append(1), product(*given))[1])
-    torch.testing.assert_close(step(name, Stacked, True), expected, rtol=1e-3, atol=1e-5)
-    assert taken
-
-
-@pytest.mark.parametrize(("kind", "unfold"), [(Stacked, True), (Stacked, False), (Streams, False)])
+@pytest.mark.parametrize("kind", [Stacked, Streams])
 def test_steps_in_bf16_are_near_and_models_stay_float32(
-    kind: type[Stacked] | type[Streams], unfold: bool, request: pytest.FixtureRequest
+    kind: type[Stacked] | type[Streams], request: pytest.FixtureRequest
 ) -> None:
-    exact = step("cnn", kind, unfold)
+    exact = step("cnn", kind)
     request.getfixturevalue("in_bf16")
-    rounded = step("cnn", kind, unfold)
+    rounded = step("cnn", kind)
     assert rounded.dtype == torch.float32
     difference = float((rounded - exact).norm() / exact.norm())
     assert 1e-5 < difference < 0.05
-
-
-def test_patches_are_counted_as_memory() -> None:
-    net = Network("cnn", (28, 28), 10)  # 5 × 5 patches of 28 × 28 pixels, then of 6 channels of 10 × 10
-    assert Stacked(net, CPU, unfold=True).patches == 25 * 784 + 6 * 25 * 100
-    assert Stacked(net, CPU).patches == 0
 
 
 class Norms:

@@ -65,6 +65,15 @@ def of_products() -> str:
     return "tf32" if rounds else "ieee"
 
 
+def of_convolutions() -> str:
+    """What training may round convolutions to now: ieee, tf32 or bf16."""
+    if _in_bf16.get():
+        return "bf16"
+    conv = getattr(torch.backends.cudnn, "conv", None)
+    rounds = torch.backends.cudnn.allow_tf32 if conv is None else conv.fp32_precision == "tf32"
+    return "tf32" if rounds else "ieee"
+
+
 def of_steps(device: torch.device) -> AbstractContextManager[object]:
     """Around the forward pass of a training step that autograd differentiates: operators in bf16 where that is asked for."""
     if not _in_bf16.get():

@@ -63,8 +63,7 @@ def choose(name: str, network: Network, samples: Samples, device: torch.device, 
         return SideBySide(name, network, samples, *parts)
     stacked = Stacked(network, device)
     accumulate = stacked.accumulate if name == "stacked" else Streams(stacked, device).accumulate
-    held = activations(network) + (stacked.patches if name == "stacked" else 0)
-    return SideBySide(name, network, samples, loop, accumulate, held, 5, chunk)
+    return SideBySide(name, network, samples, loop, accumulate, activations(network), 5, chunk)
 
 
 def taken(name: str, network: Network, device: torch.device) -> str:

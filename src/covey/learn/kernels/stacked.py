@@ -5,15 +5,12 @@ Everything that concerns one model at a time (evaluation, gradients at a point) 
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import TorchFunctionMode
 
 from covey.learn.examine import example_inputs
 from covey.learn.flat import Network, once
@@ -23,30 +20,17 @@ from covey.learn.objective import Objective, clipped
 from covey.learn.precision import of_steps
 from covey.models.own import first_line
 
-UNFOLD = True  # whether a GPU computes the convolutions of stacked models as products: see `Unfolded`
-
 
 class Stacked:
     """Gradients of stacked models by vmap. Does what `obstacle` finds nothing against."""
 
-    def __init__(self, network: Network, device: torch.device, unfold: bool | None = None) -> None:
+    def __init__(self, network: Network, device: torch.device) -> None:
         self._network, self._device = network, device
-        self._unfold = device.type == "cuda" and UNFOLD if unfold is None else unfold
         self._objectives: dict[tuple[int, float], Objective] = {}
 
     def has(self, kind: type[nn.Module]) -> bool:
         """Whether the network has a layer of this kind."""
         return any(isinstance(layer, kind) for layer in self._network.architecture.modules())
-
-    @property
-    def patches(self) -> int:
-        """Floats of the patches of one sample, which its convolutions hold."""
-        if not self._unfold:
-            return 0
-        taken = Unfolded()  # type: ignore[no-untyped-call]
-        with taken, torch.no_grad():
-            self._network.module("cpu")(example_inputs(self._network, 2))
-        return taken.floats // 2
 
     def accumulate(self, target: Tensor, model: Tensor, batch: Batch, beta: float, alpha: float) -> None:
         """target ← beta · target + alpha · (mean gradient of the batch at model)."""
@@ -71,8 +55,7 @@ class Stacked:
                 scale = clipped(batch.factor, per_sample.norm(dim=2), batch.divisors, batch.clip)
                 gradient = torch.bmm(scale[:, None], per_sample)[:, 0]
             else:
-                with Unfolded() if self._unfold else nullcontext():
-                    gradient = vmap(grad(loss), in_dims=(0, 0, *given))(model, batch.factor, *inputs)
+                gradient = vmap(grad(loss), in_dims=(0, 0, *given))(model, batch.factor, *inputs)
         if beta != 1:
             target.mul_(beta)
         target.add_(gradient, alpha=alpha)
@@ -83,66 +66,6 @@ class Stacked:
         if known not in self._objectives:
             self._objectives[known] = Objective(self._network, head_classes, share, self._device)
         return self._objectives[known]
-
-
-class Unfolded(TorchFunctionMode):
-    """Convolutions as products of weights and patches: vmap makes grouped ones of those of many models, which cuDNN computes slowly
-    where each has a few channels.
-    """
-
-    floats = 0  # of all patches so far
-
-    def __torch_function__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
-        if function is F.conv2d and not named and len(given) == 7 and given[6] == 1 and not isinstance(given[4], str):
-            outputs = _unfolded(*given[:6])
-            self.floats += given[1][0].numel() * outputs.numel() // outputs.shape[1]
-            return outputs
-        return function(*given, **(named or {}))
-
-
-def _unfolded(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any) -> Tensor:
-    """[B, out, H', W'] of samples [B, in, H, W]."""
-    kernel = weight.shape[2:]
-    sides = [
-        (side + 2 * p - d * (k - 1) - 1) // s + 1
-        for side, k, s, p, d in zip(x.shape[2:], kernel, *(_pair(one) for one in (stride, padding, dilation)))
-    ]
-    sizes = [_pair(one) for one in (stride, padding, dilation)]
-    patches: Tensor = Patches.apply(x, kernel, *sizes)  # type: ignore[no-untyped-call]
-    outputs = (weight.flatten(1) @ patches).view(len(x), len(weight), *sides)
-    return outputs if bias is None else outputs + bias[:, None, None].to(outputs.dtype)
-
-
-class Patches(torch.autograd.Function):
-    """`F.unfold` in one launch, which takes one for each sample on a GPU; its gradient, `F.fold`, does not."""
-
-    @staticmethod
-    def forward(x: Tensor, kernel: Any, stride: Any, padding: Any, dilation: Any) -> Tensor:  # type: ignore[override]
-        (rows, columns), padded = kernel, F.pad(x, (padding[1], padding[1], padding[0], padding[0]))
-        wide = (dilation[0] * (rows - 1) + 1, dilation[1] * (columns - 1) + 1)
-        views = padded.unfold(2, wide[0], stride[0]).unfold(3, wide[1], stride[1])  # [B, in, H', W', k, k]
-        views = views[..., :: dilation[0], :: dilation[1]]
-        return views.permute(0, 1, 4, 5, 2, 3).reshape(len(x), x.shape[1] * rows * columns, -1)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        x, *ctx.sizes = inputs
-        ctx.image = x.shape[2:]
-
-    @staticmethod
-    def backward(ctx: Any, delta: Tensor) -> Any:  # type: ignore[override]
-        kernel, stride, padding, dilation = ctx.sizes
-        return F.fold(delta, ctx.image, kernel, dilation, padding, stride), None, None, None, None
-
-    @staticmethod
-    def vmap(info: Any, places: Any, x: Tensor, *sizes: Any) -> tuple[Tensor, int]:
-        x = x.movedim(places[0], 0)
-        patches: Tensor = Patches.apply(x.flatten(0, 1), *sizes)  # type: ignore[no-untyped-call]
-        return patches.view(*x.shape[:2], *patches.shape[1:]), 0
-
-
-def _pair(value: Any) -> tuple[int, int]:
-    return value if isinstance(value, tuple) else (value, value)
 
 
 def written_out() -> AbstractContextManager[None]:
