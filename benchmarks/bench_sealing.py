@@ -26,15 +26,15 @@ TENSEAL_REPEATS = 5
 
 
 def seconds(*works: Callable[[], Any], repeats: int) -> list[float]:
-    """The median of each, run in turns so that a busy machine is busy for all of them."""
+    """The median processor time of each, all threads together, run in turns so that a busy machine is busy for all of them."""
     times: list[list[float]] = [[] for _ in works]
     gc.disable()
     for turn in range(repeats + 1):
         for work, found in zip(works, times, strict=True):
-            start = time.perf_counter()
+            start = time.process_time()
             work()
             if turn:  # the first turn warms up
-                found.append(time.perf_counter() - start)
+                found.append(time.process_time() - start)
     gc.enable()
     return [statistics.median(found) for found in times]
 

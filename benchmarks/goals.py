@@ -172,7 +172,6 @@ def measure(minutes: float) -> None:
         "training-cnn": ["bench_training.py", "--models", "cnn", "--epochs", "1", "--repeats", "2"] if peers else [],
         "million": ["bench_million.py"],
         "sealing": ["bench_sealing.py"] if importlib.util.find_spec("tenseal") else [],
-        "crowd": ["bench_crowd.py", "--limit", "25"] if peers else [],
     }
     for name, command in commands.items():
         left = until - time.monotonic()
