@@ -65,6 +65,7 @@ def test_fused_products_lose_no_more_than_float32(m: int, n: int, k: int) -> Non
     assert (together - exact).abs().max() <= 2 * (single - exact).abs().max() + 1e-6
 
 
+@pytest.mark.gpu
 @ON_A_GPU
 def test_vectors_that_are_read_on_the_cpu_leave_a_gpu_together() -> None:
     vectors = torch.randn(3, 5, device="cuda")
