@@ -294,15 +294,15 @@ def _effect(part: Part, estimate: Estimate | None, sheet: Sheet) -> Effect:
         units = [c.unit for _, place in part.effect.terms if (c := sheet.get(place))]
         unit, level = (units[0] if units else "%"), part.effect.level
     scale = 100.0 if unit == "%" else 1.0
-    shown = {"%": "%" if level else "points"}.get(unit, unit)
+    differs = not level or part.asked.low == 0.0  # a column of differences is asked about 0, a share never is
+    shown = {"%": "points" if differs else "%"}.get(unit, unit)
     asked = part.asked.words(scale)
     if estimate is None or not np.isfinite(estimate.value):
         return Effect(part.name, None, None, None, 0, shown, asked, UNMEASURED)
     wide = math.isfinite(estimate.widest)
     low, high = (scale * (estimate.value + side * estimate.widest) if wide else None for side in (-1, 1))
     if low is not None and high is not None and level and unit == "%":
-        # A column of differences is asked about 0, a share never is.
-        low, high = low if part.asked.low == 0.0 or estimate.value < 0 else max(low, 0.0), min(high, 100.0)
+        low, high = low if differs or estimate.value < 0 else max(low, 0.0), min(high, 100.0)
     exact = estimate.widest == estimate.narrowest
     verdict = estimate.verdict(part.asked)
     name = ", ".join(words for words in (part.name, estimate.diverged, estimate.one_sided) if words)
