@@ -3,6 +3,8 @@
     python benchmarks/map_rebuild.py gain                  the gain over k, p, T and clients: seconds
     python benchmarks/map_rebuild.py accuracy --seeds 3    Location-30 beside IFCA, plain and steady: some 90 s of a core a seed
     python benchmarks/map_rebuild.py work --processes 8   the same over local epochs, and with a rate that falls
+    python benchmarks/map_rebuild.py turns --seeds 10      turns beside every rebuild, with attackers: 25 s of a core a run; resumes
+    python benchmarks/map_rebuild.py hidden                secret weights that change each round: gain, and what stays of it: 20 s
     python benchmarks/map_rebuild.py starts --seeds 5      clients that find their true cluster, by what the models began with
 
 `accuracy` needs COVEY_DATA (docs/your_own_data.md). No figure here is a paper's.
@@ -14,7 +16,7 @@ import argparse
 import json
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,22 @@ METHODS: dict[str, Any] = {
     "steady": MINGLED | {"rebuild": "steady"},
     "counts, sets redrawn": MINGLED | {"remember": "never"},
 }
+TURNS: dict[str, Any] = {
+    "IFCA": "ifca",
+    "turns, `steady`": MINGLED | {"turns": True, "rebuild": "steady"},
+    "turns, `counts`": MINGLED | {"turns": True},
+    "`steady`": MINGLED | {"rebuild": "steady"},
+    "`counts` (the paper's)": MINGLED,
+    "turns, `steady`, T = 6: every cluster": MINGLED | {"turns": True, "rebuild": "steady", "threshold": 6},
+}
+HIDDEN: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
+    "1, the paper's": lambda rng, n: np.ones(n),
+    "exponential": lambda rng, n: rng.exponential(size=n),
+    "1 or 0, one in two": lambda rng, n: (rng.random(n) < 0.5).astype(float),
+    "1 or 0, one in five": lambda rng, n: (rng.random(n) < 0.2).astype(float),
+    "1 or −1": lambda rng, n: rng.choice([-1.0, 1.0], n),
+}
+WATCHING = ("a1", "a1_intersection", "isolation")
 WORK: dict[str, dict[str, Any]] = {
     "1 epoch": {"epochs": 1},
     "2 epochs": {"epochs": 2},
@@ -85,13 +103,40 @@ def gain(draws: int) -> None:
 
 def _gains(clients: int, k: int, rate: float, threshold: int, draws: int) -> Iterator[float]:
     for seed in range(draws):
-        rng = np.random.default_rng(seed)
-        clusters = np.arange(clients) % k
-        sizes = rng.choice(k, clients, p=false_counts(k, rate, threshold))
-        counts = np.zeros((k, k))
-        for own, false in zip(clusters, sizes, strict=True):
-            counts[[own, *rng.choice(np.delete(np.arange(k), own), false, replace=False)], own] += 1
-        yield rebuild.noise_gain(counts, pairing(k, rate, threshold))
+        shows, members = _sets(clients, k, rate, threshold, np.random.default_rng(seed))
+        yield rebuild.noise_gain(shows @ members, pairing(k, rate, threshold))
+
+
+def _sets(clients: int, k: int, rate: float, threshold: int, rng: np.random.Generator) -> tuple[Any, Any]:
+    """(A [k, n] who shows what, [n, k] who is of which cluster), clusters of equal size."""
+    members = np.eye(k)[np.arange(clients) % k]
+    sizes = rng.choice(k, clients, p=false_counts(k, rate, threshold))
+    shows = members.T.copy()
+    for i, false in enumerate(sizes):
+        shows[rng.choice(np.delete(np.arange(k), i % k), false, replace=False), i] = 1
+    return shows, members
+
+
+def hidden(draws: int, rounds: int = 1000) -> None:
+    """W = H⁻¹ A diag(r) over rounds of fresh secret weights r: how far one is from the plain mean, and how far their mean is.
+
+    Rounds count by the inverse of their variance, as a client that sees H would weight them.
+    """
+    print("| secret weights | gain of a round, median | gain of all rounds together |\n| --- | --- | --- |")
+    clients, k, rate, threshold = GRID["held out"][0]
+    for law, weights in HIDDEN.items():
+        once, lasting = [], []
+        for seed in range(draws):
+            rng = np.random.default_rng(seed)
+            shows, members = _sets(clients, k, rate, threshold, rng)
+            plain = (members / members.sum(0)).T
+            scaled = (shows * weights(rng, clients) for _ in range(rounds))
+            solved = np.stack([np.linalg.pinv(a @ members) @ a for a in scaled if np.linalg.cond(a @ members) < 1e3])
+            off = ((solved - plain) ** 2).sum(2) * members.sum(0)  # [rounds, k]
+            mean = (solved / off[:, :, None]).sum(0) / (1 / off).sum(0)[:, None]
+            once.append(np.sqrt(np.median(off)))
+            lasting.append(np.sqrt((((mean - plain) ** 2).sum(1) * members.sum(0)).mean()))
+        print(f"| {law} | {np.mean(once):.1f} | {np.mean(lasting):.1f} |", flush=True)
 
 
 def accuracy(seeds: int) -> None:
@@ -124,6 +169,45 @@ def work(seeds: int, processes: int, minutes: float, lines: Path) -> None:
             if end.ready():
                 print(json.dumps([*job, *end.get()]), file=out, flush=True)
     _print_work(_read(lines))
+
+
+def turns(seeds: int, minutes: float, lines: Path) -> None:
+    """A line per run in `lines`, whose finished ones are not repeated; then the table of what is there."""
+    deadline = time.monotonic() + 60 * minutes
+    for method, algorithm in TURNS.items():
+        for seed in range(seeds):
+            if time.monotonic() < deadline and (method, seed) not in _read_turns(lines):
+                result = run(Experiment.of(HELD_OUT, algorithm=algorithm, seed=seed, attacks=WATCHING), quiet=True)
+                curve = [r["accuracy"]["client_mean"] for r in result.records if r["accuracy"]]
+                gains = [r["extra"]["noise_gain"] for r in result.records if "noise_gain" in r["extra"]]
+                attacked = {name: result.attacks[name]["value"] for name in WATCHING}
+                row = [method, seed, curve, float(np.median(gains)) if gains else None, attacked]
+                with lines.open("a", encoding="utf-8") as out:
+                    print(json.dumps(row), file=out, flush=True)
+                print(method, seed, f"{curve[-1]:.4f}", flush=True)
+    known = _read_turns(lines)
+    print(
+        "| clients, rebuild | points from IFCA at round 20 | at round 40 | gain | A1 | intersection | isolation | seeds |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for method in TURNS:
+        both = sorted(s for m, s in known if m == method and ("IFCA", s) in known)
+        if both:
+            print(_turns_row(method, [known[method, s] for s in both], [known["IFCA", s] for s in both]))
+
+
+def _turns_row(method: str, rows: list[Any], ifca: list[Any]) -> str:
+    gaps = [student([100 * (a[0][at] - b[0][at]) for a, b in zip(rows, ifca, strict=True)]) for at in (4, -1)]
+    level = [f"{100 * np.mean([r[0][at] for r in rows]):.1f} %" for at in (4, -1)]
+    shown = level if method == "IFCA" else [f"{gap.value:+.2f} ± {gap.half:.2f}" for gap in gaps]
+    gain = "–" if rows[0][1] is None else f"{np.median([r[1] for r in rows]):.1f}"
+    leaks = [f"{100 * np.mean([r[2][name] for r in rows]):.0f} %" for name in WATCHING]
+    return f"| {method} | {' | '.join([*shown, gain, *leaks])} | {len(rows)} |"
+
+
+def _read_turns(lines: Path) -> dict[tuple[str, int], Any]:
+    rows = [json.loads(line) for line in lines.read_text(encoding="utf-8").splitlines()] if lines.is_file() else []
+    return {(method, seed): values for method, seed, *values in rows}
 
 
 def _ended(name: str, method: str, seed: int) -> tuple[float, float]:
@@ -167,17 +251,23 @@ def starts(seeds: int) -> None:
 
 def main() -> None:
     parse = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parse.add_argument("what", choices=("gain", "accuracy", "work", "starts"))
+    parse.add_argument("what", choices=("gain", "accuracy", "work", "turns", "hidden", "starts"))
     parse.add_argument("--seeds", type=int, default=3)
     parse.add_argument("--draws", type=int, default=100)
     parse.add_argument("--processes", type=int, default=2)
     parse.add_argument("--minutes", type=float, default=60.0)
-    parse.add_argument("--lines", type=Path, default=Path("map_work.jsonl"), help="of `work`: where runs are kept")
+    parse.add_argument(
+        "--lines", type=Path, default=Path("map_work.jsonl"), help="where runs of `work`, `turns` are kept"
+    )
     asked = parse.parse_args()
     if asked.what == "gain":
         gain(asked.draws)
+    elif asked.what == "hidden":
+        hidden(min(asked.draws, 5))
     elif asked.what == "work":
         work(asked.seeds, asked.processes, asked.minutes, asked.lines)
+    elif asked.what == "turns":
+        turns(asked.seeds, asked.minutes, asked.lines)
     else:
         {"accuracy": accuracy, "starts": starts}[asked.what](asked.seeds)
 

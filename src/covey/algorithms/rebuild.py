@@ -11,7 +11,7 @@ coincide: such clusters are not determined by the sums, and keep the model that 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,32 +157,34 @@ def fill_gaps(newest: Rebuilt, older: Iterable[Rebuilt], setting: Setting) -> Re
 
 
 def steadied(
-    me: Client, mark: bytes, newest: Rebuilt, counts: Matrix, sums: Matrix, pairing: float
+    me: Client, mark: bytes, newest: Rebuilt, counts: Matrix, drawn: Callable[[Matrix, int], Matrix]
 ) -> Generator[Work, Any, Rebuilt]:
-    """`newest`, drawn towards what this client knew before these sums, which `mark` names: it may be asked of them twice.
+    """`newest`, `drawn` towards what this client knew before these sums, which `mark` names: it may be asked of them twice.
+
+    `drawn` is given those last models and the number of sums that this client has seen, these included.
 
     Clients that know the same models before know the same after, and compute them once a host. One that was away starts from
     older models, and its own may then differ a little from the others'.
     """
     if me.memory.get("mark") != mark:
         last = me.memory.get("models") or list(me.setting.start.unbind(0))
-        me.memory |= {"mark": mark, "before": last}
-    before = me.memory["before"]
-    arguments = (before, newest, counts, sums, pairing, me.setting)
-    common, models = yield Compute("steady", _steadied, arguments, shared=True)
-    if not all(a is b or torch.equal(a, b) for a, b in zip(common, before)):
-        _, models = _steadied(*arguments)
+        me.memory |= {"mark": mark, "before": last, "seen": me.memory.get("seen", 0) + 1}
+    before, seen = me.memory["before"], me.memory.get("seen", 1)
+    arguments = (before, seen, newest, drawn, me.setting)
+    common, others_seen, models = yield Compute("steady", _steadied, arguments, shared=True)
+    if others_seen != seen or not all(a is b or torch.equal(a, b) for a, b in zip(common, before)):
+        *_, models = _steadied(*arguments)
     chosen = [bool(column.any()) for column in counts.T]
     return Rebuilt(models, list(models.unbind(0)), chosen, newest.shared)
 
 
 def _steadied(
-    before: list[Tensor], newest: Rebuilt, counts: Matrix, sums: Matrix, pairing: float, setting: Setting
-) -> tuple[list[Tensor], Tensor]:
+    before: list[Tensor], seen: int, newest: Rebuilt, drawn: Callable[[Matrix, int], Matrix], setting: Setting
+) -> tuple[list[Tensor], int, Tensor]:
     last = torch.stack([row.cpu() for row in before]).numpy().astype(np.float64)
-    models = steady(counts, sums, last, pairing, setting.personal.cpu().numpy())
+    models = drawn(last, seen)
     stack = torch.from_numpy(models.astype(np.float32)).to(newest.models.device)
-    return before, stack if newest.shared is None else torch.where(setting.personal, stack, newest.shared)
+    return before, seen, stack if newest.shared is None else torch.where(setting.personal, stack, newest.shared)
 
 
 def recall(me: Client, rebuilt: Rebuilt) -> Generator[Work, Any, Tensor]:

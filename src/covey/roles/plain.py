@@ -82,6 +82,15 @@ class IdentitySet(Role):
             Identity().check(one, bounds)
 
 
+class Turn(Role):
+    """The cluster whose sum a vector goes into, which need not be the client's own."""
+
+    words = "the cluster whose turn it is"
+
+    def check(self, value: Any, bounds: Bounds) -> None:
+        Identity().check(value, bounds)
+
+
 class Memberships(Role):
     """How much the client belongs to each cluster, [k]."""
 

@@ -140,7 +140,8 @@ def test_the_server_holds_no_key_and_sees_no_model() -> None:
         tree = vars(view.message)
         assert not any(isinstance(v, torch.Tensor | np.ndarray) for v in tree.values())
         if isinstance(view.message, MingledUpdate):
-            assert set(tree) == {"identities", "sealed", "boxes"} and view.message.boxes is None
+            assert set(tree) == {"identities", "sealed", "boxes", "turn"}
+            assert view.message.boxes is None and view.message.turn is None
             assert 2 <= len(view.message.identities) <= 5
 
 

@@ -27,9 +27,9 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -39,6 +39,7 @@ from torch import Tensor
 from covey import roles
 from covey.algorithms import rebuild
 from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
+from covey.algorithms.mingledpie import turns
 from covey.algorithms.rebuild import Matrix, Rebuilt
 from covey.algorithms.robust.averages import UNDER_SEALS, check_group
 from covey.algorithms.sums import openings
@@ -91,6 +92,13 @@ class MingledUpdate:
     ]  # [d + k]: the model, then the indicator of the true cluster
     # for each client, where they open together
     boxes: Annotated[list[bytes] | None, roles.Boxes] = field(default=None, metadata=LATER)
+    # where clients take turns: the one cluster of the set whose sum this vector goes into
+    turn: Annotated[int | None, roles.Turn] = field(default=None, metadata=LATER)
+
+    @property
+    def sums(self) -> list[int]:
+        """The sums that this vector is added to."""
+        return self.identities if self.turn is None else [self.turn]
 
 
 FEWER = "more clients per cluster or fewer clusters would help"
@@ -134,7 +142,7 @@ class MingledPie:
             "By how much rebuilding magnifies what the members of a cluster differ by; a plain average has 1.",
             alarm=3,
             warning="rebuilding magnified what members of a cluster differ by up to {} times, and accuracy may fall with time; "
-            f'{FEWER}, and so may algorithm.rebuild = "steady"',
+            f'{FEWER}, and so may algorithm.turns = true or algorithm.rebuild = "steady"',
         ),
         "withheld": Measure(
             "Rounds withheld",
@@ -168,6 +176,7 @@ class MingledPie:
     )
     draw: str = "keyed"  # "secret": sets from the operating system, as in a deployment
     quorum: int = later(0)  # clients that must help to open a sum, with encryption = "threshold"; 0: more than half
+    turns: bool = later(False)  # a vector goes into one sum of the shown set a round, and counts in its own: `turns.py`
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
@@ -181,6 +190,11 @@ class MingledPie:
         openings.check_quorum(self.quorum)
         if self.history < 1:
             raise CoveyError(f"algorithm.history is {self.history}: the sums of at least one round must be sent")
+        if self.turns and self.rebuild not in ("counts", "steady"):
+            raise CoveyError(
+                f"algorithm.rebuild is {self.rebuild!r} with algorithm.turns: a vector is then in one sum alone, and nothing is "
+                'mingled that this could leave in or take for expected; choose "counts" or "steady"'
+            )
 
     @property
     def rounds_sent(self) -> int:
@@ -195,10 +209,11 @@ class MingledPie:
         addresses = fmd.generate_keys(setting.clusters, self.rate, generator(setting.seed, "cluster keys").bytes)
         fmd.check_threshold(addresses, self.threshold, _reading(self.reading))
         shown = self.threshold + (self.reading == "false")
-        if self.rebuild in ("counts", "steady") and shown >= setting.clusters > 1:
+        if self.rebuild in ("counts", "steady") and not self.turns and shown >= setting.clusters > 1:
             raise CoveyError(
                 f"every client would show all {setting.clusters} clusters (algorithm.threshold is {self.threshold}), so the sums "
-                "would all be equal and no model could be rebuilt: lower algorithm.threshold or take more clusters"
+                "would all be equal and no model could be rebuilt: lower algorithm.threshold, take more clusters, or let clients "
+                "take turns (algorithm.turns = true)"
             )
         public = {
             "rate": addresses.rate,
@@ -228,10 +243,12 @@ class MingledPie:
         me.note("cluster", choice)
         model = openings.sealable(me, (yield Train(models[choice], me.plan)), models[choice])
         shown = yield Compute("identity", self._show, (me, choice))
-        me.note("groups", shown)
-        given = (Seals.of(me), model, choice, me.setting.clusters)
+        turn = self._turn(me, shown, choice) if self.turns else None
+        me.note("groups", shown if turn is None else [turn] * (turn == choice))  # the sums that its model is in
+        vector = model if turn is None else turns.contribution(model, turn, choice)
+        given = (Seals.of(me), vector, choice, me.setting.clusters)
         sealed, boxes = yield Compute("encrypt", seal_with_indicator, given, on_cpu=True)
-        return MingledUpdate(shown, sealed, boxes)
+        return MingledUpdate(shown, sealed, boxes, turn)
 
     def aggregate(self, server: Server, state: MingledSums, replies: Iterator[tuple[int, Any]]) -> MingledSums:
         k, d = server.setting.start.shape
@@ -240,9 +257,9 @@ class MingledPie:
         members: list[list[int]] = []  # the sums that each client is in
         boxes: dict[int, Sequence[bytes]] = {}
         for i, reply in replies:
-            if not openings.keep_boxes(server, boxes, i, reply.boxes):
+            if (reply.turn is None) is self.turns or not openings.keep_boxes(server, boxes, i, reply.boxes):
                 continue
-            members.append([*reply.identities, *everyone])
+            members.append([*reply.sums, *everyone])
             mixer.add(reply.sealed, members[-1])
         groups = np.array([[j in shown for shown in members] for j in range(k + len(everyone))], dtype=bool)  # [., n]
         sizes = groups[:k].sum(1).tolist()
@@ -284,15 +301,28 @@ class MingledPie:
         self._refuse_small(message)
         opened, counts = yield Compute("decrypt", open_sums, (Seals.of(me), message, me.setting.clusters), shared=True)
         rebuilt = yield Compute("rebuild", self._rebuild_all, (me, message, opened, counts), shared=True)
-        me.note("condition", rebuild.condition(counts))
         together = pairing(me.setting.clusters, self.rate, self.threshold, _reading(self.reading))
-        me.note("noise_gain", rebuild.noise_gain(counts, together))
+        in_sums = self._in_sums(counts)
+        me.note("condition", rebuild.condition(in_sums))
+        me.note("noise_gain", turns.noise_gain(counts) if self.turns else rebuild.noise_gain(counts, together))
         me.note("picture:mingled", counts.tolist())
         if self.rebuild == "steady":
             mark = yield Compute("mark", _mark, (message,), shared=True)
-            sums = opened[: me.setting.clusters]
-            rebuilt = yield from rebuild.steadied(me, mark, rebuilt, counts, sums, together)
+            drawn = self._drawn(me.setting, opened[: me.setting.clusters], in_sums, together)
+            rebuilt = yield from rebuild.steadied(me, mark, rebuilt, in_sums, drawn)
         return (yield from rebuild.recall(me, rebuilt))
+
+    def _drawn(
+        self, setting: Setting, sums: Matrix, in_sums: Matrix, together: float
+    ) -> Callable[[Matrix, int], Matrix]:
+        """From the last models to the next ones that these sums let expect."""
+        if self.turns:
+            return partial(turns.approach, in_sums, sums, self.min_group, self._rounds_of_turns(setting.clusters))
+        return lambda last, _: rebuild.steady(in_sums, sums, last, together, setting.personal.cpu().numpy())
+
+    def _rounds_of_turns(self, clusters: int) -> float:
+        """How many rounds turns take to go round, expected: the members of a set."""
+        return 1.0 + (clusters - 1) * effective_rate(clusters, self.rate, self.threshold, _reading(self.reading))
 
     def _refuse_small(self, message: MingledSums) -> None:
         """A server that does not keep to what was agreed gets nothing more. Sizes that it lies about do not fit the counts."""
@@ -319,10 +349,24 @@ class MingledPie:
                 sums, sizes, effective_rate(k, self.rate, self.threshold, _reading(self.reading))
             )
         else:
-            models, known = rebuild.solve(counts, sums)
+            models, known = rebuild.solve(self._in_sums(counts), sums)
+            if self.turns:  # how many count the server does not see: a mean of fewer than agreed is not used
+                known = [there and bool(n >= self.min_group) for there, n in zip(known, np.diag(counts))]
         # The sum over all clients counts each of them once, and so does the diagonal of H: everyone shows its own cluster.
         mean = opened[k] / counts.trace() if len(opened) > k else None
         return rebuild.rebuild_models(models, known, setting, mean)
+
+    def _in_sums(self, counts: Matrix) -> Matrix:
+        """Whose models are in which sum, of the opened counts."""
+        return turns.contributors(counts) if self.turns else counts
+
+    def _turn(self, me: Client, shown: list[int], choice: int) -> int:
+        """The cluster of the shown set whose turn it is, and what to remember of the order: one for each identity, as of sets."""
+        kept = list(me.memory.get("turns", [[]] * me.setting.clusters))
+        draw = secrets.token_bytes if self.draw == "secret" else me.random("turn").bytes
+        turn, kept[choice] = turns.take(shown, kept[choice], draw)
+        me.memory["turns"] = kept
+        return turn
 
     def _show(self, me: Client, choice: int) -> list[int]:
         """The set to show, and what to remember of it."""
