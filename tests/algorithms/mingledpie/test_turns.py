@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 import torch
 
 from covey.algorithms import rebuild
-from covey.algorithms.contract import Setting, make_keys
+from covey.algorithms.admission import admit
+from covey.algorithms.contract import Server, Setting, make_keys
 from covey.algorithms.mingledpie import mingledpie, turns
 from covey.algorithms.mingledpie.mingledpie import MingledPie, MingledSums, MingledUpdate
 from covey.algorithms.sums.openings import Seals
@@ -201,6 +203,22 @@ def test_steady_turns_run_and_a_client_counts_the_sums_that_it_has_seen() -> Non
     assert result.accuracy["client_mean"] > 0.8
     gains = [r["extra"]["noise_gain"] for r in result.records if "noise_gain" in r["extra"]]
     assert gains and 1.0 <= min(gains) <= max(gains) <= 4**0.5 + 1e-9  # clusters of four: one that counts at the least
+
+
+def test_replies_without_a_turn_or_with_one_that_is_no_cluster_are_not_counted() -> None:
+    setting = Setting(0, 3, 2, 1, Plan(), torch.zeros(2, 4), torch.ones(4, dtype=torch.bool), "none")
+    algorithm = MingledPie(turns=True)
+    keys = make_keys(algorithm, setting)
+    seals = Seals(keys["clients"]["sealing"])
+    sealed = mingledpie.seal_with_indicator(seals, torch.ones(4), 1, 2)[0]
+    taken, silent = MingledUpdate([0, 1], sealed, turn=1), MingledUpdate([0, 1], sealed)
+    server = Server(1, 0, setting, keys["server"], lambda *_: None, lambda _: None)  # type: ignore
+    state = algorithm.aggregate(server, algorithm.start(setting), iter([(0, taken), (1, silent)]))
+    assert state.sizes == [0, 1]
+    admit(algorithm, state, setting, keys["server"], taken)
+    for wrong in (2, -1, True, [1]):
+        with pytest.raises(CoveyError, match=r"^MingledUpdate\.turn "):
+            admit(algorithm, state, setting, keys["server"], replace(taken, turn=wrong))
 
 
 def test_what_does_not_go_with_turns_is_refused() -> None:
