@@ -76,6 +76,10 @@ def test_a_run_that_diverged_is_kept_packed_and_shown(tmp_path: Path, monkeypatc
         options.run(setting(1e30), 1, 1)
     attempt = options.attempt(setting(1e30), 1)
     assert isinstance(attempt, str) and "not finite" in attempt
+    (path,) = tmp_path.glob(f"runs/*/{DIVERGED}")
+    path.write_text("{")
+    with pytest.raises(CoveyError, match="is damaged .* remove it, and the run is tried again"):
+        options.tried(setting(1e30), 1, 1)
 
 
 def test_seeds_that_are_left_decide_nothing() -> None:

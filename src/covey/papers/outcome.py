@@ -93,7 +93,12 @@ def read(folder: RunFolder) -> Ended | None:
     if folder.finished:
         return Outcome.of(folder)
     path = folder.path / DIVERGED
-    return Diverged(**json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+    if not path.is_file():
+        return None
+    try:
+        return Diverged(**json.loads(path.read_text(encoding="utf-8")))
+    except (TypeError, ValueError) as e:
+        raise CoveyError(f"{path} is damaged ({e}): remove it, and the run is tried again") from e
 
 
 def completed(experiment: Experiment, folder: RunFolder, quiet: bool) -> Ended:

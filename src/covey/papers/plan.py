@@ -128,11 +128,10 @@ def counted_items(lines: Sequence[Line]) -> list[str]:
     for whose, words in ((PAPER, "tables and figures of the papers"), (ASKED, "more that the project asked for")):
         states = [item_state(item, known) for item in named if item.whose == whose]
         listed = ", ".join(f"{states.count(state)} {state}" for state in STATES)
-        sentences.append(f"{len(states)} {words}, over all their datasets: {listed}.")
+        sentences += [f"{len(states)} {words}, over all their datasets: {listed}."] if states else []
     inside = {table for item in named for table in item.tables}
     beyond = [line.kind for line in lines if line.item.name not in inside]
-    sentences.append(f"{len(beyond)} tables by dataset are beyond both: {beyond.count(FULL)} of them full.")
-    return sentences
+    return sentences + ([f"{len(beyond)} tables by dataset are beyond both: {beyond.count(FULL)} of them full."] if beyond else [])
 
 
 def _named(known: Mapping[str, Line]) -> list[Named]:
