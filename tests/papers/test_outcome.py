@@ -78,7 +78,7 @@ def test_a_run_that_diverged_is_kept_packed_and_shown(tmp_path: Path, monkeypatc
     assert isinstance(attempt, str) and "not finite" in attempt
     (path,) = tmp_path.glob(f"runs/*/{DIVERGED}")
     path.write_text("{")
-    with pytest.raises(CoveyError, match="is damaged .* remove it, and the run is tried again"):
+    with pytest.raises(CoveyError, match=r"is damaged .* remove it, and the run is tried again"):
         options.tried(setting(1e30), 1, 1)
 
 

@@ -131,7 +131,9 @@ def counted_items(lines: Sequence[Line]) -> list[str]:
         sentences += [f"{len(states)} {words}, over all their datasets: {listed}."] if states else []
     inside = {table for item in named for table in item.tables}
     beyond = [line.kind for line in lines if line.item.name not in inside]
-    return sentences + ([f"{len(beyond)} tables by dataset are beyond both: {beyond.count(FULL)} of them full."] if beyond else [])
+    return sentences + (
+        [f"{len(beyond)} tables by dataset are beyond both: {beyond.count(FULL)} of them full."] if beyond else []
+    )
 
 
 def _named(known: Mapping[str, Line]) -> list[Named]:
