@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import textwrap
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import covey
 from covey import names
 from covey.algorithms import ALGORITHMS
 from covey.algorithms.ifca import IFCA
@@ -31,6 +33,36 @@ METHODS = """
     def aggregate(self, server, state, replies): ...
     def use(self, me, message): ...
 """
+
+
+def test_the_outline_of_a_source_declares_what_the_source_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = sorted(Path(str(covey.__file__)).parent.rglob("*.py"))
+    read = names._declarations.__wrapped__
+    outlined = [read(file) for file in files]
+    monkeypatch.setattr(names, "_body", lambda text: ast.parse(text).body)
+    assert outlined == [read(file) for file in files] and sum(map(len, outlined)) > 300
+
+
+def test_a_text_at_the_margin_within_a_function_is_no_declaration() -> None:
+    odd = '''
+class Right:
+    name = "right"
+    title = """Of two
+@lines"""
+
+    @property
+    def text(self):
+        return """
+name = "wrong"
+"""
+
+    async def rest(
+        self,
+    ) -> None: ...
+'''
+    (declared,) = names._body(odd)
+    assert isinstance(declared, ast.ClassDef)
+    assert names._literals(declared.body) == {"name": "right", "title": "Of two\n@lines"}
 
 
 @pytest.mark.parametrize("registry", REGISTRIES, ids=lambda r: r.package)

@@ -371,7 +371,7 @@ def _declarations(file: Path) -> list[tuple[str, dict[str, Any]]]:
     """(class or variable, "" for the module itself; what it says in literals) of a source, top level only."""
     try:
         text = file.read_text(encoding="utf-8")
-        body = ast.parse(text).body if "title" in text else []
+        body = _body(text) if "title" in text else []
     except (OSError, ValueError, SyntaxError):
         return []
     declarations = [("", _literals(body))]
@@ -383,6 +383,30 @@ def _declarations(file: Path) -> list[tuple[str, dict[str, Any]]]:
             if isinstance(target, ast.Name):
                 declarations.append((target.id, _keywords(node.value)))
     return declarations
+
+
+def _body(text: str) -> list[ast.stmt]:
+    """The statements of a source, functions apart: every process that asks for names waits for this, mostly for their bodies."""
+    try:
+        return ast.parse(_outline(text)).body
+    except SyntaxError:  # of a text within a function that begins at the margin, say
+        return ast.parse(text).body
+
+
+def _outline(text: str) -> str:
+    lines, inside, quoted = [], -1, False  # inside: how far the function or decorator that is left out is indented
+    for line in text.splitlines():
+        content = line.lstrip()
+        indent = len(line) - len(content)
+        if inside >= 0 and (indent > inside or content[:1] in ("", ")")):
+            continue
+        inside = indent if not quoted and content.startswith(("def ", "async def ", "@")) else -1
+        if inside < 0:
+            lines.append(line)
+            quoted ^= line.count('"""') % 2 == 1
+        elif content[0] != "@":
+            lines.append(" " * indent + "pass")
+    return "\n".join(lines)
 
 
 def _literals(body: list[ast.stmt]) -> dict[str, Any]:

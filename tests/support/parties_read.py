@@ -21,6 +21,11 @@ FLOWER = (
     "flwr.superlink.grid",
     "flwr.supernode.fleet_http_client",
     "httpcore",
+    "anyio._backends._asyncio",  # these are read where the SuperLink begins to listen
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.auto",
+    "uvicorn.protocols.http.auto",
+    "uvicorn.protocols.websockets.auto",
 )
 
 for module in (*PARTIES, *FLOWER):
