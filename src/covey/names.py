@@ -308,9 +308,15 @@ def _script() -> str:
     if spec is not None:
         return str(spec.name)
     try:
-        parts = Path(str(main.__file__)).resolve().relative_to(Path.cwd()).with_suffix("").parts
-    except (AttributeError, ValueError, OSError):
+        return _module_of(str(main.__file__), os.getcwd())
+    except (AttributeError, OSError):
         return MAIN
+
+
+@functools.cache  # every lookup of a name asks for it, and links are followed on the disk
+def _module_of(file: str, folder: str) -> str:
+    path = Path(file).resolve()
+    parts = path.relative_to(folder).with_suffix("").parts if path.is_relative_to(folder) else ("",)
     return ".".join(parts) if all(part.isidentifier() for part in parts) else MAIN
 
 
