@@ -179,7 +179,7 @@ def turns(seeds: int, minutes: float, lines: Path) -> None:
             if time.monotonic() < deadline and (method, seed) not in _read_turns(lines):
                 result = run(Experiment.of(HELD_OUT, algorithm=algorithm, seed=seed, attacks=WATCHING), quiet=True)
                 curve = [r["accuracy"]["client_mean"] for r in result.records if r["accuracy"]]
-                gains = [r["extra"]["noise_gain"] for r in result.records if "noise_gain" in r["extra"]]
+                gains = [r["extra"][g] for r in result.records for g in ("noise_gain", "turn_gain") if g in r["extra"]]
                 attacked = {name: result.attacks[name]["value"] for name in WATCHING}
                 row = [method, seed, curve, float(np.median(gains)) if gains else None, attacked]
                 with lines.open("a", encoding="utf-8") as out:

@@ -201,7 +201,9 @@ def test_steady_turns_by_hand_and_their_noise_is_that_of_all_members() -> None:
 def test_steady_turns_run_and_a_client_counts_the_sums_that_it_has_seen() -> None:
     result, _ = watched(rounds=8, rebuild="steady")
     assert result.accuracy["client_mean"] > 0.8
-    gains = [r["extra"]["noise_gain"] for r in result.records if "noise_gain" in r["extra"]]
+    gains = [r["extra"]["turn_gain"] for r in result.records if "turn_gain" in r["extra"]]
+    assert all("noise_gain" not in r["extra"] for r in result.records)  # nothing is rebuilt that could magnify
+    assert any(r["extra"].get("alone") for r in result.records)  # and of four members at times one has its turn alone
     assert gains and 1.0 <= min(gains) <= max(gains) <= 4**0.5 + 1e-9  # clusters of four: one that counts at the least
 
 

@@ -144,6 +144,19 @@ class MingledPie:
             warning="rebuilding magnified what members of a cluster differ by up to {} times, and accuracy may fall with time; "
             f'{FEWER}, and so may algorithm.turns = true or algorithm.rebuild = "steady"',
         ),
+        "turn_gain": Measure(
+            "Noise of turns",
+            "gain",
+            "By how much a mean of those members whose turn it is is noisier than one over all members, at worst.",
+        ),
+        "alone": Measure(
+            "Means of one client",
+            "share",
+            "A cluster of which one member alone counted: who holds the key reads that client's model.",
+            alarm=0.5,
+            warning="in some round a mean was of one client's model alone, which every client can read; larger clusters or "
+            "smaller sets (algorithm.rate, algorithm.threshold) would help, or algorithm = routing",
+        ),
         "withheld": Measure(
             "Rounds withheld",
             "share",
@@ -304,7 +317,11 @@ class MingledPie:
         together = pairing(me.setting.clusters, self.rate, self.threshold, _reading(self.reading))
         in_sums = self._in_sums(counts)
         me.note("condition", rebuild.condition(in_sums))
-        me.note("noise_gain", turns.noise_gain(counts) if self.turns else rebuild.noise_gain(counts, together))
+        if self.turns:
+            me.note("turn_gain", turns.noise_gain(counts))
+            me.note("alone", float((np.diag(counts) == 1).any()))
+        else:
+            me.note("noise_gain", rebuild.noise_gain(counts, together))
         me.note("picture:mingled", counts.tolist())
         if self.rebuild == "steady":
             mark = yield Compute("mark", _mark, (message,), shared=True)
