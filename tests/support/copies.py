@@ -22,6 +22,7 @@ import pytest
 from _pytest.main import Session
 
 Group = deque[pytest.Item]
+GLANCE = 1.0  # seconds after which a copy that says nothing is looked at
 
 
 class Copy:
@@ -45,7 +46,7 @@ class Copy:
             finally:
                 os._exit(code)
         other.close()
-        self.life = os.pidfd_open(self.pid)  # a process that it leaves behind may hold the other end of the line
+        self.status: int | None = None
 
     def stop(self) -> None:
         """After the test that it runs now."""
@@ -54,11 +55,18 @@ class Copy:
             with contextlib.suppress(OSError):  # it has ended by itself
                 self.line.send([])
 
+    def has_ended(self) -> bool:
+        """By the process itself: one that it leaves behind may hold the other end of the line."""
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.status = status if pid else None
+        return self.status is not None
+
     def end(self) -> str:
         """How it ended."""
         self.line.close()
-        os.close(self.life)
-        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        status = os.waitpid(self.pid, 0)[1] if self.status is None else self.status
+        code = os.waitstatus_to_exitcode(status)
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
@@ -132,15 +140,16 @@ class Copies:
             for n in range(min(number, len(self.groups))):
                 self._begin(n, self.groups.popleft())
             while self.running:
-                ready = wait([end for copy in self.running for end in (copy.line, copy.life)])
+                wait([copy.line for copy in self.running], timeout=GLANCE)
                 for copy in list(self.running):
-                    if copy.line in ready and copy.line.poll():
+                    ended = copy.has_ended()  # before its last word is looked for
+                    if copy.line.poll():
                         self._hear(copy)
-                    elif copy.life in ready:  # and all that it said is heard
+                    elif ended:
                         self._bury(copy)
         except BaseException:
             for copy in self.running:
-                with contextlib.suppress(ProcessLookupError):
+                if not copy.has_ended():
                     os.kill(copy.pid, signal.SIGINT)
                 copy.end()
             raise
@@ -151,8 +160,7 @@ class Copies:
     def _hear(self, copy: Copy) -> None:
         try:
             kind, word = copy.line.recv()
-        except (EOFError, OSError):  # its last word: how it ends is read from the process
-            wait([copy.life])
+        except (EOFError, OSError):  # how it ends is read from the process
             kind = "end"
         if kind == "end":
             self._bury(copy)
