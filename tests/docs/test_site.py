@@ -81,6 +81,10 @@ def test_what_the_site_makes_of_a_page() -> None:
 
     listed = [page for page in flat(hooks.navigation(DOCS)) if not page.startswith("api/")]
     assert sorted(listed) == sorted(p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md"))
+    tables = [
+        page for page in listed if page.startswith("papers/mingledpie/table")
+    ]  # also where a sentence above links to one
+    assert tables == sorted(tables)
 
 
 @pytest.fixture(scope="module")

@@ -242,7 +242,10 @@ def test_a_table_is_read_as_the_training_table_was(tmp_path: Path, capsys) -> No
     assert [line["prediction"] for line in lines] == result.predict(
         pandas.DataFrame({"age": [40, 40], "sex": ["f", "m"]})
     )
-    for text, words in (("sex,age\nx,4\n", "column 'sex' has the value 'x'"), ("age\n4\n", "no column 'sex'")):
+    for text, words in (
+        ("sex,age\nx,4\n", "column 'sex' has the value 'x'"),
+        ("age\n4\n", "no column 'sex', which was agreed on: add it to age"),
+    ):
         (tmp_path / "bad.csv").write_text(text)
         assert main(["predict", str(tmp_path / "run"), str(tmp_path / "bad.csv")]) == 2
         assert words in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,8 @@ from covey.papers.cells import cell
 from covey.papers.claims import counted_once, judged, rows
 from covey.papers.harness import Reproduction, stored
 from covey.papers.pages.content import label
-from covey.papers.pages.markdown import FIRM, effect_words
+from covey.papers.pages.grid import written_out
+from covey.papers.pages.markdown import FIRM, effect_words, judgement
 from covey.papers.pages.shapes import Curves, Dots, Shades, mark, pictures, usual
 from covey.papers.pages.write import write_pages, write_paper
 from covey.papers.verdict import Claim, Effect
@@ -156,6 +158,23 @@ def test_effects_in_words() -> None:
     assert effect_words(replace(EFFECT, unit="%", low=None, high=None, n=1)) == "1.23 %"
     assert effect_words(replace(EFFECT, n=0, asked="below 3")) == f"+1.23 points, computed (<{FIRM}3)"
     assert effect_words(replace(EFFECT, value=None)) == ""
+
+
+def test_a_cell_says_which_part_decides_where_parts_are_asked_different_things() -> None:
+    row = next(row for row in judged(DOCS) if row.effect and len({effect.asked for effect in row.effects}) == 1)
+    other = replace(
+        row, effects=[EFFECT, replace(EFFECT, asked="within ± 4")], effect=replace(EFFECT, name="F1, a − b")
+    )
+    assert "F1, a − b: +1.23 points" in judgement(other)
+    assert "F1, a − b" not in judgement(replace(other, effects=[EFFECT]))
+
+
+def test_numbers_are_written_out() -> None:
+    numbers = [0.0, 1.0, 46.333, 0.70143, 10_350.4, 4.81e-5, -1667.2, 3.2e-9, math.inf]
+    assert [written_out(one, 4) for one in numbers] == [
+        *("0", "1", "46.33", "0.7014", "10,350", "0.0000481", "-1,667", "3.2e-09", "inf")
+    ]
+    assert [written_out(one, 2) for one in (288.7, 0.059123, 3.512)] == ["289", "0.059", "3.5"]
 
 
 def test_labels() -> None:

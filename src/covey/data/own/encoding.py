@@ -14,6 +14,7 @@ from covey.data.own.rules import Rules
 from covey.data.own.sheet import Column, Numbers, Other, Sheet, Words, as_words, missing, spelt
 from covey.errors import CoveyError, nearest
 
+SHOWN = 8  # columns that a message names
 MOSTLY = 0.9  # of the texts in a column are numbers: the others are mistakes
 TRUTH = {"true": "1", "false": "0"}
 NAMES = 20  # texts that are different in most rows are no categories, if there are more than this
@@ -193,9 +194,8 @@ def encode(
     at = 0
     for feature in features:
         if feature.name not in sheet.columns:
-            raise CoveyError(
-                f"{sheet.place} has no column '{feature.name}'{nearest(feature.name, list(sheet.columns))}: add it, as agreed"
-            )
+            names = ", ".join(list(sheet.columns)[:SHOWN]) + (" …" if len(sheet.columns) > SHOWN else "")
+            raise CoveyError(f"{sheet.place} has no column '{feature.name}', which was agreed on: add it to {names}")
         column = sheet.columns[feature.name]
         if strict and not feature.missing and (gaps := missing(column)).any():
             raise CoveyError(

@@ -79,8 +79,8 @@ def table5(sheet: Sheet) -> list[Statement]:
         Statement(
             f"Mingling without rebuilding collapses (by {100 * FAR:.0f} points or more).",
             [Part("counts − mingled", counts - mingled, above(FAR))],
-            "Mingled means are means over all clients with extra weight on a cluster's own: they learn as slowly as one model "
-            "for all, and end somewhat above it.",
+            "Mingled means are means over all clients with extra weight on a cluster's own: they learn, more slowly than a "
+            "cluster's own mean, and end above one model for all (Table III).",
         ),
         Statement(
             f"Rebuilding with the ideal matrix collapses (by {100 * FAR:.0f} points or more).",

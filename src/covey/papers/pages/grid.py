@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from decimal import Decimal
 
 from covey.papers.cells import Cell
 from covey.papers.harness import Reproduction
+
+LEAST_WRITTEN_OUT = 1e-6  # below, zeros would have to be counted
 
 
 def grid(reproduction: Reproduction) -> tuple[list[str], list[list[str]]]:
@@ -35,15 +39,24 @@ def ours(cell: Cell) -> str:
     lost = f"{len(cell.diverged)} diverged" if cell.diverged else ""
     if cell.ours is None:
         return lost or "–"
-    spread = "" if cell.std is None else f" ± {shown(cell.std, cell.unit, bare=True)}"
+    spread = "" if cell.std is None else f" ± {shown(cell.std, cell.unit, bare=True, figures=2)}"
     count = "; ".join(words for words in (str(cell.n) if cell.n > 1 else "", lost) if words)
     return f"{shown(cell.ours, cell.unit)}{spread}" + (f" ({count})" if count else "")
 
 
-def shown(value: float | None, unit: str, bare: bool = False) -> str:
+def shown(value: float | None, unit: str, bare: bool = False, figures: int = 4) -> str:
     if value is None:
         return ""
     if unit == "%":
         return f"{100 * value:.2f}" + ("" if bare else " %")
-    digits = f"{value:.4g}"
+    digits = written_out(value, figures)
     return digits if bare or not unit else f"{digits} {unit}"
+
+
+def written_out(value: float, figures: int) -> str:
+    """'10,350', and not '1.035e+04'; whole numbers keep their digits, also where these are more than `figures`."""
+    if not math.isfinite(value) or 0 < abs(value) < LEAST_WRITTEN_OUT:
+        return f"{value:.{figures}g}"
+    if abs(value) >= 10**figures:
+        return f"{value:,.0f}"
+    return f"{Decimal(f'{value:.{figures}g}'):,f}"

@@ -151,9 +151,11 @@ def _in_order(rows: Sequence[Judged]) -> list[str]:
 
 
 def judgement(row: Judged) -> str:
-    """'✓ holds +1.2 points [0.4, 2]'."""
+    """'✓ holds +1.2 points [0.4, 2]'; where parts of a sentence are asked different things, which of them this is."""
     words = f"**{verdict_words(row.verdict)}**"
-    effect = f"{words} {effect_words(row.effect)}".strip() if row.effect else words
+    mixed = len({effect.asked for effect in row.effects}) > 1
+    which = f"{row.effect.name}: " if row.effect and row.effect.value is not None and row.effect.name and mixed else ""
+    effect = f"{words} {which}{effect_words(row.effect)}".strip() if row.effect else words
     return f"{effect} (quick variant)" if row.quick else effect
 
 
