@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import Bounds, LinearConstraint, milp
 
 from covey.algorithms import rebuild
 from covey.algorithms.admission import admit
@@ -72,7 +74,7 @@ def plain() -> tuple[Any, Watch]:
 
 def test_turns_go_round_in_orders_that_are_drawn_anew() -> None:
     draw = np.random.default_rng(0).bytes
-    kept: list[list[int]] = []
+    kept: list[turns.Order] = []
     taken = []
     for _ in range(60):
         turn, kept = turns.take([0, 2, 5], kept, draw)
@@ -81,7 +83,20 @@ def test_turns_go_round_in_orders_that_are_drawn_anew() -> None:
     assert all(sorted(order) == [0, 2, 5] for order in orders)
     assert len(set(orders)) == 6  # every order there is
     turn, kept = turns.take([1, 4], kept, draw)  # another set: its own order, whatever was left of the other
-    assert sorted([turn, *kept[1]]) == [1, 4] and kept[0] == [1, 4]
+    assert kept == [[[1, 4], [{1: 4, 4: 1}[turn]]]]
+    first, kept = turns.take([0, 2, 5], kept, draw)
+    last, kept = turns.take([1, 4], kept, draw)
+    assert {turn, last} == {1, 4} and [one[0] for one in kept] == [[0, 2, 5]] and first not in kept[0][1]
+
+
+def test_orders_do_not_show_that_a_client_has_changed_its_cluster() -> None:
+    """Where both of its identities have one set, as all have where every cluster is shown."""
+    setting = Setting(0, 3, 3, 1, Plan(), torch.zeros(3, 4), torch.ones(4, dtype=torch.bool), "none")
+    me = SimpleNamespace(memory={}, setting=setting, random=lambda _: np.random.default_rng(len(taken)))
+    taken: list[int] = []
+    for _ in range(12):
+        taken.append(MingledPie(turns=True)._turn(me, [0, 1, 2]))  # type: ignore[arg-type]
+    assert all(sorted(taken[i : i + 3]) == [0, 1, 2] for i in range(0, 12, 3))
 
 
 def test_contributors_and_gain_by_hand() -> None:
@@ -132,7 +147,7 @@ def test_the_turn_says_no_more_than_the_set() -> None:
     for _ in range(clients):
         shown = sorted(rng.choice(6, 4, replace=False).tolist())
         true = int(rng.choice(shown))
-        kept: list[list[int]] = []
+        kept: list[turns.Order] = []
         order = []
         for _ in range(4):
             turn, kept = turns.take(shown, kept, rng.bytes)
@@ -147,7 +162,7 @@ def test_sealed_zeros_and_sealed_models_look_alike_and_a_sum_of_both_opens_to_th
     seals = Seals(keys["clients"]["sealing"])
     models = [torch.linspace(-1, 1, 3000) * scale for scale in (1.0, 3.0, 5.0)]
     choices = [0, 0, 1]  # the third is of another cluster, and takes the turn of cluster 0
-    vectors = [turns.contribution(model, 0, choice) for model, choice in zip(models, choices, strict=True)]
+    vectors = [turns.contribution(model, 0, choice, 16.0) for model, choice in zip(models, choices, strict=True)]
     sealed = [mingledpie.seal_with_indicator(seals, v, c, 2)[0] for v, c in zip(vectors, choices, strict=True)]
     assert len({len(one) for one in sealed}) == 1
     used = [len(set(one[1000:])) for one in sealed]
@@ -223,9 +238,72 @@ def test_replies_without_a_turn_or_with_one_that_is_no_cluster_are_not_counted()
             admit(algorithm, state, setting, keys["server"], replace(taken, turn=wrong))
 
 
+def test_a_model_that_cannot_be_sealed_is_refused_in_every_turn() -> None:
+    """Else a refusal would come in the turn of the client's own cluster alone."""
+    for wrong in (16.5, float("nan")):
+        for turn in (0, 1):
+            with pytest.raises(CoveyError, match="largest magnitude"):
+                turns.contribution(torch.tensor([0.5, wrong]), turn, 1, 16.0)
+
+
+@pytest.mark.parametrize("rebuilt", ["counts", "steady"])
+def test_shared_layers_stay_as_they_were_where_it_is_nobodys_own_turn(rebuilt: str) -> None:
+    algorithm = MingledPie(turns=True, rebuild=rebuilt, min_group=2)
+    setting = Setting(0, 3, 2, 1, Plan(), torch.zeros(2, 4), torch.tensor([True, True, False, False]), "none")
+    opened = np.array([[0.0] * 4, [1.0] * 4, [1.0] * 4])
+    for counts in (np.array([[0.0, 1], [2, 0]]), np.array([[0.0, 1], [1, 1]])):  # nobody, and fewer than agreed
+        result = algorithm._rebuild(setting, MingledSums([], [1, 2]), opened, counts)
+        assert result.shared is None and result.known == [False, False] and bool(result.models.isfinite().all())
+
+
+def test_few_clients_with_shared_layers_run() -> None:
+    """In some round it is nobody's own turn."""
+    table = small({"name": "mingledpie", "turns": True, "threshold": 4}, 6)
+    few = replace(table, clients=5, layers=replace(table.layers, personal=1), model="mlp")
+    result = run(few, quiet=True)
+    assert any(not np.trace(r["extra"]["mingled"]) for r in result.records if "mingled" in r["extra"])
+
+
 def test_what_does_not_go_with_turns_is_refused() -> None:
     with pytest.raises(CoveyError, match="in one sum alone"):
         MingledPie(turns=True, rebuild="ideal")
+    setting = Setting(0, 3, 2, 1, Plan(), torch.zeros(2, 4), torch.ones(4, dtype=torch.bool), "threshold")
+    with pytest.raises(CoveyError, match="the counts name every client's cluster"):
+        make_keys(MingledPie(turns=True), setting)
+
+
+def told(sums_of_rounds: list[list[set[int]]], true: list[int], clusters: int) -> float:
+    """The share of clients whose cluster is found from who is in which sum, by name, and the sums' counts of clusters."""
+    clients = len(true)
+    rows, numbers = [np.kron(np.eye(clients), np.ones(clusters))], [np.ones(clients)]  # each client has one cluster
+    for sums in sums_of_rounds:
+        member = np.array([[i in one for i in range(clients)] for one in sums], float)
+        rows.append(np.kron(member, np.eye(clusters)))
+        numbers.append((member @ np.eye(clusters)[true]).ravel())
+    asked, answer = np.concatenate(rows), np.concatenate(numbers)
+    unknown = asked.shape[1]
+    preferred = np.random.default_rng(0).normal(size=unknown)  # any solution will do
+    within = LinearConstraint(asked, answer, answer)
+    solved = milp(preferred, constraints=within, integrality=np.ones(unknown), bounds=Bounds(0, 1))
+    return float(np.mean(solved.x.reshape(clients, clusters).argmax(1) == true))
+
+
+def test_counts_by_name_tell_clusters_where_sums_change() -> None:
+    """Why clients that take turns must not open sums together: each is then told who is in which."""
+    rng = np.random.default_rng(2)
+    clusters, rounds = 5, 8
+    true = rng.integers(clusters, size=30).tolist()
+    shown = [sorted({b, *(j for j in range(clusters) if rng.random() < 0.5), (b + 1) % clusters}) for b in true]
+    kept: list[list[turns.Order]] = [[] for _ in true]
+    in_turns, as_ever = [], [{i for i, one in enumerate(shown) if a in one} for a in range(clusters)]
+    for _ in range(rounds):
+        now = []
+        for i, one in enumerate(shown):
+            turn, kept[i] = turns.take(one, kept[i], rng.bytes)
+            now.append(turn)
+        in_turns.append([{i for i, turn in enumerate(now) if turn == a} for a in range(clusters)])
+    assert told(in_turns, true, clusters) == 1.0  # everybody's
+    assert told([as_ever] * rounds, true, clusters) < 0.7  # the same sums every round: 8 rounds say what one says
 
 
 @pytest.mark.slow

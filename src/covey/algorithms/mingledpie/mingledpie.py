@@ -26,6 +26,7 @@ Reproduce: `covey reproduce mingledpie --table table3`.
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -218,6 +219,12 @@ class MingledPie:
 
     def keys(self, setting: Setting, publics: Mapping[int, bytes] | None = None) -> dict[str, dict[str, Any]]:
         """Clients: the key of the sums. Server: public parameters only. Cluster addresses are public; see `fmd.py`."""
+        if self.turns and openings.is_together(setting.encryption):
+            raise CoveyError(
+                f"algorithm.turns does not go with encryption = {setting.encryption!r}: who helps to open sums is told who is in "
+                "which, with turns these are others in every round, and after a few the counts name every client's cluster; take "
+                "an encryption whose key clients share, or leave turns out"
+            )
         held, server = openings.issue(setting, self.bound, self.quorum, publics)
         addresses = fmd.generate_keys(setting.clusters, self.rate, generator(setting.seed, "cluster keys").bytes)
         fmd.check_threshold(addresses, self.threshold, _reading(self.reading))
@@ -256,9 +263,9 @@ class MingledPie:
         me.note("cluster", choice)
         model = openings.sealable(me, (yield Train(models[choice], me.plan)), models[choice])
         shown = yield Compute("identity", self._show, (me, choice))
-        turn = self._turn(me, shown, choice) if self.turns else None
+        turn = self._turn(me, shown) if self.turns else None
         me.note("groups", shown if turn is None else [turn] * (turn == choice))  # the sums that its model is in
-        vector = model if turn is None else turns.contribution(model, turn, choice)
+        vector = model if turn is None else turns.contribution(model, turn, choice, self._limit(me.setting))
         given = (Seals.of(me), vector, choice, me.setting.clusters)
         sealed, boxes = yield Compute("encrypt", seal_with_indicator, given, on_cpu=True)
         return MingledUpdate(shown, sealed, boxes, turn)
@@ -369,21 +376,25 @@ class MingledPie:
             models, known = rebuild.solve(self._in_sums(counts), sums)
             if self.turns:  # how many count the server does not see: a mean of fewer than agreed is not used
                 known = [there and bool(n >= self.min_group) for there, n in zip(known, np.diag(counts))]
-        # The sum over all clients counts each of them once, and so does the diagonal of H: everyone shows its own cluster.
-        mean = opened[k] / counts.trace() if len(opened) > k else None
+        # The sum over all clients counts each of them once, and so does the diagonal of H: everyone shows its own cluster. With
+        # turns that may be few or nobody, and then shared layers stay as they were, like clusters.
+        too_few = self.turns and counts.trace() < self.min_group
+        mean = opened[k] / counts.trace() if len(opened) > k and not too_few else None
         return rebuild.rebuild_models(models, known, setting, mean)
 
     def _in_sums(self, counts: Matrix) -> Matrix:
         """Whose models are in which sum, of the opened counts."""
         return turns.contributors(counts) if self.turns else counts
 
-    def _turn(self, me: Client, shown: list[int], choice: int) -> int:
-        """The cluster of the shown set whose turn it is, and what to remember of the order: one for each identity, as of sets."""
-        kept = list(me.memory.get("turns", [[]] * me.setting.clusters))
+    def _turn(self, me: Client, shown: list[int]) -> int:
+        """The cluster of the shown set whose turn it is, and what to remember of the set's order."""
         draw = secrets.token_bytes if self.draw == "secret" else me.random("turn").bytes
-        turn, kept[choice] = turns.take(shown, kept[choice], draw)
-        me.memory["turns"] = kept
+        turn, me.memory["turns"] = turns.take(shown, me.memory.get("turns", []), draw)
         return turn
+
+    def _limit(self, setting: Setting) -> float:
+        """Of weights that can be sealed."""
+        return math.inf if setting.encryption == "none" else self.bound
 
     def _show(self, me: Client, choice: int) -> list[int]:
         """The set to show, and what to remember of it."""

@@ -22,19 +22,29 @@ import torch
 from torch import Tensor
 
 from covey.algorithms.rebuild import Matrix
+from covey.crypto.sealing.sealing import check_vector
 
-Order = list[list[int]]  # [the set, those of it whose turn is still to come]; empty: none was drawn yet
+Order = list[list[int]]  # [a set, those of it whose turn is still to come]
 
 
-def take(shown: Sequence[int], kept: Sequence[Sequence[int]], draw: Callable[[int], bytes]) -> tuple[int, Order]:
-    """(whose turn it is, what to remember): the next of this set's order, which is drawn anew when it is through."""
-    waiting = list(kept[1]) if kept and list(kept[0]) == list(shown) else []
+def take(shown: Sequence[int], kept: Sequence[Order], draw: Callable[[int], bytes]) -> tuple[int, list[Order]]:
+    """(whose turn it is, what to remember): the next of this set's order, which is drawn anew when it is through.
+
+    An order belongs to a set, not to the identity that the set is shown for: two identities may have one set, and where each had an
+    order of its own, a cluster that comes again too soon would tell the server that the client has changed its cluster.
+    """
+    others = [one for one in kept if list(one[0]) != list(shown)]
+    waiting = next((list(one[1]) for one in kept if list(one[0]) == list(shown)), [])
     order = waiting or sorted(shown, key=lambda _: draw(8))
-    return order[0], [list(shown), order[1:]]
+    return order[0], [*others, [list(shown), order[1:]]] if order[1:] else others
 
 
-def contribution(model: Tensor, turn: int, choice: int) -> Tensor:
-    """What counts of a trained model in this turn: all of it in its own cluster's, nothing in another's."""
+def contribution(model: Tensor, turn: int, choice: int, limit: float) -> Tensor:
+    """What counts of a trained model in this turn: all of it in its own cluster's, nothing in another's.
+
+    A model beyond what can be sealed is refused in every turn: a refusal that came in its own turn alone would name its cluster.
+    """
+    check_vector(model.cpu().numpy(), limit)
     return model if turn == choice else torch.zeros_like(model)
 
 
