@@ -19,6 +19,7 @@ from covey.algorithms.mingledpie import mingledpie, turns
 from covey.algorithms.mingledpie.mingledpie import MingledPie, MingledSums, MingledUpdate
 from covey.algorithms.sums.openings import Seals
 from covey.attacks.contract import Finding, Knowledge, Truth, View
+from covey.attacks.preference.model_sensitivity import A2
 from covey.crypto.sealing import sealing
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
@@ -270,6 +271,13 @@ def test_what_does_not_go_with_turns_is_refused() -> None:
     setting = Setting(0, 3, 2, 1, Plan(), torch.zeros(2, 4), torch.ones(4, dtype=torch.bool), "threshold")
     with pytest.raises(CoveyError, match="the counts name every client's cluster"):
         make_keys(MingledPie(turns=True), setting)
+
+
+def test_without_encryption_a2_reads_the_last_model_that_each_client_sent() -> None:
+    """Zeros are no model: taken for one, they would make a run without encryption look safer with turns."""
+    result = run(small({"name": "mingledpie", "turns": True}, 5), attacks=[A2()], quiet=True)
+    a2 = result.attacks["a2"]
+    assert a2["value"] > 0.9 and a2["used"].startswith("20 plain models")
 
 
 def told(sums_of_rounds: list[list[set[int]]], true: list[int], clusters: int) -> float:

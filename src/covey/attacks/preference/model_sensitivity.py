@@ -70,12 +70,17 @@ class A2:
         self.memory |= {"moves": {}, "seen": {}} if "moves" not in self.memory else {}
 
     def observe(self, view: View) -> Thinking:
-        looked_at = self.rounds or (self.setting.rounds,)
-        if not view.sender.startswith("client:") or view.round not in looked_at:
+        if not view.sender.startswith("client:"):
             return None
-        client = int(view.sender.removeprefix("client:"))
+        client, model = int(view.sender.removeprefix("client:")), None
+        if roles.first(view.message, roles.Turn) is not None:  # its model need not be in the reply of this round
+            model = plain_model(view.message, self.setting)
+            kept = self.memory.setdefault("kept", {})
+            model = kept[client] = kept.get(client) if model is None else model
+        if view.round not in (self.rounds or (self.setting.rounds,)):
+            return None
         self.memory["seen"][client] = view.round
-        model = plain_model(view.message, self.setting)
+        model = plain_model(view.message, self.setting) if model is None else model
         if model is None and roles.first(view.message, roles.Sealed) is not None:
             self.memory["sealed"] = True
         return None if model is None or not all(self.labels) else self._retrain(client, model)
@@ -200,7 +205,9 @@ def plain_model(message: Any, setting: Setting) -> Tensor | None:
         inside = places(role, setting)
         for one in (value if isinstance(value, list) else [value]) if roles.Model in inside else []:
             opened = _open_unsealed(one)
-            if opened is not None and np.delete(opened, inside[roles.Model]).any():  # a block of zeros is no model
+            if opened is None or not np.delete(opened, inside[roles.Model]).any():  # a block of zeros is no model
+                continue
+            if opened[inside[roles.Model]].any():  # nor is what a client sends while it is not its turn
                 return torch.from_numpy(opened[inside[roles.Model]].astype(np.float32))
     return None
 
