@@ -89,6 +89,15 @@ def test_the_last_sentence_is_for_everybody() -> None:
     assert "ε claimed by the ledger: none" in page and "| Cluster identity | broken | server" in page
 
 
+def test_plain_words_say_what_a_coalition_knows_for_certain_and_its_members_do_not() -> None:
+    half, whole = finding(0.7, 0.6, 0.8), finding(1.0, 0.9, 1.0)
+    scores = {("a1", SERVER): half, ("isolation", CLIENT): half, ("coalition", COALITION): whole}
+    said = plain_words(matrix(small(algorithm="mingledpie", encryption="ckks"), scores))
+    assert "can do what both can, and more surely than either alone learn which cluster a client chose" in said
+    calm = plain_words(matrix(small(algorithm="mingledpie", encryption="ckks"), {**scores, ("a1", SERVER): whole}))
+    assert "no more was shown" in calm
+
+
 def test_where_guessing_is_perfect_nothing_can_be_shown() -> None:
     """Four hospitals in one cluster: naming the largest cluster is right of all, and says nothing of what the server sees."""
     alike = Finding("a1", "server", "accuracy", 1.0, 0.5, 0.51, 1.0, {"largest cluster": 1.0})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from covey.attacks.finding import NOTHING_SEEN
-from covey.audit.matrix import LEAKING, SUSPECTED, Audit
+from covey.attacks.finding import BROKEN, NOTHING_SEEN
+from covey.audit.matrix import GIVEN, LEAKING, SUSPECTED, Audit
 from covey.audit.text import title
 from covey.leaks import CLIENT, COALITION, DEEDS, EAVESDROPPER, PARTIES, SECOND, SERVER, SERVERS
 from covey.report.format import counted, percent, sentence_case
@@ -38,7 +38,7 @@ def plain_words(audit: Audit) -> str:
     if not learned and not suspected:
         return f"In plain words: these attacks did not show that anybody learns anything. {rest}: this is no proof of safety."
     sentences = [f"{_listed(who)} can {_deeds(audit, rows)}" for rows, who in learned.items()]
-    sentences += [f"{PEOPLE[COALITION]} can do what both can, and no more was shown"] if joined else []
+    sentences += [f"{PEOPLE[COALITION]} can do what both can, and {_more(audit)}"] if joined else []
     unseen = [f"a leak is suspected, and not certain, of {_listed(suspected)}"] if suspected else []
     tried = [row for row in open_ if audit.worst(row).verdict == NOTHING_SEEN]
     unseen += [f"tried, not shown and not excluded: {_listed(tried)}"] if tried else []
@@ -49,6 +49,17 @@ def plain_words(audit: Audit) -> str:
 
 def _answered(audit: Audit, column: str) -> tuple[str, ...]:
     return tuple(row for row in audit.rows if audit.cell(row, column).verdict in LEAKING)
+
+
+def _more(audit: Audit) -> str:
+    """What server and client together have broken, and neither of them alone."""
+
+    def holding(column: str, *verdicts: str) -> set[str]:
+        return {row for row in audit.rows if audit.cell(row, column).verdict in verdicts}
+
+    alone = holding(SERVER, BROKEN, GIVEN) | holding(CLIENT, BROKEN, GIVEN)
+    rows = [row for row in audit.rows if row in holding(COALITION, BROKEN) - alone]
+    return f"more surely than either alone {_deeds(audit, rows)}" if rows else "no more was shown"
 
 
 def _deeds(audit: Audit, rows: Sequence[str]) -> str:
