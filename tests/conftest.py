@@ -71,8 +71,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def copies_of(option: str) -> int:
+    if not (option == "auto" or option.isdecimal()):
+        raise pytest.UsageError(f"--copies is {option!r}: a number, or auto")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores + WAITING if option == "auto" else int(option)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if copies_of(config.option.copies) and getattr(config.option, "numprocesses", None):
+        raise pytest.UsageError("--copies and -n are two ways to run tests side by side: take one of them")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -73,8 +74,8 @@ def test_many(n): ...
 }
 
 
-def toy(folder: Path, *words: str) -> str:
-    for name, text in {"conftest.py": CONFTEST, "pytest.ini": "[pytest]", **TESTS}.items():
+def toy(folder: Path, *words: str, more: Mapping[str, str] | None = None) -> str:
+    for name, text in {"conftest.py": CONFTEST, "pytest.ini": "[pytest]", **TESTS, **(more or {})}.items():
         (folder / name).write_text(text)
     left, log = folder / "left", folder / "log"
     known = {"PYTHONPATH": str(Path(copies.__file__).parents[1]), "LEFT_BEHIND": str(left)}
@@ -99,3 +100,19 @@ def test_every_test_is_reported_whatever_happens_to_its_process(tmp_path: Path) 
 def test_the_first_failure_ends_all_where_that_is_asked_for(tmp_path: Path) -> None:
     said = toy(tmp_path, "-x", "-k", "wrong or after or many")
     assert "1 failed" in said and "stopping after 1 failures" in said, said
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere tests run in other workers")
+def test_a_copy_that_ends_before_what_is_of_the_session_has_ended_is_no_success(tmp_path: Path) -> None:
+    ending = """
+import os, pytest
+
+@pytest.fixture(scope="session")
+def quits():
+    yield
+    os._exit(0)
+
+def test_last(quits): ...
+"""
+    said = toy(tmp_path, "test_c.py", more={"test_c.py": ending})
+    assert "copy 0 of the tests ended with exit code 0" in said, said

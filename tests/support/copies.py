@@ -29,7 +29,7 @@ class Copy:
     """A process that runs tests: its end of the line, and what it was given and has not finished."""
 
     def __init__(self, number: int, session: Session, group: Group, others: Iterable[Copy]) -> None:
-        self.number, self.group, self.is_told_to_stop = number, group, False
+        self.number, self.group, self.is_told_to_stop, self.is_through = number, group, False, False
         self.line, other = Pipe()
         self.pid = os.fork()
         if not self.pid:
@@ -96,6 +96,7 @@ class Life:
                 group = deque(self.session.items[place] for place in self.line.recv())
         finally:
             self.session._setupstate.teardown_exact(None)
+        self.line.send(("bye", None))
 
     def _run_group(self, group: list[pytest.Item]) -> None:
         for item, following in zip(group, [*group[1:], self.session]):  # between groups what is of the session stays
@@ -181,6 +182,8 @@ class Copies:
             if self._is_over():
                 for each in self.running:
                     each.stop()
+        elif kind == "bye":
+            copy.is_through = True
         elif kind == "finish":
             copy.group.popleft()
             self.hook.pytest_runtest_logfinish(**word)
@@ -200,7 +203,7 @@ class Copies:
             words = f"the process that ran this test ended with {how}"
             report = pytest.TestReport(item.nodeid, item.location, {}, "failed", words, "call")
             self.hook.pytest_runtest_logreport(report=report)
-        elif how != "exit code 0":  # when what is of the whole session was ended
+        elif how != "exit code 0" or not copy.is_through:  # when what is of the whole session was ended
             raise RuntimeError(f"copy {copy.number} of the tests ended with {how}")
         if copy.group and not self._is_over():
             self._begin(copy.number, copy.group)
