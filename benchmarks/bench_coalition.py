@@ -4,7 +4,8 @@
 
 The attack `coalition`, and A1 beside it, on MingledPie with digits: share of clients whose cluster is guessed right in the last
 round, with its 95 % interval, chance and the strongest control. The last lines are the shared key. Fewer than t clients guess from
-the sets shown only: what the sums that they open tell them beyond is not used, so these lines are a lower bound of what they know.
+the sets shown only: what the sums that they open tell them beyond is not used (`bench_counts.py` uses it), so these lines are a
+lower bound of what they know.
 """
 
 import argparse

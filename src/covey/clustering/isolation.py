@@ -6,6 +6,8 @@ own vector, a group of two is either's to the other, and so is the difference of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -66,3 +68,25 @@ def keeps_apart(groups: Groups, least: int) -> bool:
     if not 0 < smallest(groups) < least:
         return least < 2 or not (isolating(groups) or (least > 3 and is_held_by_few(groups, least - 1)))
     return False
+
+
+def clusters_by_counts(groups: Sequence[Groups], counts: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
+    """The cluster of each client, as who is in which sum and the sums' counts of clusters let find it, rounds together.
+
+    Each client has one cluster, and in each round the members of a sum have those that its counts say: a linear system in whole
+    numbers, of which one solution is taken, whichever. Where sums stay the same every round says the same; where they change
+    (clients are sampled or lost, or sets are drawn anew) a few rounds determine everybody.
+
+    Args:
+        groups: of each round, [g, n].
+        counts: of each round, [g, k].
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    n, k = groups[0].shape[1], counts[0].shape[1]
+    asked = np.concatenate([np.kron(np.eye(n), np.ones(k)), *(np.kron(one, np.eye(k)) for one in groups)])
+    answer = np.concatenate([np.ones(n), *(one.ravel() for one in counts)])
+    preferred = np.random.default_rng(0).normal(size=n * k)
+    solved = milp(preferred, constraints=LinearConstraint(asked, answer, answer), integrality=1, bounds=Bounds(0, 1))
+    clusters: NDArray[np.int64] = solved.x.reshape(n, k).argmax(1)
+    return clusters

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import Bounds, LinearConstraint, milp
 
 from covey.algorithms import rebuild
 from covey.algorithms.admission import admit
@@ -20,6 +19,7 @@ from covey.algorithms.mingledpie.mingledpie import MingledPie, MingledSums, Ming
 from covey.algorithms.sums.openings import Seals
 from covey.attacks.contract import Finding, Knowledge, Truth, View
 from covey.attacks.preference.model_sensitivity import A2
+from covey.clustering.isolation import clusters_by_counts
 from covey.crypto.sealing import sealing
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
@@ -282,18 +282,9 @@ def test_without_encryption_a2_reads_the_last_model_that_each_client_sent() -> N
 
 def told(sums_of_rounds: list[list[set[int]]], true: list[int], clusters: int) -> float:
     """The share of clients whose cluster is found from who is in which sum, by name, and the sums' counts of clusters."""
-    clients = len(true)
-    rows, numbers = [np.kron(np.eye(clients), np.ones(clusters))], [np.ones(clients)]  # each client has one cluster
-    for sums in sums_of_rounds:
-        member = np.array([[i in one for i in range(clients)] for one in sums], float)
-        rows.append(np.kron(member, np.eye(clusters)))
-        numbers.append((member @ np.eye(clusters)[true]).ravel())
-    asked, answer = np.concatenate(rows), np.concatenate(numbers)
-    unknown = asked.shape[1]
-    preferred = np.random.default_rng(0).normal(size=unknown)  # any solution will do
-    within = LinearConstraint(asked, answer, answer)
-    solved = milp(preferred, constraints=within, integrality=np.ones(unknown), bounds=Bounds(0, 1))
-    return float(np.mean(solved.x.reshape(clients, clusters).argmax(1) == true))
+    groups = [np.array([[i in one for i in range(len(true))] for one in sums]) for sums in sums_of_rounds]
+    counts = [member.astype(float) @ np.eye(clusters)[true] for member in groups]
+    return float(np.mean(clusters_by_counts(groups, counts) == true))
 
 
 def test_counts_by_name_tell_clusters_where_sums_change() -> None:
