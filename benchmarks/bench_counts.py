@@ -3,8 +3,8 @@
     python benchmarks/bench_counts.py [--clients 40] [--clusters 5] [--draws 10]
 
 MingledPie under `encryption = "threshold"`, with sets as covey draws them (rate 1/2, threshold 2) that stay, and clusters that do
-not change; nothing is trained. Share of clients whose cluster is found, its 95 % interval over draws of the federation, and A1's on the
-same sets. `clustering.isolation.clusters_by_counts` is the attack.
+not change; nothing is trained. Share of clients whose cluster is found, its 95 % interval over draws of the federation, and A1's on
+the same sets. `clustering.isolation.clusters_by_counts` is the attack.
 """
 
 import argparse
