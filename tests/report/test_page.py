@@ -516,6 +516,7 @@ def test_comparison_shows_results_and_only_settings_that_differ(mingled: Path, t
     page = path.read_text()
     said = visible(page)
     assert "MingledPie and IFCA on MNIST, side by side" in said
+    assert "leads with" in said and "One seed each: another one may turn the order round." in said
     assert anchors(page) == ["results", "curves", "attacks", "cost", "settings"]
     listed = re.findall(r"<th scope=\"row\"><code>([^<]+)</code>", page)
     assert listed == [
@@ -536,6 +537,7 @@ def test_comparison_tells_equal_algorithms_and_different_data_apart(tmp_path: Pa
     ]
     said = visible(write_comparison(small, tmp_path / "c.html").read_text())
     assert "x and y, side by side" in said
+    assert "leads with" not in said and "% in all of them" in said  # where the same number is shown, nobody leads
     assert "the runs learned different data (MNIST, digits)" in said
     with pytest.raises(CoveyError, match="at least two"):
         write_comparison(small[:1], tmp_path / "d.html")

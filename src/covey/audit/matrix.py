@@ -23,6 +23,7 @@ GIVEN, UNKNOWN, INAPPLICABLE, NOBODY = "given by design", "no attack known", "no
 SUSPECTED = "leak suspected"  # beyond chance and controls, but so is one or the other of a cell's many scores by luck
 VERDICTS = (BROKEN, LEAKS, GIVEN, SUSPECTED, NOTHING_SEEN, NOT_MEASURED, UNKNOWN, INAPPLICABLE, NOBODY)
 LEAKING = (BROKEN, LEAKS, GIVEN)
+KNOWN = {BROKEN: "is broken", LEAKS: "leaks", GIVEN: "is given by design"}  # as the verb of a sentence
 HARM = {LEAKS: "harms", SUSPECTED: "harm suspected"}  # the words for what is no knowledge
 UNCERTAIN = "Beyond its controls, but not certainly"  # so begins the note on such a score
 
@@ -348,7 +349,7 @@ def _warned(cell: Cell, cells: Mapping[tuple[str, str], Cell], questions: Questi
     known = cells.get((other, cell.column))
     if cell.verdict in (*LEAKING, INAPPLICABLE, NOBODY) or known is None or known.verdict not in LEAKING:
         return cell
-    return replace(cell, why=f"{cell.why}; but the {other} is {known.verdict} here, and clusters are label sets")
+    return replace(cell, why=f"{cell.why}; but the {other} {KNOWN[known.verdict]} here, and clusters are label sets")
 
 
 def _rank(cell: Cell) -> tuple[int, bool, float]:

@@ -49,8 +49,11 @@ def lede(runs: Sequence[Run]) -> list[str]:
         scores = [(value, run.name) for run in runs if (value := number(run.final("accuracy", key))) is not None]
         if len(scores) == len(runs):
             best, worst = max(scores), min(scores)
-            said.append(f"{name}: {best[1]} leads with {percent(best[0])}; {worst[1]} has {percent(worst[0])}.")
-    return said
+            high, low = percent(best[0]), percent(worst[0])
+            led_by = f"{best[1]} leads with {high}; {worst[1]} has {low}" if high != low else f"{high} in all of them"
+            said.append(f"{name}: {led_by}.")
+    alone = len(runs) > 1 and not any(run.final("seeds", "n") for run in runs)
+    return [*said, "One seed each: another one may turn the order round."] if said and alone else said
 
 
 def _kinds(runs: Sequence[Run]) -> list[tuple[str, str, str]]:
