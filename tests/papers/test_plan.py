@@ -38,6 +38,10 @@ def test_lines_say_what_a_table_needs_and_what_is_stored_of_it(tmp_path: Path) -
     assert known["mnist"].command == "covey reproduce mingledpie --table table2 --dataset mnist"
     (drawn,) = (line for line in lines if line.item.table == "fig3")
     assert drawn.words() == ["mingledpie/fig3", "not run", "", "its own", "", "–", ""]
+    present.store(replace(one, table="fig3", dataset="", runs={}, seconds=617.5), tmp_path)
+    again = plan.lines(["mingledpie"], Options(tmp_path / "runs"), tmp_path)
+    (drawn,) = (line for line in again if line.item.table == "fig3")
+    assert drawn.words()[-2:] == ["618", ""]  # what the command took, where there are no runs to add up
     page = plan.markdown(lines)
     assert f"{len(lines)} tables and figures, by dataset: 1 full, 1 one seed, 1 without" in page
     assert "| mingledpie/table2/mnist | full | 3 | 6 | 30 | 1,234 | cpu |" in page

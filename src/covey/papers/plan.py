@@ -41,7 +41,7 @@ class Line:
     alone: bool  # it computes beside its runs
     kind: str  # of what is stored
     seeds: str
-    seconds: float  # of the stored runs; 0: not recorded
+    seconds: float  # of the stored runs, or of a table that has none; 0: not recorded
     device: str
     without: int = 0  # figures that the paper prints and the stored table has none of ours for
 
@@ -79,10 +79,17 @@ def _line(item: Item, options: Options, known: Mapping[str, Reproduction]) -> Li
         alone=needed.alone,
         kind=_kind(one, bool(needed.runs)),
         seeds=f"{repetitions[-1]}" if repetitions else "",
-        seconds=float(one.runs.get("seconds", 0.0)) if one else 0.0,
+        seconds=_seconds(one, bool(needed.runs)),
         device=_computed_by(one),
         without=_without(one),
     )
+
+
+def _seconds(one: Reproduction | None, runs: bool) -> float:
+    """Of the stored runs; of a table that has none, those of the whole command."""
+    if one is None:
+        return 0.0
+    return float(one.runs.get("seconds", 0.0 if runs else one.seconds))
 
 
 def _without(one: Reproduction | None) -> int:
