@@ -24,8 +24,8 @@ ABOUT = About(
         "than the paper's "
         "uniform one ([preference profiling](../../attacks/preference.md)).",
         "The common key: the server and one client together open everything. [Threshold "
-        "opening](../../deployment/threshold.md) takes "
-        "that away.",
+        "opening](../../deployment/threshold.md) takes that away; there one client alone finds nearly all clusters, by name, "
+        "where who takes part [changes](../../deployment/threshold.md#counts-by-name).",
         "Mingling without rebuilding costs ten points on MNIST and twelve on Fashion-MNIST ([Table 5](table5.md)), where the "
         "paper prints 45 and 33: mingled means learn, to 88 and 87 %, and one model for all to 83 and 70 % "
         "([Table 3](table3.md)).",
