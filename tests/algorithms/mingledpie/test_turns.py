@@ -280,6 +280,27 @@ def test_without_encryption_a2_reads_the_last_model_that_each_client_sent() -> N
     assert a2["value"] > 0.9 and a2["used"].startswith("20 plain models")
 
 
+def test_a_server_that_departs_can_test_one_clients_cluster() -> None:
+    """A limit, not a goal: what a vector does in another sum than its turn's tells whose it is, and nobody notices."""
+    setting = Setting(0, 3, 3, 1, Plan(), torch.zeros(3, 4), torch.ones(4, dtype=torch.bool), "none")
+    taking = MingledPie(turns=True)
+    seals = Seals(make_keys(taking, setting)["clients"]["sealing"])
+    member = mingledpie.seal_with_indicator(seals, torch.full((4,), 1.0), 1, 3)[0]  # of cluster 1, in its own turn
+    for choice, rebuilt in (
+        (0, 6.0),
+        (1, 0.5),
+        (2, 1.0),
+    ):  # of the client whose turn is cluster 0's; 1: what it should be
+        vector = turns.contribution(torch.full((4,), 5.0), 0, choice, 16.0)
+        tested = mingledpie.seal_with_indicator(seals, vector, choice, 3)[0]
+        mixer = sealing.mixer(sealing.sealer(seals.key).public(), 3, 7)
+        mixer.add(member, [1])
+        mixer.add(tested, [1])  # and not to 0
+        message = MingledSums(mixer.sums(), [0, 2, 0])
+        models = taking._rebuild(setting, message, *mingledpie.open_sums(seals, message, 3)).models
+        assert models[1].tolist() == pytest.approx([rebuilt] * 4)
+
+
 def told(sums_of_rounds: list[list[set[int]]], true: list[int], clusters: int) -> float:
     """The share of clients whose cluster is found from who is in which sum, by name, and the sums' counts of clusters."""
     groups = [np.array([[i in one for i in range(len(true))] for one in sums]) for sums in sums_of_rounds]
