@@ -94,8 +94,7 @@ class Network:
         """A module to look at, never to compute with: it may have no values."""
         if getattr(self.spec, "layout", "") == "own" or hasattr(self.spec, "given"):
             return self._template
-        with torch.device("meta"):
-            module = self._built()
+        module = _outline(self.spec, self.input_shape, self.classes, self.kind, self.vocabulary)
         return module if _closed_form(module) else self._template
 
     @property
@@ -310,6 +309,14 @@ def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
             if id(tensor) not in seen:
                 seen.add(id(tensor))
                 yield f"{prefix}.{own}" if prefix else own, tensor
+
+
+@functools.lru_cache(maxsize=64)  # nobody computes with it, so runs of one process may share it
+def _outline(spec: Any, input_shape: tuple[int, ...], classes: int, kind: str, vocabulary: int) -> nn.Module:
+    """A module without values, to look at."""
+    with torch.device("meta"):
+        module: nn.Module = spec.build(input_shape, classes, kind, vocabulary)
+    return module
 
 
 def _closed_form(module: nn.Module) -> bool:
