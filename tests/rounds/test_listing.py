@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from covey.data.federation import Federation
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
+from covey.measures import LEADS
 from covey.report.terminal import closing_lines
 from covey.results.folder import RunFolder
 from covey.rounds.loop import run
@@ -61,6 +63,14 @@ def test_the_terminal_says_of_whom_its_figures_are(both: tuple[Result, Result]) 
     some, every = ("\n".join(closing_lines(result)) for result in both)
     assert f"of {LISTED} of {CLIENTS} clients, drawn by the seed" in some
     assert "drawn by the seed" not in every
+
+
+def test_the_terminal_says_a_mean_over_clusters_where_it_is_another_number(both: tuple[Result, Result]) -> None:
+    for over_clusters, said in ((0.5, True), (0.73301, False)):
+        accuracy = {LEADS: "client_mean", "client_mean": 0.733, "average_cluster": over_clusters, "global": 0.7}
+        words = "\n".join(closing_lines(replace(both[1], accuracy=accuracy)))
+        assert words.startswith("accuracy    73.3")
+        assert ("nobody knows to be true" in words) is said
 
 
 def test_files_name_the_clients_that_they_list(both: tuple[Result, Result]) -> None:

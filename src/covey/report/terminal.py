@@ -40,9 +40,11 @@ def closing_lines(result: Figures) -> list[str]:
     where = f"{result.dataset} ({result.stand_in})" if result.stand_in else result.dataset
     if result.accuracy:
         lines = [f"accuracy    {percent(result.accuracy[kinds[0]])}{spread}, {MEANS[kinds[0]]}, on {where}"]
-        if kinds != KINDS:
-            beside = f"{percent(result.accuracy['average_cluster'])} is {MEANS['average_cluster']}"
-            lines.append(f"            {beside}, which nobody knows to be true ones")
+        over_clusters = percent(result.accuracy["average_cluster"]) if kinds != KINDS else ""
+        if over_clusters and over_clusters != percent(result.accuracy[kinds[0]]):
+            lines.append(
+                f"            {over_clusters} is {MEANS['average_cluster']}, which nobody knows to be true ones"
+            )
     elif result.metrics:
         lines = [f"data        {where}: numbers are predicted, which have no accuracy"]
     else:
