@@ -24,12 +24,14 @@ from typing import Any
 from covey import roles
 from covey.leaks import PARTIES, Leak
 
-GOT, RETURNED, ASKED = (
-    "sends",
-    "replies",
-    "asks",
-)  # by clients, by clients, of a further server: as algorithms declare it
-_WORDS = {GOT: "message to a client", RETURNED: "reply", ASKED: "message to a second server"}
+# By clients, by clients, of a further server, of clients within a round: as algorithms declare it.
+GOT, RETURNED, ASKED, CONSULTED = "sends", "replies", "asks", "consults"
+_WORDS = {
+    GOT: "message to a client",
+    RETURNED: "reply",
+    ASKED: "message to a second server",
+    CONSULTED: "further question to a client",
+}
 
 
 @dataclass(frozen=True)

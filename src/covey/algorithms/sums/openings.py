@@ -136,6 +136,10 @@ def occasion(run: str, round: int) -> str:
     return f"{run}:{round}"
 
 
+def round_of(occasion: str) -> int:
+    return int(occasion.rpartition(":")[2])
+
+
 def is_together(encryption: str) -> bool:
     """Whether sums under this encryption are opened by several clients, none of which can do it alone."""
     return encryption in openings.SCHEMES
