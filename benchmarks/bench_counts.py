@@ -4,7 +4,7 @@
 
 MingledPie under `encryption = "threshold"`, with sets as covey draws them (rate 1/2, threshold 2) that stay, and clusters that do
 not change; nothing is trained. Share of clients whose cluster is found, its 95 % interval over draws of the federation, and A1's on
-the same sets. The client takes part in every round. Attack `counts` does the same in a run, from what a client is really sent.
+the same sets. The client takes part in every round. Attack `counts_by_name` does the same in a run, with what a client is sent.
 """
 
 import argparse

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 Groups = NDArray[np.bool_]  # [g, n]: which client is in which sum
 LOOKS = 20_000
-NODES = 100  # of a search in whole numbers: 10 s for 100 clients in the same 10 sums every round, .1 s where sums change
+NODES = (
+    100  # of a search in whole numbers: 10 s for 100 clients in the same 10 sums every round, .1 s where sums change
+)
 
 
 def smallest(groups: Groups) -> int:

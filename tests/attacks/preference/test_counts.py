@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from covey import Experiment, run
 from covey.attacks.finding import NOT_MEASURED, Finding
-from covey.attacks.preference.counts import SETS, Counts, Opened, _newest_explained
+from covey.attacks.preference.counts import SETS, CountsByName, Opened, _newest_explained
 from covey.audit.matrix import fill
 from covey.audit.questions import Questions, Watch
 from covey.leaks import CLIENT, COALITION, EAVESDROPPER, IDENTITY, SERVER
@@ -30,7 +31,7 @@ HALF: dict[str, Any] = {
 
 
 def found(**more: Any) -> Finding:
-    (finding,) = run(Experiment.of({**HALF, **more}), attacks=[Counts()], quiet=True).findings
+    (finding,) = run(Experiment.of({**HALF, **more}), attacks=[CountsByName()], quiet=True).findings
     return finding
 
 
@@ -41,19 +42,31 @@ def half() -> Finding:
 
 def test_half_of_the_clients_in_a_round_tell_one_of_them_more_than_their_sets_do(half: Finding) -> None:
     assert half.verdict in ("leaks", "broken") and half.low is not None and half.low > half.controls[SETS]
-    assert set(half.controls) == set(Counts.controls) and half.details["rounds together"] >= 2
+    assert set(half.controls) == set(CountsByName.controls) and half.details["rounds together"] >= 2
     assert half.details["clients"] < 30  # it does not guess at itself
 
 
 def test_an_audit_finds_it_by_its_declaration_and_its_cell_says_so(half: Finding) -> None:
-    questions, watch = Questions(Experiment.of(HALF)), Watch("counts", CLIENT)
+    questions, watch = Questions(Experiment.of(HALF)), Watch("counts_by_name", CLIENT)
     assert watch in list(questions.watches())
     cells = {(cell.row, cell.column): cell for cell in fill(questions, {watch: (half, "")}, {})}
     own, both = cells[IDENTITY.name, CLIENT], cells[IDENTITY.name, COALITION]
-    assert own.verdict == half.verdict and own.tried[0].attack == "counts" and not own.carried
+    assert own.verdict == half.verdict and own.tried[0].attack == "counts_by_name" and not own.carried
     assert both.verdict == half.verdict and both.carried == CLIENT
     for outside in (SERVER, EAVESDROPPER):  # they do not open counts
         assert not cells[IDENTITY.name, outside].tried and not cells[IDENTITY.name, outside].carried
+
+
+def test_counts_that_add_nothing_do_not_hide_what_the_sets_tell(half: Finding) -> None:
+    """A client is told the sets as well as the server."""
+    nothing = replace(half, value=0.37, low=0.25, high=0.5)
+    sets = replace(
+        half, attack="a1", vantage="server", value=0.37, low=0.25, high=0.5, controls={"largest cluster": 0.2}
+    )
+    assert (nothing.verdict, sets.verdict) == ("no leak seen", "leaks")
+    done = {Watch("counts_by_name", CLIENT): (nothing, ""), Watch("a1", SERVER): (sets, "")}
+    cells = {(cell.row, cell.column): cell for cell in fill(Questions(Experiment.of(HALF)), done, {})}
+    assert (cells[IDENTITY.name, CLIENT].verdict, cells[IDENTITY.name, CLIENT].carried) == ("leaks", SERVER)
 
 
 @pytest.mark.parametrize(
@@ -61,11 +74,11 @@ def test_an_audit_finds_it_by_its_declaration_and_its_cell_says_so(half: Finding
 )
 def test_it_does_not_apply_where_nobody_is_told_members_or_counts(algorithm: str, encryption: str) -> None:
     questions = Questions(Experiment.of({**HALF, "algorithm": algorithm, "encryption": encryption}))
-    assert "counts" not in {watch.attack for watch in questions.watches()}
+    assert "counts_by_name" not in {watch.attack for watch in questions.watches()}
     what = "message to a client carries the indicator of a cluster"
     if encryption != "threshold":
         what = "further question to a client carries the groups of clients"
-    assert questions.unfit("counts", CLIENT) == f"no {what}, and that is all this attack reads"
+    assert questions.unfit("counts_by_name", CLIENT) == f"no {what}, and that is all this attack reads"
 
 
 def test_made_all_the_same_it_says_that_it_saw_nothing() -> None:

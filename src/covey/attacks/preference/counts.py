@@ -38,6 +38,7 @@ from covey.leaks import CLIENT, IDENTITY, Leak
 from covey.statistics import wilson
 
 SETS = "the sets alone"
+NOTE = f"It is told the sets that others showed, too: what counts add to “{SETS}” is scored."
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,10 @@ class Opened:
 
 
 @dataclass
-class Counts:
+class CountsByName:
     """Solve for all clients' clusters, given who is in which sum and the counts that open with it."""
 
-    name: ClassVar[str] = "counts"
+    name: ClassVar[str] = "counts_by_name"
     label: ClassVar[str] = "Counts by name"
     title: ClassVar[str] = (
         "clients' clusters, solved for from who is in which sum and the counts in it, rounds together"
@@ -127,6 +128,7 @@ class Counts:
             high=high,
             controls={**controls, SETS: score(alone, true)[0]},
             used=f"who was in which sum and its counts; rounds seen: {len(rounds)}, solved together: {together}",
+            note=NOTE,
             details={"rounds": len(rounds), "rounds together": together, "clients": len(last)},
         )
 
