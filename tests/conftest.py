@@ -25,7 +25,7 @@ settings.register_profile("covey", deadline=None, max_examples=50)  # a busy mac
 settings.register_profile("thorough", deadline=None, max_examples=300)  # of `make test-all`
 settings.load_profile("covey")
 
-WAITING = 1  # workers beyond the cores: the parties of a deployment often wait for each other
+WAITING = 2  # workers beyond the cores: the parties of a deployment often wait for each other
 # Files whose tests share what is expensive to begin run in one worker. The parties of a deployment are copied from one process
 # that has read all their code; and while that worker waits for silos that were killed, the others compute.
 TOGETHER = {

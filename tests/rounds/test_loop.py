@@ -22,6 +22,7 @@ from covey.algorithms.ifca import IFCA
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.report.terminal import closing_lines
+from covey.results.folder import RunFolder
 from covey.rounds.loop import run
 from covey.rounds.result import Result
 from support.patience import PATIENCE, until
@@ -226,6 +227,25 @@ def test_a_run_over_seeds_can_be_resumed_from_its_folder(tmp_path: Path) -> None
     assert Experiment.read(tmp_path / "config.toml") == experiment
     resumed = run(Experiment.read(tmp_path / "config.toml"), out=tmp_path, resume=True, quiet=True)
     assert resumed.accuracy == whole.accuracy
+
+
+def test_an_interruption_before_a_round_has_its_line_loses_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment, append = small(training={"rounds": 3}), RunFolder.append_record
+
+    def interrupted(folder: RunFolder, record: dict[str, Any]) -> None:
+        if record["round"] == 2:
+            raise KeyboardInterrupt
+        append(folder, record)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(RunFolder, "append_record", interrupted)
+        run(experiment, out=tmp_path, quiet=True)
+    content, _ = checkpoint.load(tmp_path / "checkpoint")
+    assert content["round"] == len(RunFolder(tmp_path).records()) == 2
+    run(experiment, out=tmp_path, resume=True, quiet=True)
+    assert [record["round"] for record in RunFolder(tmp_path).records()] == [1, 2, 3]
 
 
 def test_a_file_cannot_be_the_folder_of_a_run(tmp_path: Path) -> None:

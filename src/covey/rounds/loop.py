@@ -255,9 +255,11 @@ class _Loop:
             except StopIteration:
                 pass  # a callback has seen enough
             except (KeyboardInterrupt, CoveyError):
-                # `state` is the one after round `done`: a round is recorded and adopted together.
+                # `state` is the one after round `done`, and so are the records; an interruption may have come before its line.
                 if done > self.saved[0] or (self.folder and not self.folder.begun):
                     with contextlib.suppress(CoveyError):
+                        if self.folder and len(self.folder.records()) < done:
+                            self.folder.write_records(self.records)
                         self._checkpoint(state, done, force=True)
                 raise
         self._checkpoint(state, done, force=self.experiment.engine.checkpoint_every > 0)
