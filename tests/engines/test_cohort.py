@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -335,3 +336,24 @@ def test_the_losses_of_an_evaluation_serve_the_next_round(monkeypatch: pytest.Mo
     assert len(result.records) == rounds
     evaluations = rounds  # the one of the last round also says which models are kept
     assert len(asked) == clients * (1 + evaluations)
+
+
+def test_clients_that_take_part_seldom_keep_no_models_of_earlier_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[int, weakref.ref[Tensor]] = {}
+    compute = Machine.compute
+
+    def seen(self: Machine, jobs: Any) -> Any:
+        asked.update(
+            {id(job.work.models): weakref.ref(job.work.models) for job in jobs if isinstance(job.work, Losses)}
+        )
+        return compute(self, jobs)
+
+    alive = []
+    monkeypatch.setattr(Machine, "compute", seen)
+    run(
+        experiment("ifca", training={"rounds": 8}, participation={"share": 0.25}, evaluation={"every": 8}),
+        federation=federation((9,) * 8),
+        callbacks=[lambda record, state: alive.append(sum(one() is not None for one in asked.values()))],
+        quiet=True,
+    )
+    assert len(alive) == 8 and max(alive) <= 2  # those of this round, and those that it made

@@ -18,6 +18,7 @@ from functools import cached_property, partial
 from itertools import repeat
 from operator import is_
 from typing import Any
+from weakref import ReferenceType, ref
 
 import numpy as np
 import torch
@@ -102,9 +103,8 @@ class Host:
     _losses: dict[tuple[bytes, int], tuple[Tensor, int, Tensor]] = field(
         default_factory=dict
     )  # models, version, losses
-    _losses_of: dict[tuple[int, int], tuple[Tensor, int, Tensor]] = field(
-        default_factory=dict
-    )  # the same of one client
+    # The same of one client; who takes part seldom must not keep the models of its last round alive.
+    _losses_of: dict[tuple[int, int], tuple[ReferenceType[Tensor], int, Tensor]] = field(default_factory=dict)
     _ahead: dict[tuple[bytes, int], Streams] = field(default_factory=dict)  # by clients and round
     _sheets: dict[bytes, Sheet] = field(default_factory=dict)
     _staged_sheets: dict[bytes, Sheet] = field(default_factory=dict)
@@ -512,7 +512,7 @@ class Host:
 
     def _known_losses(self, me: Client, work: Losses) -> Tensor | None:
         known = self._losses_of.get((me.id, self.federation.phase(me.round)))
-        same = known is not None and work.on is None and known[0] is work.models and known[1] == work.models._version
+        same = known is not None and work.on is None and known[0]() is work.models and known[1] == work.models._version
         return known[2] if known is not None and same else None
 
     def _keep_losses(self, me: Client, work: Losses, losses: Tensor) -> None:
@@ -520,7 +520,7 @@ class Host:
             return
         if len(self._losses_of) > KNOWN:
             self._losses_of.clear()
-        self._losses_of[me.id, self.federation.phase(me.round)] = (work.models, work.models._version, losses)
+        self._losses_of[me.id, self.federation.phase(me.round)] = (ref(work.models), work.models._version, losses)
 
     def _compute(self, work: Compute, broadcast: Any) -> Any:
         """What is the same for all clients of a broadcast."""
