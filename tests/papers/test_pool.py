@@ -121,6 +121,36 @@ def test_a_run_that_fails_is_a_problem_unless_its_table_does_without(
     assert list(pool.refused(tmp_path).values()) == ["it diverges"] * 2  # said in either case, on any machine
 
 
+def test_where_memory_is_too_little_fewer_processes_do_all_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Sharing(InThisProcess):
+        others = 0
+
+        def __init__(self, options: Options) -> None:
+            super().__init__(options)
+            Sharing.others += 1
+
+        def give(self, job: pool.Job) -> None:
+            if Sharing.others == 1:
+                super().give(job)
+            else:
+                self.job = job
+                self._theirs.send(("", "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB."))
+
+        def stop(self) -> None:
+            Sharing.others -= 1
+            super().stop()
+
+    known = {"tuned": Table(tuned, ("digits",), lambda sheet: [])}
+    for module in (rehearsal, harness):
+        monkeypatch.setattr(module, "tables", lambda paper: known)
+    monkeypatch.setattr(pool, "Worker", Sharing)
+    options = Options(tmp_path, quiet=True, device="cpu")
+    assert pool.run_many([Item("own", "tuned", "digits")], options, workers=2, minutes=5) == []
+    assert asked(Item("own", "tuned", "digits"), options).missing == {} and not pool.refused(tmp_path)
+
+
 def test_only_finished_runs_are_packed(tmp_path: Path) -> None:
     for name, files in {"done": ("result.json", "metrics.jsonl", "big.bin"), "cut": ("metrics.jsonl",)}.items():
         (tmp_path / "runs" / name).mkdir(parents=True)

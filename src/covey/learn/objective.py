@@ -95,7 +95,7 @@ def activations(network: Network) -> int:
     def note(tensor: Tensor) -> Tensor:
         if tensor.data_ptr() not in own:
             kept[tensor.data_ptr()] = max(kept.get(tensor.data_ptr(), 0), tensor.numel())
-        return tensor
+        return tensor.detach()  # an output that its own graph keeps would never be freed
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         losses = objective(example_inputs(network, 1), example_targets(network.task, 1, network.classes))

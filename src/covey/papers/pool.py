@@ -41,6 +41,7 @@ BY_CLIENT = (
     "clusters",
     "classes",
 )  # in a round's record, beside "clients" of each metric: most of its bytes
+NO_MEMORY = "CUDA out of memory"  # as torch says it, whoever passes it on
 PACKED = "runs.tar.xz"
 REFUSED = "refused.json"  # name of a run -> why there is none: what tables that grow say of it, on any machine
 
@@ -83,6 +84,10 @@ class Wishes:
             if known.more and job.name in known.missing and known.missing.keys() <= self._ended:
                 self._asked[item] = asked(item, self._options)
 
+    def again(self, job: Job) -> None:
+        """It was not done, and its turn comes again."""
+        self._begun.discard(job.name)
+
     def spares(self, job: Job) -> bool:
         """Whether the table that asked for it can do without."""
         return job.item.of.grows or job.name in self._asked[job.item].spare
@@ -122,7 +127,8 @@ def _made(item: Item, options: Options) -> Path:
 def run_many(wanted: Sequence[Item], options: Options, workers: int, minutes: float) -> list[str]:
     """Runs what these tables need, so many runs at a time; what went wrong, run by run. When time is up what runs is broken off.
 
-    What a table can do without, it says itself: `Table.grows`, `Options.attempt`.
+    What a table can do without, it says itself: `Table.grows`, `Options.attempt`. Where processes share too little memory of a GPU,
+    the one that is refused some ends, and its run is done by those that are left.
     """
     begin, done, problems = time.monotonic(), 0, list[str]()
     wishes, pool = Wishes(wanted, options), list[Worker]()
@@ -139,6 +145,13 @@ def run_many(wanted: Sequence[Item], options: Options, workers: int, minutes: fl
             ready = wait(list(busy), timeout=None if math.isinf(left) else left)
             for worker in [w for answers, w in busy.items() if answers in ready]:
                 job, said, problem = worker.taken()
+                if NO_MEMORY in problem and workers > 1:
+                    workers -= 1
+                    wishes.again(job)
+                    pool.remove(worker)
+                    worker.stop()
+                    options.say(f"the GPU's memory is used up: {workers} processes go on, and redo {job.item.name}")
+                    continue
                 if problem:
                     options.failed[job.name] = problem
                 wishes.ended(job)

@@ -12,6 +12,9 @@ from typing import Any
 
 import torch
 
+PYTHONS_OWN = (
+    10_000  # objects that Python freezes itself as it starts: some hundreds from 3.12 on; torch has some 100,000
+)
 YOUNG = 10_000  # new objects after which the collector looks for cycles: those of a round with a thousand clients
 
 
@@ -32,28 +35,33 @@ def single_threaded() -> Iterator[None]:
 
 @contextmanager
 def old_objects_left_alone() -> Iterator[None]:
-    """Every round makes thousands of small objects, and the collector would look through all of torch's each time."""
+    """Every round makes thousands of small objects, and the collector would look through all of torch's each time.
+
+    What is frozen is never collected, and there is no unfreezing a part: runs within a run (an attack may make some) freeze
+    nothing, nor does any where others have done it for objects of theirs.
+    """
     global _under_way
-    ours, often = not _under_way and not _frozen_by_others(), gc.get_threshold()
+    often, freezes = gc.get_threshold(), not _under_way and not _frozen_by_others()
     _under_way += 1
-    gc.freeze()
+    if freezes:
+        gc.freeze()
     gc.set_threshold(max(often[0], YOUNG), *often[1:])
     try:
         yield
     finally:
         _under_way -= 1
         gc.set_threshold(*often)
-        if ours:  # else whoever froze them decides
+        if freezes:
             gc.unfreeze()
 
 
-_under_way = 0  # runs of this process: an attack may make some of its own
+_under_way = 0  # runs of this process
 
 
 @cache
 def _frozen_by_others() -> bool:
     """Before the first run. Python counts what is frozen one by one, which takes as long as a small run."""
-    return gc.get_freeze_count() > 0
+    return gc.get_freeze_count() > PYTHONS_OWN
 
 
 def _one_blas_thread() -> AbstractContextManager[Any]:
