@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from covey.statistics import (
@@ -13,6 +14,7 @@ from covey.statistics import (
     standard_error,
     student,
     student_interval,
+    tallied,
     wilson,
 )
 
@@ -49,6 +51,12 @@ def test_the_deviation_divides_by_one_less() -> None:
     assert deviation([0.1, 0.1, 0.1]) == 0.0  # numpy's is 1.7e-17
     assert deviation([5.0]) == 0.0
     assert standard_error([1.0, 2.0, 3.0, 6.0]) == pytest.approx(math.sqrt(14 / 3) / 2)
+
+
+@pytest.mark.parametrize("numbers", [[], [0], [3, 1, 3, 0], [10**12, 5, 5]])
+def test_tallied_is_numpys_unique(numbers: list[int]) -> None:
+    for got, right in zip(tallied(np.array(numbers, np.int64)), np.unique(numbers, return_counts=True), strict=True):
+        assert got.tolist() == right.tolist()
 
 
 def test_students_interval_by_the_printed_table() -> None:

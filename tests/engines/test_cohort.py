@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,10 +21,13 @@ from covey.data.federation import Dataset, Federation
 from covey.engines import start
 from covey.engines.cohort import Outcomes, reads_in_rows
 from covey.engines.host import Host
-from covey.errors import CoveyWarning
+from covey.errors import CoveyWarning, NotFinite
+from covey.learn import rowwise as rowwise_room
+from covey.learn.kernels.pending import put_off
 from covey.learn.machine import Machine
 from covey.learn.work import Losses, Train, rowwise
 from covey.messages import size
+from covey.results.folder import RunFolder
 
 IN_ROWS = sorted(name for name, kind in ALGORITHMS.items() if declaration(kind).in_rows)
 
@@ -100,6 +104,47 @@ def test_as_one_by_one(algorithm: str, sizes: tuple[int, ...], monkeypatch: pyte
     one, other, cohorts = both(monkeypatch, experiment(algorithm), federation(sizes))
     assert cohorts == 9  # three waves in each round
     assert_same(one, other)
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "median"])  # that adds up what is pending, and that looks at it
+@pytest.mark.parametrize("algorithm", ["scaffold", "feddyn"])
+def test_vectors_that_wait_until_somebody_looks(
+    algorithm: str, aggregation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = []
+    monkeypatch.setattr(rowwise_room, "waits", lambda device: True)
+    monkeypatch.setattr(rowwise_room, "put_off", lambda *given: (waiting.append(later := put_off(*given)), later)[1])
+    table = {"name": algorithm, "aggregation": aggregation}
+    one, other, _ = both(monkeypatch, experiment(table), federation((5, 12, 8, 9, 1, 8, 20)))
+    assert len(waiting) == 6  # the third wave of each round is one client alone
+    assert_same(one, other)
+
+
+def test_training_that_goes_wrong_is_said_so_whatever_breaks_on_it_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its check is put off until the round was evaluated; the rounds before it are kept."""
+    monkeypatch.setattr(start, "IN_ROWS", ("cpu",))
+    rates = {"rounds": 4, "batch_size": 4, "lr": 0.05}
+    trained = Machine.train_bundle
+
+    def spoilt(machine: Machine, bundle: Any) -> Tensor:
+        spoilt.times += 1  # type: ignore[attr-defined]
+        if spoilt.times == 7:  # type: ignore[attr-defined]
+            bundle = replace(bundle, work=replace(bundle.work, start=bundle.work.start * float("nan")))
+        return trained(machine, bundle)
+
+    for algorithm in ("fedavg", "ifca", "scaffold"):
+        spoilt.times = 0  # type: ignore[attr-defined]
+        monkeypatch.setattr(Machine, "train_bundle", spoilt)
+        with pytest.raises(NotFinite, match="local training gave values that are not finite"):
+            run(
+                experiment(algorithm, training=rates),
+                federation=federation((8,) * 7),
+                out=tmp_path / algorithm,
+                quiet=True,
+            )
+        assert [record["round"] for record in RunFolder(tmp_path / algorithm).records()] == [1, 2]
 
 
 @pytest.mark.gpu

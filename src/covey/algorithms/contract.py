@@ -39,10 +39,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from covey.crypto import openings
@@ -404,10 +405,20 @@ def models_of(algorithm: Any, state: Any, clients: int, clusters: int) -> int:
     return {"one": 1, "own": clients}.get(declaration(algorithm).trains, clusters)
 
 
-def wanted(algorithm: Algorithm, state: Any, clients: Iterable[int], method: str = "wants") -> list[int]:
-    """The clients that the algorithm's optional `wants` (or `serves`) names; without such a method all."""
+@overload
+def wanted(
+    algorithm: Algorithm, state: Any, clients: NDArray[np.int64], method: str = "wants"
+) -> NDArray[np.int64]: ...
+@overload
+def wanted(algorithm: Algorithm, state: Any, clients: Iterable[int], method: str = "wants") -> list[int]: ...
+def wanted(
+    algorithm: Algorithm, state: Any, clients: Iterable[int] | NDArray[np.int64], method: str = "wants"
+) -> list[int] | NDArray[np.int64]:
+    """The clients that the algorithm's optional `wants` (or `serves`) names; without such a method all. Arrays stay arrays."""
     asked = getattr(algorithm, method, None)
-    numbers = clients.tolist() if isinstance(clients, np.ndarray) else [int(i) for i in clients]
+    if isinstance(clients, np.ndarray):
+        return clients if asked is None else np.array([i for i in clients.tolist() if asked(state, i)], np.int64)
+    numbers = [int(i) for i in clients]
     return numbers if asked is None else [i for i in numbers if asked(state, i)]
 
 

@@ -77,7 +77,7 @@ class FedDyn:
         plan = me.plan.but(proximal=self.alpha)
         correction = yield rowwise(torch.neg, gradient)
         model = yield Train(theta, plan, anchor=theta, correction=correction)
-        me.memory["gradient"] = yield rowwise(_gradient, model, theta, gradient, self.alpha)
+        me.memory["gradient"] = yield rowwise(_gradient, model, theta, gradient, self.alpha, may_wait=True)
         return LocalModel(model, me.samples)
 
     def aggregate(self, server: Server, state: DynamicState, replies: Iterator[tuple[int, Any]]) -> DynamicState:

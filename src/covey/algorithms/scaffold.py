@@ -103,10 +103,10 @@ class Scaffold:
         steps = me.plan.steps_for(me.samples)
         scale = -1 / (steps * me.plan.lr)
         if c_i is None:
-            moved, change = yield rowwise(_changes, y, x, c, scale)
+            moved, change = yield rowwise(_changes, y, x, c, scale, may_wait=True)
             me.memory["variate"] = change
         else:
-            moved, change, me.memory["variate"] = yield rowwise(_changes_from, y, x, c, c_i, scale)
+            moved, change, me.memory["variate"] = yield rowwise(_changes_from, y, x, c, c_i, scale, may_wait=True)
         return ControlledChange(moved, change)
 
     def aggregate(self, server: Server, state: ControlledModel, replies: Iterator[tuple[int, Any]]) -> ControlledModel:

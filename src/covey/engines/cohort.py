@@ -129,7 +129,9 @@ class Outcomes:
             kinds = _kinds([None if isinstance(one, Tensor) else one for one in given], len(self.clients))
         except TypeError:  # a list or a table among them
             return sum(map(size, split(self.reply, len(self.clients))))
-        tensors = {n: v[0] for n in names if isinstance(v := getattr(self.reply, n), Tensor)}  # rows: see `in_rows`
+        # Rows, see `in_rows`; nobody looks at what is in them.
+        vectors = {n: v for n in names if isinstance(v := getattr(self.reply, n), Tensor)}
+        tensors = {n: torch.empty(v.shape[1:], dtype=v.dtype) for n, v in vectors.items()}
         make = type(self.reply)
         return sum(size(make(**{**dict(zip(names, kind)), **tensors})) * count for kind, count in kinds.items())
 

@@ -27,8 +27,9 @@ from covey.learn.work import Job, Logits
 from covey.measures import LEADS
 from covey.messages import message
 from covey.metrics.metric import Metric
-from covey.metrics.spread import per_class, spread, spread_of
+from covey.metrics.spread import members, per_class, spread, spread_of
 from covey.metrics.totals import CLASSES, MOST_GROUPS, NUMBERS, OnDevice, Predictions, Totals, by_group, predictions
+from covey.statistics import tallied
 
 
 @message
@@ -119,7 +120,9 @@ class Examiner:
         alike, examples = self._alike(clients, distributions)
         tested = self._tested_once(use, {})
         index = np.broadcast_to(np.asarray(use.index, np.int64), len(clients))
-        found, kind = np.unique(index * len(examples) + alike, return_inverse=True)
+        each = index * len(examples) + alike
+        found = tallied(each)[0]
+        kind = np.searchsorted(found, each) if len(found) > 1 else np.zeros(len(each), np.int64)
         kinds = []
         for model, example in zip(*np.divmod(found, len(examples))):
             client = int(examples[example])
@@ -271,14 +274,12 @@ class RoundScores:
         self.truth = truth  # the true cluster of every client; None: clusters are those of equal choice
         self.totals: dict[int, NDArray[np.float64]] = {}  # by cluster
         self._kinds: list[Score] = []
-        self._clients: list[int] = []
-        self._kind: list[int] = []
-        self._arrays = (np.zeros(0, np.int64), np.zeros(0, np.int64))  # both, as of the last time that anybody asked
+        self._alone: tuple[list[int], list[int]] = ([], [])  # clients that came one by one, and of which kind each is
+        self._parts = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]  # the same, of those before them
 
     def add(self, scores: Score | Scores) -> None:
         if isinstance(scores, Scores):
-            self._kind += (scores.kind + len(self._kinds)).tolist()
-            self._clients += scores.clients.tolist()
+            self._parts = [self._as_arrays(), (scores.clients, scores.kind + len(self._kinds))]
             if scores.kinds[0].totals is not None:
                 self._add_totals(scores)
             self._kinds += scores.kinds
@@ -287,15 +288,15 @@ class RoundScores:
             cluster = scores.index if self.truth is None else int(self.truth[scores.client])
             self.totals[cluster] = self.totals.get(cluster, 0.0) + scores.totals.cpu().numpy()
             scores = Score(scores.client, scores.own, scores.everywhere, scores.index, scores.fits, scores.metrics)
-        self._kind.append(len(self._kinds))
-        self._clients.append(scores.client)
+        self._alone[0].append(scores.client)
+        self._alone[1].append(len(self._kinds))
         self._kinds.append(scores)
 
     def _add_totals(self, scores: Scores) -> None:
         clusters = self._clusters_of(scores.clients, np.array([s.index for s in scores.kinds])[scores.kind])
         low = int(clusters.min())  # -1: a model of its own
         pairs = (clusters - low) * len(scores.kinds) + scores.kind
-        for pair, count in zip(*(part.tolist() for part in np.unique(pairs, return_counts=True))):
+        for pair, count in zip(*(part.tolist() for part in tallied(pairs))):
             cluster, kind = divmod(pair, len(scores.kinds))
             totals = scores.kinds[kind].totals
             assert totals is not None
@@ -320,7 +321,7 @@ class RoundScores:
         return self.column([s.everywhere for s in self._kinds])
 
     def own_by_client(self) -> dict[int, float]:
-        return dict(zip(self._clients, self.own.tolist()))
+        return dict(zip(self.clients.tolist(), self.own.tolist()))
 
     def metric(self, name: str) -> NDArray[np.float64]:
         return self.column([s.metrics[name] for s in self._kinds])
@@ -335,16 +336,22 @@ class RoundScores:
         return self._as_arrays()[1]
 
     def _as_arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        if len(self._arrays[0]) != len(self._clients):
-            self._arrays = (np.array(self._clients, np.int64), np.array(self._kind, np.int64))
-        return self._arrays
+        """Clients and their kinds, as of now; they stay joined."""
+        if self._alone[0]:
+            self._parts.append((np.array(self._alone[0], np.int64), np.array(self._alone[1], np.int64)))
+            self._alone = ([], [])
+        self._parts = [part for part in self._parts if len(part[0])] or self._parts[:1]
+        if len(self._parts) > 1:
+            clients, kinds = zip(*self._parts)
+            self._parts = [(np.concatenate(clients), np.concatenate(kinds))]
+        return self._parts[0]
 
     def counted(self) -> tuple[list[Score], NDArray[np.int64], NDArray[np.int64]]:
         """Scores that differ, or are of clients of different clusters; their clusters, and how many clients have each."""
         clusters = self.clusters
         low = int(clusters.min())
         pairs = (clusters - low) * len(self._kinds) + self._places
-        found, counts = np.unique(pairs, return_counts=True)
+        found, counts = tallied(pairs)
         of, kind = np.divmod(found, len(self._kinds))
         return [self._kinds[k] for k in kind.tolist()], of + low, counts
 
@@ -375,9 +382,9 @@ def measured(
     metrics: Sequence[Metric], task: str, listed: Sequence[int], round: RoundScores, full: bool
 ) -> dict[str, Any]:
     """A round's record of every metric over clients and of every class. `full`: with all clients that are `listed`."""
-    clients, clusters = round.clients, round.clusters
+    clients, of = round.clients.tolist(), members(round.clusters)
     record: dict[str, Any] = {
-        "metrics": {m.name: spread_of(m, clients, round.metric(m.name), clusters, listed, full) for m in metrics}
+        "metrics": {m.name: spread_of(m, clients, round.metric(m.name), of, listed, full) for m in metrics}
     }
     if round.totals:
         parts = [round.totals[c] for c in sorted(round.totals) if c >= 0]
@@ -420,7 +427,7 @@ def cluster_accuracies(
     """
     counts = np.ones(len(scores), np.int64) if counts is None else counts
     per_cluster = []
-    for c in np.unique(groups[groups >= 0]):
+    for c in tallied(groups[groups >= 0])[0]:
         places = np.flatnonzero(groups == c)
         members, many = [scores[place] for place in places.tolist()], counts[places]
         index = np.array([s.index for s in members])

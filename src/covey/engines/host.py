@@ -30,11 +30,13 @@ from covey.compression.replies import Compression, pack
 from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Federation
 from covey.defences.contract import Defence, defend
+from covey.engines.calls import Alike
 from covey.engines.cohort import Alone, Apart, Cohort, Outcomes, Sheet, alike, in_rows, is_own, reads_in_rows
 from covey.engines.evaluation import Examiner, Score, Scores
 from covey.engines.spill import Spill
 from covey.errors import CoveyError, CoveyWarning
 from covey.experiment.exposure import Exposure, expose
+from covey.learn.kernels.pending import Doubt, kept, settled
 from covey.learn.machine import Machine
 from covey.learn.rowwise import by_rows, on_cpu, on_rows, owned
 from covey.learn.schedule import WAVES, stacked, there
@@ -109,7 +111,7 @@ class Host:
     _sheets: dict[bytes, Sheet] = field(default_factory=dict)
     _staged_sheets: dict[bytes, Sheet] = field(default_factory=dict)
     _proofs: set[int] = field(default_factory=set)  # rounds
-    _doubts: list[Callable[[], None]] = field(default_factory=list)  # checks of this round that are put off
+    _doubts: list[Doubt] = field(default_factory=list)  # of this round's trainings, whose check is put off
     _marks: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = field(default_factory=list)  # phase, begin, end
 
     def run(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> list[Outcome]:
@@ -184,8 +186,13 @@ class Host:
         """Raises what was wrong with trainings of this round that were not waited for."""
         doubts = list(self._doubts)
         self._doubts.clear()
-        for check in doubts:
-            check()
+        for doubt in doubts:
+            doubt.check()
+
+    def sum_up(self) -> None:
+        """The replies so far were taken: what nobody has added up is, so that no check keeps it."""
+        for doubt in self._doubts:
+            doubt.sum_up()
 
     def _settle(self, done: int) -> None:
         """Round `done` is whole."""
@@ -276,14 +283,16 @@ class Host:
         self._proofs.add(cohort.round)
 
     def _cohort(self, round: int, calls: Sequence[tuple[int, Any, Plan]]) -> Cohort | None:
-        clients, messages, plans = zip(*calls)
-        if not all(map(is_, messages, repeat(messages[0]))) or not all(map(is_, plans, repeat(plans[0]))):
+        if not isinstance(calls, Alike):
+            clients, messages, plans = zip(*calls)
+            if not all(map(is_, messages, repeat(messages[0]))) or not all(map(is_, plans, repeat(plans[0]))):
+                return None
+            calls = Alike(np.fromiter(clients, np.int64, len(clients)), messages[0], plans[0])
+        ids = calls.clients
+        if self.unlabelled is not None and any(map(self.unlabelled, ids.tolist())):
             return None
-        if self.unlabelled is not None and any(map(self.unlabelled, clients)):
-            return None
-        ids = np.fromiter(clients, np.int64, len(clients))
         sizes = self._joined_rows(ids, round)[1]
-        return Cohort(ids, round, self.setting.seed, sizes, plans[0], self.setting, self._recall)
+        return Cohort(ids, round, self.setting.seed, sizes, calls.plan, self.setting, self._recall)
 
     def _advance_as_one(self, me: Cohort, begin: Callable[..., Coroutine], message: Any) -> Any:
         turn, answer = begin(me, message), None
@@ -300,11 +309,10 @@ class Host:
             if any(one is not None for one in (work.on, work.weights, work.head, work.moves)):
                 raise Alone
             streams = self._streams(me.ids, me.round)
-            if self.machine.device.type == "cpu":
-                bundle = Bundle(work, streams, rows, sizes)
-            else:  # the host does not wait for the device: it goes on to what comes after training
-                ahead = partial(self._look_ahead, me, work.purpose)
-                bundle = Bundle(work, streams, rows, sizes, ahead, self._doubts)
+            # The host does not wait for a GPU: it goes on to what comes after training.
+            waits = self.machine.device.type == "cpu"
+            ahead = None if waits else partial(self._look_ahead, me, work.purpose)
+            bundle = Bundle(work, streams, rows, sizes, ahead, self._doubts)
             with self._timed(PHASES[Train]):
                 return self.machine.train_bundle(bundle)
         if isinstance(work, Losses) and work.on is None and work.models.dim() == 2:
@@ -354,7 +362,7 @@ class Host:
         at = ids.tobytes()
         sheet = self._staged_sheets.get(at) or self._sheets.get(at)
         if sheet is not None:
-            return dict(sheet.columns)
+            return {name: settled(column) for name, column in sheet.columns.items()}
         self._spread(ids)
         memories = [self._memory(i) for i in ids.tolist()]
         names = memories[0].keys()
@@ -366,7 +374,7 @@ class Host:
     def _stage(self, me: Cohort) -> None:
         if not me.remembers:
             return
-        sheet = Sheet(me.ids, {name: rows.expand(len(me.ids), -1) for name, rows in me.memory.items()})
+        sheet = Sheet(me.ids, {name: kept(rows, len(me.ids)) for name, rows in me.memory.items()})
         at = me.ids.tobytes()
         others = self._sheets | self._staged_sheets  # the one before of the same clients goes when the round is whole
         held = sheet.nbytes + sum(one.nbytes for of, one in others.items() if of != at)

@@ -24,6 +24,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from covey.engines.allocation import keep_freed
+from covey.engines.calls import Call
 from covey.engines.channel import Channel
 from covey.engines.host import Host
 from covey.engines.orphans import die_with_parent
@@ -34,7 +35,6 @@ from covey.messages import decode, pieces, size
 from covey.names import fault_of_own_code
 
 T = TypeVar("T")
-Call = tuple[int, Any, Plan]  # client, message, plan
 PART = 32 << 20  # bytes of memories that cross a pipe at a time
 
 
@@ -42,6 +42,10 @@ class Hosts(Protocol):
     """What advances the clients of a run, wherever they are."""
 
     def run(self, round: int, calls: Sequence[Call]) -> Iterator[Any]: ...
+    def check(self) -> None:
+        """Raises what was wrong with trainings of this round whose results were handed out before anybody looked at them."""
+        ...
+
     def advise(self, round: int, calls: Sequence[Call]) -> Iterator[Any]: ...
     def score(self, round: int, calls: Sequence[Call]) -> Iterator[Any]: ...
     def predictors(self, round: int, calls: Sequence[Call]) -> Iterator[Any]: ...
@@ -65,6 +69,9 @@ class InProcess:
                 yield from self.host.run(round, wave)
             else:
                 yield together
+                self.host.sum_up()
+
+    def check(self) -> None:
         self.host.check()
 
     def advise(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
@@ -136,6 +143,9 @@ class Workers:
 
     def run(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
         return self._spread("run", round, calls)
+
+    def check(self) -> None:
+        pass  # a worker looks at its results before it sends them
 
     def advise(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
         return self._spread("advise", round, calls)

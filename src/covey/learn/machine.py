@@ -9,7 +9,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ from covey.learn import evaluate
 from covey.learn.flat import Network
 from covey.learn.kernels.graph import Recordings
 from covey.learn.kernels.kernels import choose
+from covey.learn.kernels.pending import Doubt
 from covey.learn.precision import check, precision
 from covey.learn.samples import Samples
 from covey.learn.schedule import Together, lay_out, lay_out_bundle
@@ -113,15 +113,14 @@ class Machine:
             trained = self.kernel.train(wave)[:, : self.network.d]
             if bundle.meanwhile is not None:
                 bundle.meanwhile()
-            check = partial(_check_total, trained.sum(), "local training", _too_fast(wave.plan))
+            if wave.order != tuple(range(len(wave.order))):
+                trained = trained[torch.from_numpy(np.argsort(np.array(wave.order))).to(self.device)]
+            doubt = Doubt(trained, "local training", _too_fast(wave.plan))
             if bundle.doubts is None:
-                check()
+                doubt.check()
             else:
-                bundle.doubts.append(check)
-        if wave.order == tuple(range(len(wave.order))):
-            return trained
-        places = torch.from_numpy(np.argsort(np.array(wave.order))).to(self.device)
-        return trained[places]
+                bundle.doubts.append(doubt)
+        return trained
 
     def losses_of_bundle(self, models: Tensor, rows: Tensor, sizes: NDArray[np.int64]) -> Tensor:
         """Mean loss of each model on each client's samples, [n, k], on the CPU. `rows` as a bundle has them."""

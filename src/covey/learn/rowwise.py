@@ -17,13 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covey.learn.kernels.pointwise import Pointwise
+from covey.learn.kernels.pending import IN_ONE_PASS, answer, put_off, settled, summed, waits
 from covey.learn.kernels.products import takes_triton
 from covey.learn.schedule import stacked, there
 from covey.learn.work import Compute
 
 Signature = tuple[object, ...]
-IN_ONE_PASS = Pointwise()
 
 
 def by_rows(works: Sequence[Compute]) -> list[Any]:
@@ -75,8 +74,12 @@ def on_rows(work: Compute, device: torch.device) -> Any:
     """A request of clients that run as one: vectors [n, d], or [d] where they share one; numbers as arrays [n], or one for all."""
     given = [_as_rows(argument, device) for argument in work.arguments]
     on_gpu = device.type == "cuda" and all(one.dtype == torch.float32 for one in given if isinstance(one, Tensor))
-    stacks = IN_ONE_PASS(work.function, tuple(given)) if on_gpu else work.function(*given)
     alone = all(len(one) == 1 for one in given if isinstance(one, Tensor))
+    if work.may_wait and not alone and waits(device):
+        later = put_off(work.function, tuple(given))
+        if later is not None:
+            return later
+    stacks = IN_ONE_PASS(work.function, tuple(given)) if on_gpu else work.function(*given)
     if isinstance(stacks, tuple):
         return tuple(stack[0] for stack in stacks) if alone else stacks
     return stacks[0] if alone else stacks
@@ -84,7 +87,7 @@ def on_rows(work: Compute, device: torch.device) -> Any:
 
 def _as_rows(argument: Any, device: torch.device) -> Any:
     if isinstance(argument, Tensor):
-        return argument[None] if argument.dim() == 1 else argument
+        return settled(argument)[None] if argument.dim() == 1 else settled(argument)
     if isinstance(argument, np.ndarray):
         return torch.from_numpy(argument.astype(np.float32)).to(device)[:, None]
     return argument
@@ -96,6 +99,15 @@ def add_to_groups(
     """sums [k, d], in float64, += the rows of models [n, d] times their weights, each to its group. `room`: rows that may be copied
     to float64 at a time, where that must be.
     """
+    if (groups == groups[0]).all() and (whole := summed(models, weights)) is not None:
+        sums[int(groups[0])] += whole
+        return
+    models = settled(models)
+    _add_rows(sums, models, groups, weights, room)
+    answer(models, sums.sum)
+
+
+def _add_rows(sums: Tensor, models: Tensor, groups: NDArray[np.int64], weights: NDArray[np.float64], room: int) -> None:
     kernel = _sums_kernel(sums.device)
     if kernel is not None and models.dtype == torch.float32 and models.stride(1) == 1:
         order = np.argsort(groups, kind="stable")

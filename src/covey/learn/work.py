@@ -18,6 +18,7 @@ from torch import Tensor
 
 from covey.crypto.noise.source import SecretNoise
 from covey.errors import CoveyError, meant
+from covey.learn.kernels.pending import Doubt
 from covey.randomness import Streams
 
 VECTORS = "vectors"  # the phase of arithmetic on clients' vectors
@@ -189,7 +190,8 @@ class Compute:
 
     `shared`: equal for all clients of a host, so done once a broadcast. `rowwise`: arithmetic on vectors [d] and numbers that
     reads the same for rows of [n, d] and [n, 1], and gives one or several vectors; a GPU computes it for many clients at once.
-    `on_cpu`: it reads its vectors there; those of many clients leave a GPU in one copy.
+    `on_cpu`: it reads its vectors there; those of many clients leave a GPU in one copy. `may_wait`: rowwise, and nobody writes to
+    its arguments afterwards, so a GPU may compute it when somebody looks at a result, or adds it up over clients.
     """
 
     phase: str
@@ -198,11 +200,12 @@ class Compute:
     shared: bool = False
     rowwise: bool = False
     on_cpu: bool = False
+    may_wait: bool = False
 
 
-def rowwise(function: Callable[..., Any], *arguments: Tensor | float) -> Compute:
+def rowwise(function: Callable[..., Any], *arguments: Tensor | float, may_wait: bool = False) -> Compute:
     """Arithmetic on a client's vectors, for all clients that ask for it at the same step."""
-    return Compute(VECTORS, function, arguments, rowwise=True)
+    return Compute(VECTORS, function, arguments, rowwise=True, may_wait=may_wait)
 
 
 Work = Train | Losses | SampleLosses | Logits | Gradient | GradientNorms | Fisher | Compute
@@ -219,9 +222,7 @@ class Bundle:
     rows: Tensor  # of the machine's dataset and on its device, one client's after the other's
     sizes: NDArray[np.int64]  # [n]
     meanwhile: Callable[[], None] | None = None  # what the host may do while a device computes
-    doubts: list[Callable[[], None]] | None = (
-        None  # takes the check of the result, which waits for the device; None: at once
-    )
+    doubts: list[Doubt] | None = None  # takes the check of the result, which waits for the device; None: at once
 
 
 @dataclass(frozen=True)

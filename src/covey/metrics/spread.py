@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from covey.metrics.counted import f1s, precisions, recalls
 from covey.metrics.metric import Metric
 from covey.metrics.totals import LABELS, NUMBERS, Floats, Totals
-from covey.statistics import deviation
+from covey.statistics import deviation, tallied
 
 IN_FULL = 200  # clients (classes) of which every evaluated round lists each; beyond them only the last round does
 DIGITS = 6
@@ -22,26 +22,34 @@ def spread(
     metric: Metric, values: Mapping[int, float], clusters: Mapping[int, int], listed: Sequence[int], full: bool
 ) -> dict[str, Any]:
     """`spread_of` from tables by client; a client without a cluster is in none."""
-    of = np.array([clusters.get(client, -1) for client in values], np.int64)
-    return spread_of(metric, np.array(list(values), np.int64), np.array(list(values.values())), of, listed, full)
+    of = members(np.array([clusters.get(client, -1) for client in values], np.int64))
+    return spread_of(metric, list(values), np.array(list(values.values())), of, listed, full)
+
+
+def members(clusters: NDArray[np.int64]) -> list[NDArray[np.int64] | slice]:
+    """The places of each cluster's clients; -1: a client is in none."""
+    groups = tallied(clusters if clusters.min(initial=0) >= 0 else clusters[clusters >= 0])[0]
+    if len(groups) == 1 and clusters.min() >= 0:
+        return [slice(None)]
+    return [np.flatnonzero(clusters == c) for c in groups]
 
 
 def spread_of(
     metric: Metric,
-    clients: NDArray[np.int64],
+    clients: Sequence[int],
     values: NDArray[np.float64],
-    clusters: NDArray[np.int64],
+    of_clusters: Sequence[NDArray[np.int64] | slice],
     listed: Sequence[int],
     full: bool,
 ) -> dict[str, Any]:
-    """A round's record of one metric of these clients, -1 for a cluster that is none. `full`: with the value of each client that
-    is listed, None of one that has none.
+    """A round's record of one metric of these clients and of the `members` of each cluster. `full`: with the value of each client
+    that is listed, None of one that has none.
 
     worst, p10, gap: the client worst off, the value that a tenth of the clients do not reach, and how far the worst is from the
     best. Of a metric that is less the better, "reach" means to be as low.
     """
     there = ~np.isnan(values)
-    known = values[there]
+    known = values if there.all() else values[there]
     if not len(known):
         return {"mean": None, "unknown": len(values)} | ({"why": metric.lacks} if metric.lacks else {})
     worst, best = (known.min(), known.max())[:: 1 if metric.higher else -1]
@@ -59,13 +67,13 @@ def spread_of(
     record: dict[str, Any] = {name: float(value) for name, value in figures.items()}
     if len(known) < len(values):
         record["unknown"] = len(values) - len(known)
-    groups, of = np.unique(clusters[clusters >= 0]), clusters[there]
-    members = [known[of == c] for c in groups]
-    record["per_cluster"] = [float(np.mean(m)) if len(m) else None for m in members]
+    theirs = [values[places] if known is values else values[places][there[places]] for places in of_clusters]
+    record["per_cluster"] = [float(np.mean(m)) if len(m) else None for m in theirs]
     if full or len(listed) <= IN_FULL:
         rounded = {value: _rounded(value) for value in set(known.tolist())}  # clients alike share theirs; none: None
-        by_client = dict(zip(clients.tolist(), map(rounded.get, values.tolist())))
-        record["clients"] = [by_client.get(i) for i in listed]
+        of_each = list(map(rounded.get, values.tolist()))
+        by_client = dict(zip(clients, of_each))
+        record["clients"] = of_each if clients == listed else [by_client.get(i) for i in listed]
     return record
 
 

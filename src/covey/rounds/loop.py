@@ -20,12 +20,12 @@ from covey.attacks.contract import Attack, Truth
 from covey.attacks.observe import Observers
 from covey.compression.replies import unpack
 from covey.data.federation import Federation
-from covey.engines.cohort import Outcomes
+from covey.engines.calls import Alike, Call, of_anybody
+from covey.engines.cohort import Outcomes, reads_in_rows
 from covey.engines.host import Outcome, heterogeneous
 from covey.engines.listing import listed
 from covey.engines.prepare import device_of, prepare, refuse_phases
 from covey.engines.settle import settle, settled, unpinned
-from covey.engines.simulate import Call
 from covey.engines.spill import Spill
 from covey.engines.start import start_engine
 from covey.errors import CoveyError
@@ -323,7 +323,7 @@ class _Loop:
             if arrivals is None
             else self._late(arrivals)
         )
-        traffic.send([broadcast for _, broadcast, _ in calls])
+        traffic.send(calls)
         for client, broadcast, _ in calls if self.observers else ():
             self.observers.see(round, self._server, f"client:{client}", broadcast)
         facts = Facts()
@@ -332,14 +332,18 @@ class _Loop:
             replies = rebased(replies, arrivals, algorithm, state, round, self.experiment.participation.staleness_power)
         server = self._server_of(self._server, round, seconds)
         server.consult = partial(self._consult, round, traffic, seconds)
-        with timed(seconds, "aggregate"):
+        with timed(seconds, "aggregate"), self._checked_first():
             state = algorithm.aggregate(server, state, replies)
             for _ in replies:  # an algorithm that looks at some replies only still gets all of them computed
                 pass
+        if self.observers:  # they are shown no round that training has spoilt
+            self.hosts.check()
         self.spends.extend((round, client, event) for client, event in server.events)
         seconds["aggregate"] -= seconds.pop("waited", 0.0) + sum(s for p, s in seconds.items() if p != "aggregate")
         self.observers.end_round(round)
-        evaluation = self.scoring.evaluate(state, round) if self.scoring.is_due(round) else {"accuracy": None}
+        with self._checked_first():
+            evaluation = self.scoring.evaluate(state, round) if self.scoring.is_due(round) else {"accuracy": None}
+        self.hosts.check()  # only now: a GPU that is waited for after training stands still while the host prepares what follows
         for phase, s in self.hosts.seconds().items():
             seconds[phase] += s
         if self.observers:
@@ -361,6 +365,15 @@ class _Loop:
         }
         return state, record | memberships_of(facts, self.listed)
 
+    @contextlib.contextmanager
+    def _checked_first(self) -> Iterator[None]:
+        """What breaks on numbers that training has spoilt is told as what it is: training that went wrong."""
+        try:
+            yield
+        except Exception:
+            self.hosts.check()
+            raise
+
     def _arrivals(self, state: Any, round: int) -> Arrivals | None:
         """Where rounds are asynchronous: whose replies this one takes, and of which round's model they are."""
         part = self.experiment.participation
@@ -370,7 +383,7 @@ class _Loop:
         self.way = arrivals.way
         return arrivals
 
-    def _late(self, arrivals: Arrivals) -> list[Call]:
+    def _late(self, arrivals: Arrivals) -> Sequence[Call]:
         """Each with the model that it was sent, and the plan of that round."""
         calls = [c for begun in arrivals.rounds for c in self._calls(arrivals.states[begun], begun, arrivals.of(begun))]
         return sorted(calls, key=lambda call: call[0])
@@ -385,7 +398,7 @@ class _Loop:
         return {CLOCK: (self.records[-1]["extra"].get(CLOCK, 0.0) if self.records else 0.0) + slowest}
 
     def _replies(
-        self, round: int, calls: list[Call], traffic: Traffic, facts: Facts, seconds: dict[str, float]
+        self, round: int, calls: Sequence[Call], traffic: Traffic, facts: Facts, seconds: dict[str, float]
     ) -> Iterator[tuple[int, Any]]:
         """The clients' replies as they come in, seen by whoever sees them on their way."""
         outcomes, server = self.hosts.run(round, calls), self._server
@@ -445,12 +458,19 @@ class _Loop:
         seconds["waited"] += time.perf_counter() - begin
         return answers
 
-    def _calls(self, state: Any, round: int, clients: Sequence[int] | np.ndarray[Any, Any]) -> list[Call]:
+    def _calls(self, state: Any, round: int, clients: Sequence[int] | np.ndarray[Any, Any]) -> Sequence[Call]:
         plan, broadcast = self.experiment.training.plan(round), self.experiment.algorithm.broadcast
+        if self._in_rows and len(clients) and (same := of_anybody(broadcast, state)) is not None:
+            return Alike(np.asarray(clients, np.int64), same, plan)
         numbers = clients.tolist() if isinstance(clients, np.ndarray) else clients
         if self.experiment.participation.slowest < 1:
             return [(i, broadcast(state, i), heterogeneous(plan, float(self.speeds[i]))) for i in numbers]
         return [(i, broadcast(state, i), plan) for i in numbers]
+
+    @cached_property
+    def _in_rows(self) -> bool:
+        """Whether one message may be asked for all clients of a call at once."""
+        return reads_in_rows(self.experiment.algorithm) and self.experiment.participation.slowest >= 1
 
     def _able(self, present: np.ndarray[Any, Any], lost: np.ndarray[Any, Any], round: int) -> Iterable[int]:
         """Of those without labels the ones that come now, drawn or not, where the algorithm places them: they are asked once."""

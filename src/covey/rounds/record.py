@@ -7,8 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import repeat
-from operator import is_
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ from numpy.typing import NDArray
 
 from covey.data.federation import Federation
 from covey.data.fingerprint import federation_parts, fingerprint
+from covey.engines.calls import Alike, Call
 from covey.engines.cohort import one_by_one
 from covey.engines.listing import places
 from covey.experiment.participation import Participation
@@ -37,12 +36,12 @@ class Traffic:
             known = self._sizes[id(broadcast)] = size(broadcast)
         return known
 
-    def send(self, broadcasts: Sequence[Any]) -> None:
-        """To as many clients; mostly one and the same."""
-        if broadcasts and all(map(is_, broadcasts, repeat(broadcasts[0]))):
-            self.down += self.size(broadcasts[0]) * len(broadcasts)
+    def send(self, calls: Sequence[Call]) -> None:
+        """What every client that is called gets; mostly one and the same."""
+        if isinstance(calls, Alike):
+            self.down += self.size(calls.message) * len(calls)
         else:
-            self.down += sum([self.size(one) for one in broadcasts])
+            self.down += sum([self.size(one) for _, one, _ in calls])
 
 
 @dataclass

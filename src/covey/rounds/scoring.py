@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from covey.algorithms.contract import Setting, declaration, wanted
 from covey.clustering.cohesion import wasserstein_adjusted
 from covey.data.federation import Federation
+from covey.engines.calls import Call
 from covey.engines.evaluation import RoundScores, accuracies, clustering_scores, measured
-from covey.engines.simulate import Call, Hosts
+from covey.engines.simulate import Hosts
 from covey.experiment.experiment import Experiment
 from covey.learn.flat import Network
 from covey.metrics.metric import Metric
@@ -39,7 +40,7 @@ class Scoring:
     metrics: tuple[Metric, ...]
     listed: NDArray[np.int64]  # clients that records list: all, or a sample
     hosts: Hosts
-    calls: Callable[[Any, int, Sequence[int]], list[Call]]  # of a state, a round and clients
+    calls: Callable[[Any, int, Sequence[int] | NDArray[np.int64]], Sequence[Call]]  # of a state, a round and clients
     # Of which phase and clusters, and how well they cohere.
     _last_cohesion: tuple[tuple[int, list[int]], float] | None = None
 
@@ -67,7 +68,7 @@ class Scoring:
                 record["listed"] = of
         return record
 
-    def _served(self, state: Any, round: int) -> list[int]:
+    def _served(self, state: Any, round: int) -> Sequence[int] | NDArray[np.int64]:
         """Of the listed clients those that have joined and that the models are for."""
         joined = self.experiment.participation.joined(round, self.setting.clients)
         return wanted(self.experiment.algorithm, state, self.listed[self.listed < joined], "serves")
