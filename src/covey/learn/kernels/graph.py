@@ -6,6 +6,7 @@ needs nothing from the host.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
@@ -24,6 +25,14 @@ RECORDINGS = 32  # layouts that are kept
 WARM_UP = 3  # steps on a side stream before capturing: libraries allocate their workspaces in the first
 
 
+@functools.cache
+def stream(device: torch.device, number: int = 0) -> torch.cuda.Stream:
+    """The side streams of a device, the same ones in every run of a process: libraries keep a workspace, 32 MB of an H200's memory,
+    for every stream that they were ever used on. 0 is for capturing.
+    """
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
 class Replay:
     """One captured step of c clients, for every wave of the same shape and plan. (On a CPU the same step, not captured.)"""
 
@@ -37,7 +46,7 @@ class Replay:
 
     def _capture(self) -> torch.cuda.CUDAGraph | None:
         graph = torch.cuda.CUDAGraph()
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = stream(self._model.device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(WARM_UP):
@@ -45,7 +54,7 @@ class Replay:
                 self._step()
         torch.cuda.current_stream().wait_stream(side)
         try:
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, stream=side):
                 self._step()
         except RuntimeError as error:
             warnings.warn(f"no CUDA graph for this step, it runs slower without: {error}", stacklevel=2)
@@ -165,13 +174,13 @@ class Recording:
     def __init__(self, table: Tensor, device: torch.device, function: Callable[[Tensor], tuple[Tensor, ...]]) -> None:
         self._function = function
         self._table = table.to(device, copy=True)  # the one that was given is somebody's
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = stream(self._table.device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             function(self._table)
         torch.cuda.current_stream().wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        with torch.cuda.graph(self._graph, stream=side):
             self._results = function(self._table)
 
     def replay(self, table: Tensor) -> tuple[Tensor, ...]:

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from covey.learn.kernels.batched import Batch
+from covey.learn.kernels.graph import stream
 from covey.learn.kernels.products import takes_triton
 from covey.learn.kernels.stacked import Stacked
 from covey.learn.objective import Objective
@@ -43,10 +44,10 @@ class Streams:
         self._stacked, self._device = stacked, device
         self._search, self._channels_last = SEARCH, channels_last
         self._has_norms = OWN_GROUP_NORM and stacked.has(nn.GroupNorm)
-        # The same streams in every call: libraries keep a workspace for each, made while the graph's step warms up.
+        # The same streams in every call: the workspaces of libraries are made while the graph's step warms up.
         self._streams: list[torch.cuda.Stream] = []
         if device.type == "cuda":
-            self._streams = [torch.cuda.Stream(device) for _ in range(STREAMS)]  # type: ignore[no-untyped-call]
+            self._streams = [stream(device, number) for number in range(1, STREAMS + 1)]
 
     def accumulate(self, target: Tensor, model: Tensor, batch: Batch, beta: float, alpha: float) -> None:
         """target ← beta · target + alpha · (mean gradient of the batch at model)."""
@@ -80,11 +81,11 @@ class Streams:
             yield [None]
             return
         current, used = torch.cuda.current_stream(self._device), self._streams[:clients]
-        for stream in used:
-            stream.wait_stream(current)  # under capture this draws the stream into the graph
+        for one in used:
+            one.wait_stream(current)  # under capture this draws the stream into the graph
         yield list(used)
-        for stream in used:
-            current.wait_stream(stream)
+        for one in used:
+            current.wait_stream(one)
 
 
 def _leaves(objective: Objective, model: Tensor, channels_last: bool) -> dict[str, Tensor]:
