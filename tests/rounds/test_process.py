@@ -68,6 +68,7 @@ def test_a_run_leaves_no_memory_of_the_gpu_behind(kernel: str) -> None:
     experiment = Experiment.of(
         algorithm="fedavg",
         model="cnn",
+        clusters=1,
         training={"rounds": 4, "batch_size": 8, "lr": 0.05},
         engine={"device": "cuda", "kernel": kernel},
     )
