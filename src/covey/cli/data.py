@@ -20,7 +20,7 @@ def list_() -> None:
     def state(entry: Entry) -> str:
         if not entry.present:
             return "missing: covey data get" if entry.fetchable else "missing: get by hand"
-        return size(entry.bytes) if entry.paths else "embedded or generated"
+        return f"{size(entry.bytes)}, {entry.paths[0].name}" if entry.paths else "embedded or generated"
 
     entries = inventory()
     rows = [[entry.name, state(entry), entry.title] for entry in entries]

@@ -64,6 +64,21 @@ def unpinned(experiment: Experiment) -> Experiment:
     return replace(experiment, data=replace(experiment.data, fingerprint=""))
 
 
+def data_line(experiment: Experiment, federation: Federation) -> str:
+    """A settled run's data: name, size, fingerprint. One name may stand for a part of a dataset on this machine, for all on that.
+
+    As they were before they were cut: a partition may change samples or labels, by the seed.
+    """
+    pinned = experiment.data.fingerprint
+    return described(experiment.data_name, federation.dataset if pinned else dataset_of(experiment), pinned)
+
+
+def described(name: str, dataset: Dataset, pinned: str = "") -> str:
+    """A dataset in a line; `pinned`: its fingerprint, where that is known."""
+    size = f"{len(dataset.y_train):,} training and {len(dataset.y_test):,} test samples"
+    return f"{name}: {size}, {pinned or fingerprint(parts(dataset))}"
+
+
 def cut(experiment: Experiment, given: Federation | None = None) -> Federation:
     """The experiment's dataset (or data that nobody has cut yet), as its partition cuts it over the clients."""
     dataset = _uncut(experiment, given)

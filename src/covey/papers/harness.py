@@ -27,14 +27,17 @@ from pathlib import Path
 from typing import Any
 
 from covey import files
+from covey.data.sources.load import load
+from covey.engines.settle import described
 from covey.errors import CoveyError, nearest
 from covey.experiment.experiment import Experiment
 from covey.papers import PAPERS
 from covey.papers.cells import Cell, Sheet
+from covey.papers.extent import refuse_other
 from covey.papers.outcome import Diverged, Ended, Outcome, completed, finished, read
 from covey.papers.verdict import Claim, Effect, Statement, judge
 from covey.results.folder import RunFolder, hash_of
-from covey.results.provenance import ended, kinds, mixed, sitting, summary, versions
+from covey.results.provenance import DATA, ended, kinds, mixed, sitting, summary, versions
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,8 @@ class Options:
     def _admitted(self, outcome: Ended) -> Ended:
         """A run that was computed as the table's others were; else the table would compare code or devices, not methods."""
         self.seen.append(outcome)
+        for one in outcome.sittings:
+            refuse_other(one.get(DATA, ""))
         odd = mixed(kinds(o.sittings for o in self.seen))
         if odd and not self.mixed:
             raise CoveyError(
@@ -227,6 +232,8 @@ def reproduce(paper: str, table: str, options: Options, command: str = "") -> Re
     runs = list({id(o): o for o in asked.seen}.values())
     computing = sum(o.spent for o in runs)
     first = next(iter(finished(runs)), None)
+    if not runs and dataset:
+        process |= {DATA: described(dataset, load(dataset))}
     values = vars(reproduction) | {
         "paper": paper,
         "table": table,

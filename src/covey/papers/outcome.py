@@ -19,7 +19,7 @@ import torch
 
 from covey import files
 from covey.engines.prepare import device_of, prepare
-from covey.engines.settle import settle
+from covey.engines.settle import data_line, settle
 from covey.errors import CoveyError, NotFinite
 from covey.experiment.experiment import Experiment
 from covey.learn.kernels.kernels import taken
@@ -118,9 +118,11 @@ def completed(experiment: Experiment, folder: RunFolder, quiet: bool) -> Ended:
 
 def _sitting(experiment: Experiment) -> Sitting:
     """Of a run that broke off before it wrote its own."""
-    _, network, _ = prepare(*settle(experiment, None))
+    settled, federation = settle(experiment, None)
+    _, network, _ = prepare(settled, federation)
     device, engine = device_of(experiment), experiment.engine
-    return ended([sitting(device, taken(engine.kernel, network, torch.device(device)), engine.computes_in, 1)])[0]
+    kernel, data = taken(engine.kernel, network, torch.device(device)), data_line(settled, federation)
+    return ended([sitting(device, kernel, engine.computes_in, 1, data)])[0]
 
 
 def finished(runs: Sequence[Ended]) -> list[Outcome]:

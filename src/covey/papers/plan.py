@@ -10,22 +10,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from covey.papers.extent import STORED_PARTS, WHOLE
 from covey.papers.harness import Options, Reproduction, stored
 from covey.papers.named import ASKED, ITEMS, PAPER, Named
 from covey.papers.pages.content import about_of
 from covey.papers.pages.markdown import dataset_name, table
 from covey.papers.pool import command_of
 from covey.papers.rehearsal import Item, asked, items
-from covey.results.provenance import MATTERS
+from covey.results.provenance import DATA, differing
 
 FULL, ONE, SEEDLESS, QUICK, NONE = KINDS = ("full", "one seed", "without seeds' values", "quick", "not run")
 STATES = (FULL, "in part", "missing")  # of an item that the papers print, over its datasets
 HEAD = ("table", "stored", "seeds", "runs", "rounds", "seconds of its runs", "computed by")
 ITEM_HEAD = ("item", "state", "full on", "not full on", "left out of it")
 SUBSETS = (
-    "All rows on these datasets are of a part of them, which is what there is here: CIFAR-10 (20,000 of 50,000 training, 5,000 of "
-    "10,000 test images), CIFAR-100 (16,000 of 60,000), EMNIST ByMerge (39,251 images of its test part), UTKFace (4,500 of 23,705 "
-    "faces, 32 by 32). MNIST, Fashion-MNIST and Location-30 are whole."
+    "All rows on these datasets are of a part of them, which is what there is here: CIFAR-100 (16,000 of 60,000), EMNIST ByMerge "
+    "(39,251 images of its test part), UTKFace (4,500 of 23,705 faces, 32 by 32). MNIST, Fashion-MNIST and Location-30 are whole. "
+    "CIFAR-10 can be had whole (`cifar10_full.npz`): what was made on a part of it says so, and what is run from now on takes what "
+    "is there."
 )
 
 
@@ -43,6 +45,7 @@ class Line:
     seeds: str
     seconds: float  # of the stored runs, or of a table that has none; 0: not recorded
     device: str
+    part: str = ""  # of the dataset, where the stored table is not on all that can be had of it
     without: int = 0  # figures that the paper prints and the stored table has none of ours for
 
     def words(self) -> list[str]:
@@ -82,6 +85,7 @@ def _line(item: Item, options: Options, known: Mapping[str, Reproduction]) -> Li
         seconds=_seconds(one, bool(needed.runs)),
         device=_computed_by(one),
         without=_without(one),
+        part=_part(one),
     )
 
 
@@ -92,6 +96,12 @@ def _seconds(one: Reproduction | None, runs: bool) -> float:
     return float(one.runs.get("seconds", 0.0 if runs else one.seconds))
 
 
+def _part(one: Reproduction | None) -> str:
+    if one is None or any(WHOLE in line for line in one.runs.get(DATA, ())):
+        return ""
+    return STORED_PARTS.get(one.dataset, "")
+
+
 def _without(one: Reproduction | None) -> int:
     return sum(c.paper is not None and c.ours is None for c in one.cells) if one else 0
 
@@ -100,7 +110,7 @@ def _computed_by(one: Reproduction | None) -> str:
     """The device, and whether the runs of the table differ in anything that can change a figure."""
     if one is None or not one.runs:
         return ""
-    odd = [name for name in MATTERS if len(one.runs.get(name, ())) > 1]
+    odd = differing(one.runs)
     return ", ".join(one.runs["device"]) + (f"; mixed {', '.join(odd)}" if odd else "")
 
 
@@ -164,6 +174,7 @@ def item_rows(lines: Sequence[Line]) -> list[list[str]]:
 
 def _where(line: Line) -> str:
     name = dataset_name(line.item.dataset) if line.item.dataset else "no data needed"
+    name += f" ({line.part})" * bool(line.part)
     if not line.without or line.kind == NONE:
         return name
     return f"{name} ({line.without} of its printed figures have no number of ours)"

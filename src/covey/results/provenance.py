@@ -28,14 +28,16 @@ SHOWN = frozenset(("audit", "cli", "deploy", "loggers.py", "notebook.py", "paper
 MATTERS = ("code", "device", "arithmetic", "kernel", "torch")  # what a run's figures may change with
 CHANGED = " with changes"  # after a commit that the sources are not those of
 UNKNOWN = "not recorded"  # of runs from before this was kept
+DATA = "data"  # of a sitting: `settle.data_line`; a table may be on several datasets, and not on two that have one name
 
 Sitting = dict[str, Any]
 
 
-def sitting(device: str, kernel: str, arithmetic: str, first_round: int) -> Sitting:
-    """This process, as it begins to compute a run's rounds from `first_round` on."""
+def sitting(device: str, kernel: str, arithmetic: str, first_round: int, data: str = "") -> Sitting:
+    """This process, as it begins to compute a run's rounds from `first_round` on, on these data (`settle.data_line`)."""
     gpu = device.startswith("cuda")
-    return {
+    known = {DATA: data} if data else {}
+    return known | {
         "from_round": first_round,
         "begun": _now(),
         "commit": commit(),
@@ -98,18 +100,27 @@ def versions() -> dict[str, str]:
 
 def kinds(runs: Iterable[Sequence[Sitting]]) -> dict[str, list[str]]:
     """Of each thing that matters, what these runs were computed by; several where they are mixed."""
-    seen: dict[str, dict[str, None]] = {name: {} for name in MATTERS}
+    seen: dict[str, dict[str, None]] = {name: {} for name in (*MATTERS, DATA)}
     for sittings in runs:
         for one in sittings or [{}]:
             for name in MATTERS:
                 value = one.get("versions", {}).get(name) if name == "torch" else one.get(name)
                 seen[name][str(value or UNKNOWN)] = None
+            if one.get(DATA):
+                seen[DATA][one[DATA]] = None
     return {name: sorted(values) for name, values in seen.items()}
+
+
+def differing(kinds: Mapping[str, Sequence[str]]) -> list[str]:
+    """What runs of one table were not computed alike in."""
+    odd = [name for name in MATTERS if len(kinds.get(name, ())) > 1]
+    names = [line.split(": ")[0] for line in kinds.get(DATA, ())]
+    return odd + [DATA] * (len(set(names)) < len(names))
 
 
 def mixed(kinds: Mapping[str, Sequence[str]]) -> str:
     """In words, what differs; empty: nothing that matters."""
-    return "; ".join(f"{name}: {', '.join(values)}" for name, values in kinds.items() if len(values) > 1)
+    return "; ".join(f"{name}: {', '.join(kinds[name])}" for name in differing(kinds))
 
 
 def summary(runs: Sequence[Sequence[Sitting]], seconds: float) -> dict[str, Any]:
@@ -135,6 +146,7 @@ def in_words(summary: Mapping[str, Any]) -> str:
     by = "; ".join(", ".join(summary[name]) for name in ("device", "arithmetic", "kernel"))
     hours = f"{summary['seconds'] / 3600:.1f} h" if summary["seconds"] > 3600 else f"{summary['seconds']:.0f} s"
     line = f"{summary['runs']} run{'s' * (summary['runs'] != 1)}, {hours} in all, from {summary['from']} to {summary['to']}: "
-    line += f"{by}; torch {torch_version}; commit {commits}."
-    odd = mixed({name: summary[name] for name in MATTERS})
+    samples = "".join(f"{data.rpartition(', ')[0]}; " for data in summary.get(DATA, ()))
+    line += f"{samples}{by}; torch {torch_version}; commit {commits}."
+    odd = mixed(summary)
     return line + (f" **Mixed** ({odd})." if odd else "")

@@ -25,7 +25,7 @@ from covey.engines.cohort import Outcomes, reads_in_rows
 from covey.engines.host import Outcome, heterogeneous
 from covey.engines.listing import listed
 from covey.engines.prepare import device_of, prepare, refuse_phases
-from covey.engines.settle import settle, settled, unpinned
+from covey.engines.settle import data_line, settle, settled, unpinned
 from covey.engines.spill import Spill
 from covey.engines.start import start_engine
 from covey.errors import CoveyError
@@ -204,9 +204,9 @@ class _Loop:
 
     def _sitting(self, first_round: int) -> Sitting:
         device, engine = device_of(self.experiment), self.experiment.engine
-        return sitting(
-            device, taken(engine.kernel, self.network, torch.device(device)), engine.computes_in, first_round
-        )
+        data = data_line(self.experiment, self.federation)
+        kernel = taken(engine.kernel, self.network, torch.device(device))
+        return sitting(device, kernel, engine.computes_in, first_round, data)
 
     def _spill(self) -> Spill:
         return Spill(self.experiment.engine.state_mb * 2**20)

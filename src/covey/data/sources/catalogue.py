@@ -52,6 +52,7 @@ PACKED = {
     "fashion_mnist": "26ddcaeea2ffe7bf63a3e81a2bc12a5894bdab7e97a6511bf870f78fa1f3a3d8",
     "emnist_bymerge47": "d6dd05810bb0da99f3ba32455c424537226470e4844fb775c25212bc12227867",
     "cifar10": "8cc9571173e1b93455154af8bfa92778b4455acc55aa22986c861cafffbd3386",
+    "cifar10_full": "a44cc18e4ad961b5158c7da062a6232fb65938b615bf013046199b823b75c43d",
     "cifar100": "9fe9d7d539d902d2660384f1abd0d67ba3137a160f7c2ed3174644b52ed56d40",
     "location30": "ef56f2add9b2b3017024e72fa6dbcbda51ce7effc8306c45a870bb6da60d2965",
     "lfw": "ddf9610f2604669450487a51b0fc6dcc7fad3b46615ce0cae10a9fc9c3ff96a6",
@@ -148,6 +149,7 @@ CIFAR10 = Source(
     licence=CITE_KRIZHEVSKY,
     forms=(
         *cifar.forms("cifar10", "cifar-10", ("cifar-10-batches-bin", "cifar-10-batches-py"), CIFAR10_MD5),
+        packed.form("cifar10", class_names.CIFAR10, PACKED["cifar10_full"], (50_000, 10_000), file="cifar10_full"),
         packed.form("cifar10", class_names.CIFAR10, PACKED["cifar10"], None, 60_000, "with the official split"),
     ),
     shape=(32, 32, 3),

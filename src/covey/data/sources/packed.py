@@ -79,7 +79,9 @@ def form(
     rows: tuple[int, int] | None = None,
     whole: int = 0,
     split: str = "",
+    file: str = "",
 ) -> Form:
-    file = WantedFile(f"{name}.npz", sha256=sha256)
+    """`file`: without .npz, where it is not called as the dataset."""
+    wanted = WantedFile(f"{file or name}.npz", sha256=sha256)
     reader = partial(read, name=name, classes=classes, whole=whole, split=split)
-    return Form((file,), reader, ("", name), rows)
+    return Form((wanted,), reader, ("", name), rows)

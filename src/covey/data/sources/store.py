@@ -74,6 +74,13 @@ def first_found(source: Source, root: Path) -> tuple[Form | None, tuple[Path, ..
     return None, ()
 
 
+def is_whole(name: str, folder: Path | None = None) -> bool | None:
+    """Whether what is here of a dataset is the published set, judged by its files alone; None: nothing is here."""
+    _, source, _ = source_of(name)
+    form, _ = first_found(source, data_folder(folder))
+    return form.rows is not None if form else None
+
+
 def is_installed(source: Source) -> bool:
     """Whether a dataset that lies in no file of its own can be made here."""
     held = not source.package or importlib.util.find_spec(source.package) is not None

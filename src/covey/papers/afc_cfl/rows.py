@@ -7,6 +7,7 @@ from typing import Any
 
 from covey.papers.afc_cfl.settings import DATA, DELTA, READING, base, finding, without_update
 from covey.papers.cells import Cell, cell
+from covey.papers.extent import of_part
 from covey.papers.harness import Options, Reproduction
 from covey.papers.outcome import Outcome
 
@@ -48,13 +49,13 @@ def framed(
         "rounds": training["rounds"],
         "learning rate": data.lr,
         "batch": data.batch,
-        "auxiliary samples": data.public,
+        "auxiliary samples": base(options)["partition"]["public"],
         "rounds between attacks": base(options)["attacks"][0]["every"],
         "δ": DELTA,
         "seeds": seeds,
         **(more or {}),
     }
-    notes = [*READING, *([data.remark] if data.remark else [])]
+    notes = [*READING, *of_part(options.dataset), *([data.remark] if data.remark else [])]
     if options.quick:
         notes.append("Quick: 21 rounds, four of them attacked, 2,000 subsets, 400 rows, one seed, 2,000 test samples.")
     return Reproduction("afc_cfl", table, title, options.dataset, settings, cells, notes=notes)

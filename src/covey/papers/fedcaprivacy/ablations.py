@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from covey.papers.cells import Cell, cell
+from covey.papers.extent import of_part
 from covey.papers.fedcaprivacy.settings import (
-    DATA_NOTES,
     DIRICHLET_NOTE,
+    OF_PART,
     OPEN_NOTE,
     READING_NOTE,
     READINGS,
@@ -90,5 +91,5 @@ def made(
         dataset=options.dataset,
         settings=settings(experiment(options, OURS, 0.3), **shown),
         cells=cells,
-        notes=[*(notes or []), *DATA_NOTES.get(options.dataset, []), READING_NOTE, OPEN_NOTE, DIRICHLET_NOTE],
+        notes=[*(notes or []), *of_part(options.dataset, OF_PART), READING_NOTE, OPEN_NOTE, DIRICHLET_NOTE],
     )

@@ -71,12 +71,7 @@ TUNED_NOTE = (
     "{rounds} rounds, under the same Dir(β), on {seeds} seeds that the table does not use."
 )
 RATES, TUNING_ROUNDS, TUNING_SEEDS, FIRST_TUNING_SEED = (0.01, 0.03, 0.1, 0.3), 20, 2, 100
-DATA_NOTES = {
-    "cifar10": [
-        "Our copy has 20,000 of the 50,000 training images, 200 a client: fewer steps an epoch than in the paper."
-    ],
-    "cifar100": ["Our copy has 13,000 training images, 130 a client: fewer steps an epoch than in the paper."],
-}
+OF_PART = ": fewer steps an epoch than in the paper"
 READING_NOTE = (
     "The paper does not say whose test data its accuracy is on. 'global' is the whole test set, 'own' the mean over clients on "
     "their own label distribution, which rewards a client that learns nothing but its own labels: local-only training stands "

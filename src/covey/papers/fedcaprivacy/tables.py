@@ -12,12 +12,13 @@ from functools import partial
 from typing import Any
 
 from covey.papers.cells import Cell, cell
+from covey.papers.extent import of_part
 from covey.papers.fedcaprivacy import ablations, claims, linkage
 from covey.papers.fedcaprivacy.claims import COUNTED, NEVER
 from covey.papers.fedcaprivacy.settings import (
-    DATA_NOTES,
     DIRICHLET_NOTE,
     LR,
+    OF_PART,
     OPEN_NOTE,
     PAPER_FINAL,
     PAPER_ROUNDS,
@@ -98,7 +99,7 @@ def tuning(options: Options) -> Reproduction:
         dataset=options.dataset,
         settings=shown | {"optimiser": "SGD without momentum, rate as shown"},
         cells=cells,
-        notes=[*notes, *DATA_NOTES.get(options.dataset, []), READING_NOTE, rule, DIRICHLET_NOTE],
+        notes=[*notes, *of_part(options.dataset, OF_PART), READING_NOTE, rule, DIRICHLET_NOTE],
     )
 
 
@@ -146,7 +147,7 @@ def fig4(options: Options) -> Reproduction:
         dataset=options.dataset,
         settings=settings(experiment(options, OURS, 0.3)),
         cells=cells,
-        notes=[*DATA_NOTES.get(options.dataset, []), READING_NOTE, OPEN_NOTE, DIRICHLET_NOTE],
+        notes=[*of_part(options.dataset, OF_PART), READING_NOTE, OPEN_NOTE, DIRICHLET_NOTE],
     )
 
 
@@ -189,7 +190,7 @@ def _compared(
         settings=settings(experiment(options, OURS, betas[0], plain=tuned, **training), seeds=len(runs[betas[0]][OURS]))
         | ({"optimiser": "SGD without momentum, rate as shown"} if tuned else {}),
         cells=cells,
-        notes=[*diverged, *DATA_NOTES.get(options.dataset, []), READING_NOTE, *regime, DIRICHLET_NOTE, COUNTED_NOTE],
+        notes=[*diverged, *of_part(options.dataset, OF_PART), READING_NOTE, *regime, DIRICHLET_NOTE, COUNTED_NOTE],
     )
 
 
