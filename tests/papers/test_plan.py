@@ -88,7 +88,8 @@ def test_coverage_says_what_is_stored() -> None:
     for item in items():
         name = "-".join(part for part in (item.paper, item.table, item.dataset) if part)
         one = made.get(name) or made.get(f"{name}-quick")
-        lines.append(replace(line(item.name, plan._kind(one, bool(item.dataset))), without=plan._without(one)))
+        kind, part = plan._kind(one, bool(item.dataset)), plan._part(one)
+        lines.append(replace(line(item.name, kind), without=plan._without(one), part=part))
     page = (DOCS / "coverage.md").read_text(encoding="utf-8")
     assert plan.counted(lines) in page and " ".join(plan.counted_items(lines)) in page
     shown = [[part.strip() for part in row.split("|")[1:4]] for row in page.splitlines() if row.startswith("| ")]

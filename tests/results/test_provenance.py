@@ -40,6 +40,7 @@ def test_a_run_says_what_computed_it_also_after_a_break(tmp_path: Path) -> None:
     for one in (first, second):
         assert one["code"] == code() and one["device"].startswith("cpu") and one["arithmetic"] == "ieee float32"
         assert one["kernel"] in ("linear", "loop", "stacked") and one["versions"]["torch"]
+        assert one["data"].startswith("digits: 1,438 training and 359 test samples, sha256:")
     assert not mixed(kinds([[first, second]]))
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "Computed by, from round 2 on" in page and code() in page
@@ -67,6 +68,10 @@ def test_what_differs_is_named() -> None:
     assert mixed(kinds([[here], [there]])) == f"device: NVIDIA H200, {here['device']}; arithmetic: ieee float32, tf32"
     older = mixed(kinds([[here], []]))  # a run from before this was kept may be anything
     assert all(name in older for name in MATTERS) and UNKNOWN in older
+    part, whole, other = (here | {"data": line} for line in ("a: 2 samples, x", "a: 5 samples, y", "b: 5 samples, y"))
+    assert mixed(kinds([[part], [whole]])) == "data: a: 2 samples, x, a: 5 samples, y"
+    assert mixed(kinds([[part], [other], [here]])) == ""  # a table may be on several datasets
+    assert "a: 2 samples; " in in_words(summary([[part]], 1.0))
     said = in_words(summary([[here], [there]], 7200.0))
     assert "2 runs, 2.0 h in all" in said and "**Mixed**" in said
     assert "not recorded" in in_words({})

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from covey.data.partitions.property_split import PropertySplit
-from covey.data.sources import SOURCES, cifar, faces, generated, idx, packed, tabular, text
+from covey.data.sources import SOURCES, cifar, faces, generated, idx, packed, store, tabular, text
 from covey.data.sources.catalogue import digits
 from covey.data.sources.files import data_folder, held_out
 from covey.data.sources.load import load
@@ -470,3 +470,19 @@ def test_real_faces_serve_the_property_split():
     fed = PropertySplit(attribute="black").make(data, 5, 1, 0)
     assert (data.attributes["black"][fed.notes["victim_property"]] == 1).all()
     assert faces.CLASSES["smile"] == data.classes
+
+
+def test_all_of_cifar10_in_one_file_is_preferred_to_a_part_of_it(tmp_path):
+    x, y = np.zeros((60, 32, 32, 3), np.uint8), np.arange(60) % 10
+    np.savez(tmp_path / "cifar10.npz", x_train=x[:20], y_train=y[:20], x_test=x[:10], y_test=y[:10])
+    assert (
+        load("cifar10", tmp_path).note.startswith("a subset: 30 of 60,000")
+        and store.is_whole("cifar10", tmp_path) is False
+    )
+    np.savez(tmp_path / "cifar10_full.npz", x_train=x[:50], y_train=y[:50], x_test=x[50:], y_test=y[50:])
+    with pytest.raises(CoveyError, match=r"cifar10_full\.npz has 50 training and 10 test samples instead of"):
+        load("cifar10", tmp_path)
+    assert store.is_whole("cifar10", tmp_path) is True and store.is_whole("cifar10", tmp_path / "none") is None
+    form, paths = store.first_found(store.source_of("cifar10")[1], tmp_path)
+    whole = form.read(paths, "")
+    assert (whole.name, len(whole.y_train), len(whole.y_test), whole.note) == ("cifar10", 50, 10, "")
