@@ -11,6 +11,10 @@ class NotFinite(CoveyError):
     """Training, or an evaluation, ended in values that are no numbers: a rate that is too high, or somebody's poison."""
 
 
+class Unavailable(CoveyError):
+    """What is asked for cannot be done on this machine, and may be on another: it says nothing about what was asked for."""
+
+
 class CoveyWarning(UserWarning):
     """What a user should know though the run goes on: the command line prints its message alone."""
 

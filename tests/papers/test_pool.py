@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from covey.cli.reproduce import reproduce
-from covey.errors import CoveyError
+from covey.errors import CoveyError, Unavailable
 from covey.papers import PAPERS, harness, pool, rehearsal
 from covey.papers.cells import cell
 from covey.papers.harness import Options, Reproduction, Table
@@ -108,7 +108,7 @@ def test_a_run_that_fails_is_a_problem_unless_its_table_does_without(
     class Failing(InThisProcess):
         def give(self, job: pool.Job) -> None:
             self.job = job
-            self._theirs.send(("", "it diverges"))
+            self._theirs.send(pool.Answer(problem="it is refused", refused=True))
 
     known = {"tuned": Table(tuned, ("digits",), lambda sheet: [], grows=grows)}
     for module in (rehearsal, harness):
@@ -116,9 +116,9 @@ def test_a_run_that_fails_is_a_problem_unless_its_table_does_without(
     monkeypatch.setattr(pool, "Worker", Failing)
     options = Options(tmp_path, quiet=True, device="cpu")
     problems = pool.run_many([Item("own", "tuned", "digits")], options, workers=1, minutes=5)
-    whose = "own/tuned/digits: fedavg on digits: 3 clients, 1 clusters, 2 rounds, seed 100: it diverges"
+    whose = "own/tuned/digits: fedavg on digits: 3 clients, 1 clusters, 2 rounds, seed 100: it is refused"
     assert problems == ([] if grows else [whose] * 2)
-    assert list(pool.refused(tmp_path).values()) == ["it diverges"] * 2  # said in either case, on any machine
+    assert list(pool.refused(tmp_path).values()) == ["it is refused"] * 2  # said in either case, on any machine
 
 
 def test_where_memory_is_too_little_fewer_processes_do_all_runs(
@@ -136,7 +136,9 @@ def test_where_memory_is_too_little_fewer_processes_do_all_runs(
                 super().give(job)
             else:
                 self.job = job
-                self._theirs.send(("", "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB."))
+                self._theirs.send(
+                    pool.Answer(problem="OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB.")
+                )
 
         def stop(self) -> None:
             Sharing.others -= 1
@@ -149,6 +151,30 @@ def test_where_memory_is_too_little_fewer_processes_do_all_runs(
     options = Options(tmp_path, quiet=True, device="cpu")
     assert pool.run_many([Item("own", "tuned", "digits")], options, workers=2, minutes=5) == []
     assert asked(Item("own", "tuned", "digits"), options).missing == {} and not pool.refused(tmp_path)
+
+
+def test_what_a_machine_lacks_is_said_of_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, 144 runs that had no memory became a table of rates that 'diverge'."""
+    wrapped = CoveyError(
+        "attack 'property' failed with OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB"
+    )
+    for error in (wrapped, RuntimeError("CUDA error: out of memory"), MemoryError(), Unavailable("mnist is not here")):
+        assert not pool._problem(error).refused
+    assert pool._problem(CoveyError("pqfed needs public samples")).refused
+
+    monkeypatch.setenv("COVEY_DATA", str(tmp_path))
+    options = Options(tmp_path, quiet=True, device="cpu")
+    with pytest.raises(
+        Unavailable, match="mnist is not here"
+    ):  # a table that can do without a run cannot do without data
+        options.attempt({**TINY, "dataset": "mnist"}, 0)
+    wanted = pool.chosen(["pqfed/table[26]/mnist", "mingledpie/fig3", "property_inference/tasks/lfw", "*/digits"])
+    with pytest.raises(Unavailable, match=r"mnist \(2 of the tables\), lfw \(1 of the tables\); put them there"):
+        pool.refuse_absent_data(wanted)
+    pool.refuse_absent_data(pool.chosen(["*/digits", "property_inference/*/yelp-like", "mingledpie/fig3"]))
+    (tmp_path / pool.REFUSED).write_text('{"old": "of an earlier pool"}')
+    pool.run_many([], options, workers=1, minutes=1)
+    assert pool.refused(tmp_path) == {}
 
 
 def test_only_finished_runs_are_packed(tmp_path: Path) -> None:
@@ -165,11 +191,11 @@ def test_a_real_process_runs_and_says_what_went_wrong(tmp_path: Path) -> None:
     item = Item("pqfed", "fig5", "no such data")
     try:
         worker.give(pool.Job("a", item, None))
-        job, said, problem = worker.taken()
-        assert job.item == item and not said and "pqfed's fig5 runs on" in problem and worker.alive
+        job, answer = worker.taken()
+        assert job.item == item and not answer.said and "pqfed's fig5 runs on" in answer.problem and worker.alive
         worker.job = pool.Job("b", item, None)
         worker._process.kill()
-        assert worker.taken()[2] == "its process ended with exit code -9"
+        assert worker.taken()[1] == pool.Answer(problem="its process ended with exit code -9")
     finally:
         worker.stop()
 
@@ -197,7 +223,7 @@ class InThisProcess(pool.Worker):
         made = (
             pool._completed(job.experiment, self.options) if job.experiment else pool._computed(job.item, self.options)
         )
-        self._theirs.send((made, ""))
+        self._theirs.send(pool.Answer(made))
 
     @property
     def alive(self) -> bool:

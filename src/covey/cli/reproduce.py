@@ -125,6 +125,7 @@ def _many(patterns: Sequence[str], options: Options, minutes: float, docs: bool)
 
     wanted, problems = pool.chosen(patterns), list[str]()
     if minutes:
+        pool.refuse_absent_data(wanted)
         try:
             with kept(SAME_COMMAND):
                 problems = pool.run_many(wanted, options, options.workers or cores(), minutes)

@@ -29,7 +29,7 @@ from typing import Any
 from covey import files
 from covey.data.sources.load import load
 from covey.engines.settle import described
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError, Unavailable, nearest
 from covey.experiment.experiment import Experiment
 from covey.papers import PAPERS
 from covey.papers.cells import Cell, Sheet
@@ -151,6 +151,8 @@ class Options:
                 return UNFINISHED
             ended = self._one({**table, "seed": seed})
             return ended.why if isinstance(ended, Diverged) else ended
+        except Unavailable:  # no property of the run: a table that said so would be worthless
+            raise
         except CoveyError as e:
             return str(e)
 

@@ -18,6 +18,7 @@ import multiprocessing
 import signal
 import tarfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
@@ -26,8 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from covey import files
+from covey.data.sources.files import data_folder
+from covey.data.sources.store import is_here
 from covey.engines.orphans import die_with_parent
-from covey.errors import CoveyError
+from covey.errors import CoveyError, Unavailable
 from covey.experiment.experiment import Experiment
 from covey.papers import present
 from covey.papers.harness import Options, Reproduction, describe, reproduce
@@ -41,9 +44,9 @@ BY_CLIENT = (
     "clusters",
     "classes",
 )  # in a round's record, beside "clients" of each metric: most of its bytes
-NO_MEMORY = "CUDA out of memory"  # as torch says it, whoever passes it on
+NO_MEMORY = ("CUDA out of memory", "CUDA error: out of memory")  # as torch says it, whoever passes it on
 PACKED = "runs.tar.xz"
-REFUSED = "refused.json"  # name of a run -> why there is none: what tables that grow say of it, on any machine
+REFUSED = "refused.json"  # name of a run -> why there is none, on any machine: what tables that grow say of it
 
 
 def chosen(patterns: Sequence[str]) -> list[Item]:
@@ -57,6 +60,26 @@ def chosen(patterns: Sequence[str]) -> list[Item]:
             )
         found |= dict.fromkeys(matched)
     return list(found)
+
+
+def refuse_absent_data(wanted: Sequence[Item]) -> None:
+    """Before anything is run: every run of a table would fail one by one, and its time would go to the next."""
+    absent = Counter(item.dataset for item in wanted if item.dataset and not is_here(item.dataset))
+    if absent:
+        listed = ", ".join(f"{name} ({count} of the tables)" for name, count in absent.items())
+        raise Unavailable(
+            f"data that these tables need are not in {data_folder()}: {listed}; put them there (`covey data list` says what "
+            "is), or leave their tables out"
+        )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a process says of a job."""
+
+    said: str = ""
+    problem: str = ""
+    refused: bool = False  # by covey, on whatever machine
 
 
 @dataclass(frozen=True)
@@ -144,21 +167,22 @@ def run_many(wanted: Sequence[Item], options: Options, workers: int, minutes: fl
                 return problems
             ready = wait(list(busy), timeout=None if math.isinf(left) else left)
             for worker in [w for answers, w in busy.items() if answers in ready]:
-                job, said, problem = worker.taken()
-                if NO_MEMORY in problem and workers > 1:
+                job, answer = worker.taken()
+                problem = answer.problem
+                if _without_memory(problem) and workers > 1:
                     workers -= 1
                     wishes.again(job)
                     pool.remove(worker)
                     worker.stop()
                     options.say(f"the GPU's memory is used up: {workers} processes go on, and redo {job.item.name}")
                     continue
-                if problem:
+                if answer.refused:
                     options.failed[job.name] = problem
                 wishes.ended(job)
                 done, spent = done + 1, time.monotonic() - begin
                 if problem and job.experiment:
                     problem = f"{describe(job.experiment)}: {problem}"
-                words = f"{done} done, {wishes.count()} known to come: {job.item.name} {problem or said}"
+                words = f"{done} done, {wishes.count()} known to come: {job.item.name} {problem or answer.said}"
                 options.say(f"[{spent:5.0f} s] {words}")
                 if problem and not wishes.spares(job):
                     problems.append(f"{job.item.name}: {problem}")
@@ -169,10 +193,18 @@ def run_many(wanted: Sequence[Item], options: Options, workers: int, minutes: fl
             worker.stop()
         if options.failed:
             files.write_json(options.out / REFUSED, options.failed)
+        else:
+            (options.out / REFUSED).unlink(missing_ok=True)
+
+
+def _without_memory(problem: str) -> bool:
+    return any(words in problem for words in NO_MEMORY)
 
 
 def refused(out: Path) -> dict[str, str]:
-    """Of the last pool that ran there; another one tries again."""
+    """Of the last pool that ran there, runs that covey refuses, not those for which the machine lacked something; another pool
+    tries again.
+    """
     known: dict[str, str] = json.loads((out / REFUSED).read_text()) if (out / REFUSED).is_file() else {}
     return known
 
@@ -196,16 +228,15 @@ class Worker:
         self.job = job
         self.answers.send((job.item, job.experiment.table() if job.experiment else None))
 
-    def taken(self) -> tuple[Job, str, str]:
-        """(the job, what is to be said of it, what went wrong)."""
+    def taken(self) -> tuple[Job, Answer]:
         job, self.job = self.job, None
         assert job is not None
         try:
-            said, problem = self.answers.recv()
+            answer: Answer = self.answers.recv()
         except (EOFError, ConnectionError):
             self._process.join()
-            said, problem = "", f"its process ended with exit code {self._process.exitcode}"
-        return job, said, problem
+            answer = Answer(problem=f"its process ended with exit code {self._process.exitcode}")
+        return job, answer
 
     def stop(self) -> None:
         self._process.terminate()
@@ -224,11 +255,18 @@ def _serve(jobs: Connection, options: Options) -> None:
         begin = time.perf_counter()
         try:
             said = _completed(Experiment.of(table), options) if table else _computed(item, options)
-            jobs.send((f"{said}, {time.perf_counter() - begin:.1f} s", ""))
+            jobs.send(Answer(f"{said}, {time.perf_counter() - begin:.1f} s"))
         except Exception as e:  # one run that fails must not cost the others
-            jobs.send(("", str(e) if isinstance(e, CoveyError) else f"{type(e).__name__}: {e}"))
+            jobs.send(_problem(e))
         finally:
             _hand_back_memory()
+
+
+def _problem(error: Exception) -> Answer:
+    """Only what covey refuses on every machine is said of the run itself: data or memory may be there on another."""
+    words = str(error) if isinstance(error, CoveyError) else f"{type(error).__name__}: {error}"
+    of_machine = isinstance(error, Unavailable) or _without_memory(words)
+    return Answer(problem=words, refused=isinstance(error, CoveyError) and not of_machine)
 
 
 def _hand_back_memory() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from covey.data.dataset import Dataset
 from covey.data.sources import SOURCES
 from covey.data.sources.files import Form, Source, damaged, data_folder, reading
-from covey.errors import CoveyError, nearest
+from covey.errors import CoveyError, Unavailable, nearest
 
 
 def source_of(name: str) -> tuple[str, Source, str]:
@@ -53,7 +53,7 @@ def load(name: str, folder: Path | None = None) -> Dataset:
         paths = form.find(root)
         if paths:
             return decode(source, label, number, paths, tuple(path.stat().st_mtime_ns for path in paths))
-    raise CoveyError(missing(base, source, root))
+    raise Unavailable(missing(base, source, root))
 
 
 def missing(name: str, source: Source, root: Path) -> str:

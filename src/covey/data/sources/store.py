@@ -74,6 +74,12 @@ def first_found(source: Source, root: Path) -> tuple[Form | None, tuple[Path, ..
     return None, ()
 
 
+def is_here(name: str, folder: Path | None = None) -> bool:
+    """Judged by files alone; what is generated, embedded or in an installed package is here."""
+    _, source, _ = source_of(name)
+    return bool(first_found(source, data_folder(folder))[1]) or is_installed(source)
+
+
 def is_whole(name: str, folder: Path | None = None) -> bool | None:
     """Whether what is here of a dataset is the published set, judged by its files alone; None: nothing is here."""
     _, source, _ = source_of(name)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from covey.papers.harness import Options
-from covey.papers.outcome import Outcome
+from covey.papers.outcome import Ended, Outcome
 
 READINGS = {"global": "global", "own": "client_mean"}  # column word -> metric
 TARGETS = {"mnist": 0.95, "fashion_mnist": 0.85, "cifar10": 0.65, "cifar100": 0.33}
@@ -145,7 +145,7 @@ def settings(table: dict[str, Any], **more: Any) -> dict[str, Any]:
     }
 
 
-Tried = dict[tuple[float, str, float], list[Outcome | str]]  # (β, algorithm, rate) -> runs, or why there is none
+Tried = dict[tuple[float, str, float], list[Ended]]  # (β, algorithm, rate) -> runs
 
 
 def tuning_runs(options: Options, names: Sequence[str], betas: Sequence[float]) -> Tried:
@@ -154,7 +154,7 @@ def tuning_runs(options: Options, names: Sequence[str], betas: Sequence[float]) 
     tried: Tried = {}
     for beta, name, lr in itertools.product(betas, names, rates):
         table = experiment(options, name, beta, lr=lr, rounds=TUNING_ROUNDS, plain=True)
-        tried[beta, name, lr] = [options.attempt(table, FIRST_TUNING_SEED + n) for n in range(seeds)]
+        tried[beta, name, lr] = options.tried(table, seeds, FIRST_TUNING_SEED)
     return tried
 
 
@@ -169,7 +169,7 @@ def tuned_rates(options: Options, names: Sequence[str], betas: Sequence[float]) 
     }
 
 
-def reached_by(runs: Sequence[Outcome | str]) -> float:
+def reached_by(runs: Sequence[Ended]) -> float:
     """The mean accuracy on the global test; minus infinity where a run diverged."""
     values = [o.accuracy(metric="global") if isinstance(o, Outcome) else math.nan for o in runs]
     mean = float(np.mean(values))

@@ -39,7 +39,7 @@ from covey.papers.fedcaprivacy.settings import (
     tuning_runs,
 )
 from covey.papers.harness import Options, Reproduction, Table
-from covey.papers.outcome import Ended, Outcome, figures, finished, said
+from covey.papers.outcome import Diverged, Ended, Outcome, figures, finished, said
 
 COUNTED_NOTE = (
     "Rounds to the target are means over the runs that reached it; where rounds are counted, a run that never did has one more "
@@ -86,7 +86,7 @@ def tuning(options: Options) -> Reproduction:
         reached = [r for o in ended if (r := rounds_to(o, target, "global"))]
         cells.append(cell(row, f"rounds to {target:.0%}, rate {lr:g}", [float(r) for r in reached], unit="rounds"))
     diverged = [
-        f"Dir({b}) {n} at {lr:g}" for (b, n, lr), runs in tried.items() if any(isinstance(r, str) for r in runs)
+        f"Dir({b}) {n} at {lr:g}" for (b, n, lr), runs in tried.items() if any(isinstance(r, Diverged) for r in runs)
     ]
     notes = [f"Diverged, and so without a figure: {', '.join(diverged)}."] if diverged else []
     notes.append("Where the largest rate is the best, a larger one that was not tried may be better still.")
