@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import textwrap
+import weakref
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from covey.algorithms.averaging import LocalModel
 from covey.algorithms.scaffold import ControlledChange
 from covey.errors import CoveyError
-from covey.messages import MAGIC, copied, decode, encode, message, size
+from covey.messages import MAGIC, copied, decode, encode, message, same, size
 
 
 @message
@@ -221,3 +222,25 @@ def test_the_size_of_a_message_is_that_of_its_bytes_whatever_came_before() -> No
     ]
     for _ in range(2):
         assert [size(m) for m in messages] == [len(encode(m)) for m in messages]
+
+
+def test_items_of_a_list_are_read_one_at_a_time() -> None:
+    shared = torch.randn(5)
+    for items in ([shared, shared, 3], [shared, torch.randn(4), [shared.clone()]], []):
+        answer = decode(encode({"ticket": 7, "ok": items}), lazily=True)
+        assert answer["ticket"] == 7
+        assert same(list(answer["ok"]), items)
+    assert decode(encode({"ok": [1], "last": 2}), lazily=True) == {"ok": [1], "last": 2}
+    assert decode(encode([1, 2]), lazily=True) == [1, 2]
+
+
+def test_an_item_that_was_read_is_not_kept() -> None:
+    items = decode(encode({"ok": [torch.randn(5), torch.randn(5)]}), lazily=True)["ok"]
+    first = weakref.ref(next(items))
+    assert next(items) is not None
+    assert first() is None
+
+
+def test_what_a_list_leaves_unread_is_refused() -> None:
+    with pytest.raises(CoveyError, match="its header does not mention"):
+        list(decode(encode({"ok": [torch.randn(5)]}) + b"more", lazily=True)["ok"])

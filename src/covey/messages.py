@@ -20,7 +20,7 @@ import json
 import struct
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, cast, overload
@@ -174,11 +174,14 @@ def _field_names(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
-def decode(data: bytes | bytearray | memoryview, *, foreign: bool = False, keep: Keep | None = None) -> Any:
+def decode(
+    data: bytes | bytearray | memoryview, *, foreign: bool = False, keep: Keep | None = None, lazily: bool = False
+) -> Any:
     """The value that `encode` was given; CoveyError on anything that `encode` cannot have written.
 
     `foreign`: by another party, who may mean to cost us time and memory. `keep`: copies what becomes a tensor to where it shall
-    lie, as a value may be larger than memory.
+    lie, as a value may be larger than memory. `lazily`: of a dictionary whose last value is a list, this value is an iterator that
+    reads one item at a time, from data that must stay until then: an item that is dropped leaves its memory to the next.
     """
     view = memoryview(data)
     if len(view) < 8 or bytes(view[:4]) != MAGIC:
@@ -189,15 +192,18 @@ def decode(data: bytes | bytearray | memoryview, *, foreign: bool = False, keep:
     if foreign and length > HEADER_BYTES + len(view) // HEADER_SHARE:
         raise CoveyError(f"a message of {len(view)} bytes has a header of {length}: too many for what it carries")
     try:
-        tree = json.loads(bytes(view[8 : 8 + length]))
-        reader = _Reader(view[8 + length :], foreign, keep)
+        header = bytes(view[8 : 8 + length])
+        tree = json.loads(header)
+        reader = _Reader(view[8 + length :], foreign, keep, refers=b'"again"' in header)
+        value = reader.lazily(tree) if lazily else None
+        if value is not None:
+            return value
         value = reader.value(tree, 0)
     except CoveyError:
         raise
     except Exception as e:  # of whatever these bytes make JSON, numpy or a message's own checks raise
         raise CoveyError(f"a message could not be read: {printable(str(e), 300)}") from e
-    if reader.used != len(reader.body):
-        raise CoveyError(f"a message carries {len(reader.body) - reader.used} bytes that its header does not mention")
+    reader.end()
     return value
 
 
@@ -375,8 +381,9 @@ def _own(array: NDArray[Any]) -> NDArray[Any]:
 class _Reader:
     """Walks the header's tree and takes the buffers in order."""
 
-    def __init__(self, body: memoryview, foreign: bool, keep: Keep | None = None) -> None:
+    def __init__(self, body: memoryview, foreign: bool, keep: Keep | None = None, refers: bool = True) -> None:
         self.body, self.foreign, self.keep = body, foreign, keep or _own
+        self.refers = refers  # whether something in the tree may stand for what came before
         self.used = 0
         self.shared: list[Tensor | bytes] = []
 
@@ -386,6 +393,23 @@ class _Reader:
         self.used += count
         return self.body[self.used - count : self.used]
 
+    def end(self) -> None:
+        if self.used != len(self.body):
+            raise CoveyError(f"a message carries {len(self.body) - self.used} bytes that its header does not mention")
+
+    def lazily(self, tree: Any) -> dict[Any, Any] | None:
+        """A dictionary whose last value is a list; None: it is none."""
+        items = tree.get("d") if isinstance(tree, dict) else None
+        if not items or not isinstance(items[-1][1], dict) or "l" not in items[-1][1]:
+            return None
+        (*others, (last, listed)) = items
+        return {self.key(k, 1): self.value(v, 1) for k, v in others} | {self.key(last, 1): self._each(listed["l"])}
+
+    def _each(self, nodes: list[Any]) -> Iterator[Any]:
+        for node in nodes:
+            yield self.value(node, 2)
+        self.end()
+
     def value(self, node: Any, depth: int) -> Any:
         if depth > MAX_DEPTH:
             raise ValueError("it is nested too deeply")
@@ -394,8 +418,10 @@ class _Reader:
                 raise ValueError("a bare list stands where a value should be")
             return node
         if "t" in node:
-            self.shared.append(torch.from_numpy(self.keep(self.array(node["t"], node["s"]))))
-            return self.shared[-1]
+            tensor = torch.from_numpy(self.keep(self.array(node["t"], node["s"])))
+            if self.refers:
+                self.shared.append(tensor)
+            return tensor
         if "a" in node:
             return self.array(node["a"], node["s"]).copy()
         if "again" in node:
@@ -404,7 +430,7 @@ class _Reader:
             return self.shared[node["again"]]
         if "b" in node:
             taken = bytes(self.take(node["b"]))
-            if len(taken) >= LONG:
+            if len(taken) >= LONG and self.refers:
                 self.shared.append(taken)
             return taken
         if "l" in node:

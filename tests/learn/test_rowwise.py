@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 from covey.learn.kernels.products import Fused, Plain
 from covey.learn.rowwise import by_rows, on_cpu, owned, side_by_side
-from covey.learn.work import Compute, rowwise
+from covey.learn.schedule import lay_out
+from covey.learn.work import Compute, Job, Plan, Train, rowwise
 
 ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -29,9 +32,38 @@ def test_one_result_that_all_clients_share_reaches_each() -> None:
     assert [v.tolist() for v in side_by_side([rowwise(torch.neg, x)] * 3)] == [(-x).tolist()] * 3
 
 
-@ON_A_GPU
-def test_what_a_client_keeps_does_not_keep_the_others_vectors() -> None:
-    stack = torch.randn(4, 1000, device="cuda")
+@pytest.mark.parametrize("kinds", [(7, 7), (7, 1), (7, 5)])
+def test_what_torch_writes_anywhere_is_what_each_client_gets_alone(kinds: tuple[int, int]) -> None:
+    whole, other = kinds
+    c, own = torch.randn(whole), torch.randn(3, whole)
+    works = [rowwise(torch.sub, c, row) for row in own] + [rowwise(torch.neg, torch.randn(other))]
+    works += [rowwise(torch.mul, row, 0.5) for row in own]
+    for work, result in zip(works, by_rows(works), strict=True):
+        assert torch.equal(result, work.function(*work.arguments))
+
+
+def test_a_training_takes_the_corrections_of_a_wave_as_they_lie() -> None:
+    c, own = torch.randn(7), torch.randn(3, 7)
+    corrections = by_rows([rowwise(torch.sub, c, row) for row in own])
+    plan, rows = Plan(lr=0.1, proximal=0.5, batch_size=2), torch.arange(4)
+    jobs = [Job(rows, i, Train(c, plan, correction=v)) for i, v in enumerate(corrections)]
+    plain = [replace(job, work=replace(job.work, plan=plan.but(proximal=0.0))) for job in jobs]
+    before = torch.stack(corrections)
+    lying, pulled = (lay_out(some, torch.device("cpu")).constant for some in (plain, jobs))
+    assert lying is not None
+    assert pulled is not None
+    assert lying.data_ptr() == corrections[0].data_ptr()
+    assert torch.equal(lying, before)
+    assert torch.equal(pulled, before - 0.5 * c)
+    assert torch.equal(torch.stack(corrections), before)  # they are the askers' own
+    backwards = lay_out(plain[::-1], torch.device("cpu")).constant
+    assert backwards is not None
+    assert torch.equal(backwards, before.flip(0))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_A_GPU)])
+def test_what_a_client_keeps_does_not_keep_the_others_vectors(device: str) -> None:
+    stack = torch.randn(4, 1000, device=device)
     memories = [{"variate": row, "note": 1} for row in stack]
     owned(memories)
     for memory, row in zip(memories, stack, strict=True):

@@ -203,12 +203,15 @@ class Workers:
                     "plans": work.plans,
                 },
             )
-        arrived: list[list[Any]] = [[] for _ in range(self.count)]
+        arrived: list[Iterator[Any]] = [iter(()) for _ in range(self.count)]
         for client, _, _ in calls:
             number = self._owners[client]
-            if not arrived[number]:
-                arrived[number] = self._hear(number)[::-1]
-            yield arrived[number].pop()
+            outcome = next(arrived[number], None)
+            if outcome is None:  # the end of a wave
+                arrived[number] = self._hear(number)
+                outcome = next(arrived[number])
+            yield outcome
+            outcome = None  # else it would be kept while the next one is read
 
     def _ask(self, number: int, request: dict[str, Any]) -> None:
         self._tickets[number] += 1
@@ -219,9 +222,9 @@ class Workers:
 
     def _hear(self, number: int) -> Any:
         try:
-            answer = decode(self._pipes[number].receive())
+            answer = decode(self._pipes[number].receive(), lazily=True)
             while answer["ticket"] != self._tickets[number]:
-                answer = decode(self._pipes[number].receive())
+                answer = decode(self._pipes[number].receive(), lazily=True)
         except (EOFError, ConnectionResetError, OSError) as e:
             raise self._dead(number) from e
         return accept(answer)

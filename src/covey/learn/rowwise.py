@@ -1,7 +1,8 @@
 """Arithmetic on the vectors of many clients at once.
 
 On a GPU a launch costs more than a client's vector, so equal requests are computed on stacks [n, d]; on a CPU one after another,
-which keeps a vector in its caches. Rows of a stack keep the whole of it alive: what a client remembers is copied (`owned`).
+which keeps a vector in its caches, and where torch can write a result anywhere, into rows of one stack, which a training then takes
+as it is. Rows of a stack keep the whole of it alive: what a client remembers is copied (`owned`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from covey.learn.schedule import stacked, there
 from covey.learn.work import Compute
 
 Signature = tuple[object, ...]
+WRITES_ANYWHERE = frozenset({torch.add, torch.sub, torch.mul, torch.neg})  # take `out`, give a vector like their first
 
 
 def by_rows(works: Sequence[Compute]) -> list[Any]:
@@ -30,14 +32,26 @@ def by_rows(works: Sequence[Compute]) -> list[Any]:
     results: list[Any] = [None] * len(works)
     groups: dict[Signature, list[int]] = defaultdict(list)
     for i, work in enumerate(works):
-        if _on_gpu(work):
+        if _on_gpu(work) or work.function in WRITES_ANYWHERE:
             groups[_signature(work)].append(i)
         else:
             results[i] = work.function(*work.arguments)
     for members in groups.values():
-        for i, rows in zip(members, side_by_side([works[i] for i in members])):
+        equal = [works[i] for i in members]
+        for i, rows in zip(members, side_by_side(equal) if _on_gpu(equal[0]) else _one_by_one(equal)):
             results[i] = rows
     return results
+
+
+def _one_by_one(works: Sequence[Compute]) -> list[Tensor]:
+    """Equal requests for a function that writes anywhere: their results as rows of one stack, where their vectors are all alike."""
+    kinds = {(a.shape, a.dtype) for a in works[0].arguments if isinstance(a, Tensor)}
+    if len(works) == 1 or len(kinds) > 1 or not isinstance(like := works[0].arguments[0], Tensor):
+        return [work.function(*work.arguments) for work in works]
+    stack = like.new_empty(len(works), *like.shape)
+    for work, row in zip(works, stack):
+        work.function(*work.arguments, out=row)
+    return list(stack.unbind(0))
 
 
 def side_by_side(works: Sequence[Compute]) -> list[Any]:
@@ -146,7 +160,7 @@ def owned(memories: Sequence[dict[str, Any]]) -> None:
         (memory, name, value)
         for memory in memories
         for name, value in memory.items()
-        if isinstance(value, Tensor) and value.is_cuda and value.untyped_storage().nbytes() > value.nbytes
+        if isinstance(value, Tensor) and value.untyped_storage().nbytes() > value.nbytes
     ]
     if shared:
         rows = [torch.empty_like(value, memory_format=torch.contiguous_format) for _, _, value in shared]

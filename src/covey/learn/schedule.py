@@ -141,11 +141,13 @@ def lay_out(jobs: Sequence[Job], device: torch.device, drawing: bool = False, to
     if head is not None:
         labels = joined(chosen([_given(work.head).labels for work in works]), device)[batches.position]
     start = stacked([work.start for work in works], device)
-    anchor, correction = (
-        None if getattr(works[0], name) is None else stacked([_given(getattr(work, name)) for work in works], device)
-        for name in ("anchor", "correction")
-    )
-    constant = _constant(plan, start, anchor, correction, own=True)
+    anchor = None if works[0].anchor is None else stacked([_given(work.anchor) for work in works], device)
+    correction = as_it_lies = None
+    if works[0].correction is not None:
+        corrections = [_given(work.correction) for work in works]
+        as_it_lies = _rows_of_one(corrections, device)
+        correction = stacked(corrections, device) if as_it_lies is None else as_it_lies
+    constant = _constant(plan, start, anchor, correction, own=as_it_lies is None)
     moves = _moves(works, start)
     return Wave(
         plan=plan,
@@ -435,6 +437,20 @@ def stacked(vectors: list[Tensor], device: torch.device) -> Tensor:
     first = dict(zip(reversed(rows), reversed(vectors)))
     alone = torch.stack([first[row].to(device) for row in range(len(places))])
     return alone if len(alone) == 1 else alone[torch.tensor(rows, device=device)]
+
+
+def _rows_of_one(vectors: list[Tensor], device: torch.device) -> Tensor | None:
+    """[n, D] without a copy, where these lie one after another in one stack: the askers' own memory, not to be written to."""
+    first, length = vectors[0], len(vectors[0])
+    storage, offset = first.untyped_storage().data_ptr(), first.storage_offset()
+    if len(vectors) < 2 or first.device.type != "cpu" or device.type != "cpu":
+        return None
+    for i, vector in enumerate(vectors):
+        same = vector.untyped_storage().data_ptr() == storage and vector.dtype == first.dtype
+        behind = vector.storage_offset() == offset + i * length and len(vector) == length and vector.is_contiguous()
+        if not (same and behind):
+            return None
+    return first.as_strided((len(vectors), length), (length, 1))
 
 
 def _key(job: Job, work: Train, use: str) -> int:
