@@ -1,6 +1,7 @@
 """How the suite runs: one thread per process, long tests first, those that wait beside those that compute."""
 
 import gc
+import importlib.util
 import os
 import signal
 from collections import deque
@@ -63,6 +64,23 @@ LONG_FIRST = (
 )
 
 
+# Read by torch, or by covey where it is needed, and by several copies each for itself if not before there are any.
+IN_EVERY_COPY = (
+    "torch._dynamo",
+    "torch.distributed.tensor",
+    "dp_accounting.pld.privacy_loss_distribution",
+    "jinja2",
+    "ot",
+    "scipy.cluster.hierarchy",
+    "scipy.optimize",
+    "scipy.stats",
+    "sklearn.cluster",
+    "sklearn.ensemble",
+    "sklearn.manifold",
+    "sklearn.mixture",
+)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     number = (
         "in how many copies of this process tests run: `auto` is one per core and one more; 0 (the default) is itself"
@@ -92,10 +110,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((n for n, part in enumerate(LONG_FIRST) if part in item.nodeid), len(LONG_FIRST)))
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Thousands of tests and all modules stay until the end: what collects garbage need not look at them again and again."""
+    if copies_of(session.config.option.copies) and not session.config.option.collectonly:
+        for module in IN_EVERY_COPY:
+            if importlib.util.find_spec(module.partition(".")[0]):
+                importlib.import_module(module)
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)  # most of what a test makes is gone before it would be looked at
 
 
 def groups_of(items: list[pytest.Item]) -> list[copies.Group]:

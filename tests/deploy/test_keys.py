@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from covey import Experiment
 from covey.algorithms.contract import own_keys, server_of
-from covey.cli.main import app
+from covey.cli.main import commands
 from covey.crypto.paillier.paillier import PrivateKey
 from covey.crypto.signatures import Signer, Verifier
 from covey.deploy import keys
@@ -175,7 +175,7 @@ def test_inspection_says_who_can_open_and_shows_no_secret(made: Path) -> None:
     prints = {(row.party.split()[0], row.what): row.fingerprint for row in rows}
     assert prints["north", "node key (ECDSA P-384)"] == prints["server", "public node key of north"]
     assert prints["north", "signing key (Ed25519)"] == prints["server", "public key of client:0"]
-    answer = CliRunner().invoke(app, ["keys", "inspect", str(made)])
+    answer = CliRunner().invoke(commands(), ["keys", "inspect", str(made)])
     assert answer.exit_code == 0
     assert ("can open nothing: server" in answer.output) == encrypted
     shown = answer.output.encode() + repr([keys.load(f) for f in folders(made).values()]).encode()
@@ -216,7 +216,7 @@ def test_nobody_is_said_to_open_nothing_whose_keys_the_algorithm_does_not_descri
     vault, single = "'vault' of the algorithm", "'single' of the algorithm"
     silos = [(name, what) for name in NAMES for what in (vault, single)]
     assert unsaid == [("authority", vault), ("authority", f"{single}, of up to 4 silos"), *silos]
-    answer = CliRunner().invoke(app, ["keys", "inspect", str(tmp_path / "out")])
+    answer = CliRunner().invoke(commands(), ["keys", "inspect", str(tmp_path / "out")])
     assert answer.exit_code == 0 and "can open nothing: server\n" in answer.output  # whose keys are described
 
 
@@ -452,14 +452,14 @@ def test_the_command_line_makes_adds_and_explains(tmp_path: Path) -> None:
     source.write_text(experiment(MINGLEDPIE).toml())
     runner, out = CliRunner(), tmp_path / "made" / "keys"
     asked = ["keys", "make", str(source), "--silos", "north, south", "--out", str(out), "--rehearsal"]
-    answer = runner.invoke(app, [*asked, "--set", "seed=7"])
+    answer = runner.invoke(commands(), [*asked, "--set", "seed=7"])
     assert answer.exit_code == 0, answer.output
     assert f"{out / 'silos' / 'south'}  for the silo south" in answer.output
-    assert runner.invoke(app, ["keys", "add", str(out), "west"]).exit_code == 0
+    assert runner.invoke(commands(), ["keys", "add", str(out), "west"]).exit_code == 0
     party, agreed = keys.load(out / "silos" / "west")
     told = experiment_of(agreed)
     assert (party.role, told.seed, told.deployment.rehearsal, told.algorithm.draw) == ("client:2", 7, True, "keyed")
-    assert isinstance(runner.invoke(app, asked).exception, CoveyError)
+    assert isinstance(runner.invoke(commands(), asked).exception, CoveyError)
 
 
 # ---------------------------------------------------------------- what is agreed

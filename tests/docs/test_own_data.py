@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from covey import Experiment
-from covey.cli.main import app
 from covey.deploy import keys, load_model
 from support.deployment import Deployment
 
@@ -43,9 +42,9 @@ def test_from_a_csv_to_silos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     commands = re.findall(r"^covey (?:data|run|audit|keys make) .*$", page, flags=re.M)
     assert len(commands) == 4
     for command in commands:
-        told = CliRunner().invoke(app, shlex.split(command)[1:])
+        told = CliRunner().invoke(commands(), shlex.split(command)[1:])
         assert told.exit_code == 0, (command, told.output, told.exception)
-    assert "clients: 4" in CliRunner().invoke(app, shlex.split(commands[0])[1:]).output
+    assert "clients: 4" in CliRunner().invoke(commands(), shlex.split(commands[0])[1:]).output
     (tmp_path / "silos").rename(tmp_path / "data")
     deployment = Deployment.__new__(Deployment)
     deployment._open(tmp_path, Experiment.read(tmp_path / "federation.toml"), names)
@@ -58,7 +57,7 @@ def test_from_a_csv_to_silos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     said = []
     for rows in (patients, patients.head(1)):
         rows.to_csv("new.csv", index=False)
-        said.append(CliRunner().invoke(app, ["predict", str(state), "new.csv"]).stdout.splitlines()[1])
+        said.append(CliRunner().invoke(commands(), ["predict", str(state), "new.csv"]).stdout.splitlines()[1])
     alone = load_model(state).probabilities(patients.head(1))[0]
     assert said[0] == said[1] and [float(p) for p in said[0].split(",")[2:]] == pytest.approx(alone, rel=1e-4)
     assert keys.load(tmp_path / "keys" / "silos" / names[0])[1].classes == ["no", "yes"]

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
 
-from covey.cli.main import app
+from covey.cli.main import commands
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "deployment"
 STATE = "/var/lib/covey"
@@ -23,7 +22,7 @@ UNITS = ["covey-coordinator.service", "covey-silo.service"]
 
 def parsed(words: list[str]) -> dict[str, Any]:
     """The values of a covey command's options; refused as covey would, but nothing is run."""
-    command: Any = typer.main.get_command(app)
+    command: Any = commands()
     while hasattr(command, "commands"):
         command, words = command.commands[words[0]], words[1:]
     with command.make_context(command.name, list(words)) as context:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import ssl
@@ -121,9 +122,10 @@ class StandingDoor:
 
     def is_connected(self) -> bool:
         """Beside the listener and the two ends by which asyncio wakes itself."""
-        links = [
-            os.readlink(link) for link in Path(f"/proc/{self.process.popen.pid}/fd").iterdir() if link.is_symlink()
-        ]
+        links = []
+        for link in Path(f"/proc/{self.process.popen.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+                links.append(os.readlink(link))
         return sum(link.startswith("socket:") for link in links) > 3
 
     def close(self) -> None:

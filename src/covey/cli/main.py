@@ -10,6 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Annotated
 
 import click
@@ -119,6 +120,12 @@ app.add_typer(keys_app, name="keys", rich_help_panel="Deploy")
 app.add_typer(data_app, name="data", rich_help_panel="Data")
 
 
+@cache
+def commands() -> click.Command:
+    """What typer makes of all of them: read once, since that takes longer than many a command."""
+    return typer.main.get_command(app)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command, of this process unless told otherwise; its exit code."""
     warnings.formatwarning = _in_one_line
@@ -181,7 +188,7 @@ def _in_one_line(
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs a command as `main` does, but raises its refusal as CoveyError: for whoever shows sentences in another way."""
     try:
-        code = app(arguments, prog_name="covey", standalone_mode=False)
+        code = commands()(arguments, prog_name="covey", standalone_mode=False)
     except click.ClickException as e:
         refuse(e)
     except click.Abort:

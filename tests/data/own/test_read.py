@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from PIL import Image
-from typer.testing import CliRunner
 
 from covey import CoveyError, Experiment, Federation, run
 from covey.audit import audit
-from covey.cli.main import app
+from covey.cli.main import commands
 from covey.data.own.encoding import Feature
 from covey.data.own.new import read_samples
 from covey.data.own.rules import Rules
@@ -239,7 +239,7 @@ def test_a_run_on_a_path_refuses_other_data(tmp_path: Path) -> None:
         CoveyError, match="begun with other data: the training samples, the test samples of 'ward' differ"
     ):
         run(stored, out=tmp_path / "run", resume=True, quiet=True)
-    told = CliRunner().invoke(app, ["audit", str(tmp_path / "run"), "--out", str(tmp_path / "audit")])
+    told = CliRunner().invoke(commands(), ["audit", str(tmp_path / "run"), "--out", str(tmp_path / "audit")])
     assert told.exit_code and "other data: the training samples, the test samples of 'ward'" in str(told.exception)
 
 
@@ -252,7 +252,7 @@ def test_a_run_on_data_in_memory_says_so_and_needs_them_again(tmp_path: Path) ->
     assert (
         result.data["fingerprint"] == json.loads((tmp_path / "run" / "result.json").read_text())["data"]["fingerprint"]
     )
-    told = CliRunner().invoke(app, ["resume", str(tmp_path / "run")])
+    told = CliRunner().invoke(commands(), ["resume", str(tmp_path / "run")])
     assert told.exit_code and "'ward' were handed over in Python" in str(told.exception)
     with pytest.raises(CoveyError, match="begun with other data"):
         run(experiment, out=tmp_path / "run", resume=True, quiet=True)
@@ -318,8 +318,8 @@ def test_the_command_says_what_it_sees(tmp_path: Path) -> None:
     path = tmp_path / "ward.csv"
     TABLE.to_csv(path, index=False)
     asked = ["data", "check", str(path), "--set", "data.label=ill"]
-    told = CliRunner().invoke(app, asked).output
+    told = CliRunner().invoke(commands(), asked).output
     assert "numbers from" in told and "1 missing" in told and "column 'site' may say whose a row is" in told
-    told = CliRunner().invoke(app, [*asked, "--set", "data.client=site"]).output
+    told = CliRunner().invoke(commands(), [*asked, "--set", "data.client=site"]).output
     assert "clients: 3, with training rows: n 18, s 18, w 18" in told
     assert f"covey run {path} --set data.label=ill --set data.client=site" in told and "[silos]" in told

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
-from typer.testing import CliRunner
 
 from covey import Experiment
-from covey.cli.main import app
+from covey.cli.main import commands
 from covey.data.own import encoding, tables
 from covey.data.own.silo import read_folder, read_part
 from covey.deploy.export import export
@@ -333,6 +333,6 @@ def test_the_command_exports_all_clients(tmp_path: Path) -> None:
         "--set",
         "clusters=2",
     ]
-    answer = CliRunner().invoke(app, asked)
+    answer = CliRunner().invoke(commands(), asked)
     assert answer.exit_code == 0, answer.output
     assert sorted(p.name for p in (tmp_path / "data").iterdir()) == [f"silo-{i}" for i in range(4)]

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from typer.testing import CliRunner
 
 from covey import Experiment
-from covey.cli.main import app
+from covey.cli.main import commands
 from covey.crypto.openings.boxes import BoxKey
 from covey.crypto.signatures import Signer
 from covey.deploy import keys
@@ -255,7 +255,9 @@ def test_an_invitation_that_costs_too_much_is_not_read(
     (tmp_path / "any.invitation").write_bytes(b"")
     with (tmp_path / "any.invitation").open("wb") as file:
         file.truncate(requests.INVITATION_BYTES + 1)
-    outcome = CliRunner().invoke(app, ["keys", "accept", str(founded / "north"), str(tmp_path / "any.invitation")])
+    outcome = CliRunner().invoke(
+        commands(), ["keys", "accept", str(founded / "north"), str(tmp_path / "any.invitation")]
+    )
     assert isinstance(outcome.exception, CoveyError) and "is no invitation: it has more than" in str(outcome.exception)
     heavy = encode({"a": [{} for _ in range(1 << 15)]})  # a tree that takes far more memory than its text
     with pytest.raises(CoveyError, match="too many for what it carries"):
@@ -301,7 +303,7 @@ def test_the_commands_from_request_to_revocation(tmp_path: Path, monkeypatch: py
     )
 
     def covey(*words: str) -> str:
-        answer = CliRunner().invoke(app, ["keys", *words], catch_exceptions=False)
+        answer = CliRunner().invoke(commands(), ["keys", *words], catch_exceptions=False)
         assert answer.exit_code == 0
         return answer.output
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
-from covey.cli.main import app, main
+from covey.cli.main import commands, main
 from covey.deploy import keys
 from covey.deploy.coordinator import Coordinator
 from covey.deploy.serve import watched
@@ -287,5 +287,5 @@ def test_nothing_in_a_status_obeys_the_terminal(tmp_path: Path) -> None:
     assert escape not in peer.version and "well" in peer.version
     status = replace(watch.status, refusals=(Refusal(0.0, 1, escape, escape),), phase="failed", words=escape)
     (tmp_path / "status.json").write_text(json.dumps(status.json()))
-    shown = CliRunner().invoke(app, ["status", str(tmp_path)]).output
+    shown = CliRunner().invoke(commands(), ["status", str(tmp_path)]).output
     assert "refusals" in shown and "\\x1b[2J\\rwell" in shown and "\x1b" not in shown and "\r" not in shown
