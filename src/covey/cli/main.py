@@ -107,8 +107,8 @@ DATA: dict[str, Callable[..., None]] = {
     "export": data.export,
 }
 
-for heading, commands in HEADINGS.items():
-    for name, command in commands.items():
+for heading, group in HEADINGS.items():
+    for name, command in group.items():
         settings = PASS_ON if command is experiment.bench else None
         app.command(name, cls=Command, context_settings=settings, rich_help_panel=heading)(command)
 app.command("csp", cls=Command, hidden=True)(deploy.second_server)  # its name before
