@@ -209,18 +209,21 @@ def right(tf32: bool) -> None:
         print(f"two kernels, {name}, tf32={tf32}: largest difference / largest change {apart:.1e}", flush=True)
 
 
-def rounds(algorithm: str, clients: int, samples: int) -> None:
-    """Host profile of rounds, and their seconds by phase."""
+def rounds(algorithm: str, clients: int, samples: int, every: int = 10_000) -> None:
+    """Host profile of rounds, and their seconds by phase; then the kernels of three rounds more."""
+    from torch.profiler import ProfilerActivity, profile
+
     experiment = Experiment.of(
         algorithm=algorithm,
         model="fcnn",
         clients=clients,
         clusters=5,
-        training={"rounds": 14, "epochs": 1, "batch_size": 50, "lr": 0.01},
-        evaluation={"every": 10_000},
+        training={"rounds": 18, "epochs": 1, "batch_size": 50, "lr": 0.01},
+        evaluation={"every": every},
         engine={"device": "cuda"},
     )
     profiler, times, phases = cProfile.Profile(), [time.perf_counter()], []
+    seen = profile(activities=[ProfilerActivity.CUDA])
 
     def note(record: dict[str, Any], state: Any) -> None:
         torch.cuda.synchronize()
@@ -230,14 +233,19 @@ def rounds(algorithm: str, clients: int, samples: int) -> None:
             profiler.enable()
         if record["round"] == 12:
             profiler.disable()
+            seen.start()
+        if record["round"] == 15:
+            seen.stop()
 
     run(experiment, federation=federation(clients, samples), callbacks=[note], quiet=True)
     plain = float(np.median(np.diff(times)[3:8]))
     by_phase = {p: round(1e3 * float(np.median([s.get(p, 0.0) for s in phases[3:8]])), 2) for p in phases[4]}
     print(
-        f"\n== round of {algorithm}, {clients} × {samples}: {1e3 * plain:.1f} ms; ms by phase {by_phase}; 4 rounds profiled:"
+        f"\n== round of {algorithm}, {clients} × {samples}, evaluated every {every}: {1e3 * plain:.1f} ms; ms by phase {by_phase}; "
+        "4 rounds profiled:"
     )
     show(profiler, 40)
+    print(seen.key_averages().table(sort_by="cuda_time_total", row_limit=14, max_name_column_width=60), flush=True)
 
 
 def main() -> None:
@@ -260,6 +268,7 @@ def main() -> None:
         ("step 120", lambda: steps(120, 500, False)),
         ("round fedavg", lambda: rounds("fedavg", 1000, 50)),
         ("round scaffold", lambda: rounds("scaffold", 1000, 50)),
+        ("round evaluated", lambda: rounds("fedavg", 120, 500, every=1)),
         ("right", lambda: right(False)),
         ("right tf32", lambda: right(True)),
     ]

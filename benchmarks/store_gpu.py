@@ -2,7 +2,7 @@
 
     PYTHONPATH=src:benchmarks python benchmarks/store_gpu.py gpu.tar.gz
 
-Models that were not timed this time keep their older rows, and say so (`older`).
+What was not timed this time (a model in one arithmetic) keeps its older row, and says so (`older`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ AS_THEY_ARE = (
     "start-h200.json",
     "probe-h200.txt",
     "arithmetic-h200.json",
+    "leftovers-h200.json",
 )
 
 
@@ -43,13 +44,14 @@ def merged(before: dict[str, Any], parts: list[dict[str, Any]]) -> dict[str, Any
     """The new figures, and the older ones of models that have no new ones."""
     speed = [row for part in parts for row in part["speed"]]
     agreement = [row for part in parts for row in part["agreement"]]
-    timed = {row["model"] for row in speed}
-    older = [row | {"older": True} for row in before["speed"] if row["model"] not in timed]
+    timed = {(row["model"], row["precision"]) for row in speed}
+    older = [row | {"older": True} for row in before["speed"] if (row["model"], row["precision"]) not in timed]
+    compared = {row["model"] for row in agreement}
     return {
         "device": parts[0]["device"],
         "torch": parts[0]["torch"],
         "speed": speed + older,
-        "agreement": agreement + [row for row in before["agreement"] if row["model"] not in timed],
+        "agreement": agreement + [row for row in before["agreement"] if row["model"] not in compared],
         "ways": [row for part in parts for row in part.get("ways", [])] or before.get("ways", []),
     }
 
