@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +25,15 @@ def splitmix(key: int, position: int) -> int:
 @given(st.integers(0, 2**63 - 1))
 def test_bits_are_splitmix64(key: int) -> None:
     assert randomness.bits([key], 5)[0].tolist() == [splitmix(key, i) >> 1 for i in range(5)]
+
+
+def test_words_are_the_same_whoever_computes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = randomness.bits([2**63 - 1, 0, 7], 1)[:, 0]
+    numpys, wrapped = randomness.bits(keys, 1000), randomness.bits(keys, 1000, under_vmap=True)
+    monkeypatch.setattr(randomness, "_GRAIN", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(randomness, "_bits", None)
+    assert torch.equal(randomness.bits(keys, 1000), numpys) and torch.equal(wrapped, numpys)
 
 
 def test_keys_differ_by_every_part() -> None:

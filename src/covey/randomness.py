@@ -21,6 +21,7 @@ from torch import Tensor
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
+_GRAIN = 1 << 15  # words that torch never spreads over threads
 
 
 def key(*parts: int | str) -> int:
@@ -62,8 +63,11 @@ def bits(
 
     `under_vmap`: without writing to buffers of its own, which keys that vmap has wrapped need.
     """
-    start = keys if isinstance(keys, Tensor) else torch.tensor(list(keys), dtype=torch.int64)
-    z = start.to(device)[:, None] + torch.arange(1, count + 1, dtype=torch.int64, device=device) * _GOLDEN
+    start = (keys if isinstance(keys, Tensor) else torch.from_numpy(np.array(keys, np.int64))).to(device)
+    alone = start.numel() * count < _GRAIN or torch.get_num_threads() == 1
+    if alone and start.device.type == "cpu" and not under_vmap:
+        return torch.from_numpy(_bits(start.numpy(), count))
+    z = start[:, None] + torch.arange(1, count + 1, dtype=torch.int64, device=device) * _GOLDEN
     if under_vmap:
         z = (z ^ (z >> 30 & (1 << 34) - 1)) * _MIX_1
         z = (z ^ (z >> 27 & (1 << 37) - 1)) * _MIX_2
@@ -73,6 +77,18 @@ def bits(
     z.bitwise_xor_(_shift(z, 27, shifted)).mul_(_MIX_2)
     z.bitwise_xor_(_shift(z, 31, shifted))
     return _shift(z, 1, z)
+
+
+def _bits(keys: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """The same words by numpy, which has unsigned integers: in half the time of torch's where one thread computes them."""
+    z = keys.view(np.uint64)[:, None] + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN % 2**64)
+    shifted = np.empty_like(z)
+    for by, factor in ((30, _MIX_1), (27, _MIX_2)):
+        z ^= np.right_shift(z, np.uint64(by), out=shifted)
+        z *= np.uint64(factor % 2**64)
+    z ^= np.right_shift(z, np.uint64(31), out=shifted)
+    z >>= np.uint64(1)
+    return z.view(np.int64)
 
 
 def permutations(keys: Sequence[int] | Tensor, sizes: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
