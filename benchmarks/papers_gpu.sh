@@ -2,68 +2,84 @@
 # Runs of the papers' tables on a machine with a GPU and many cores: one part after another, each with its own data. Stops in time;
 # the same call goes on where it stopped, as long as the machine lasts.
 #
-#   bash benchmarks/papers_gpu.sh OUT PART MINUTES [PROCESSES]       PART: fashion, lfw, cifar10 or rest
+#   bash benchmarks/papers_gpu.sh OUT PART MINUTES [PROCESSES]       PART: mnist, fashion, lfw, cifar100, cifar10 or faces
 #
 # OUT gets three files: PART.tar.xz (figures of runs that have ended), PART.txt (what ran when, for how long), PART-tables.tar.xz.
-# MINUTES is when the last run is broken off; packing takes half a minute more. Elsewhere: unpack PART.tar.xz in a folder, and
+# MINUTES is when the last run is broken off; packing takes half a minute more. Where data of the part are not there it says which,
+# and runs nothing. Elsewhere: unpack PART.tar.xz in a folder, and
 #   covey reproduce --many PATTERN … --minutes 0 --out FOLDER --docs && covey reproduce --plan --docs
 # makes and stores the tables that have all their runs.
 #
 # Data are those of $COVEY_DATA, and of earlier calls on the same machine. One call takes 64 MiB along, of which the sources are 22:
+#   mnist     mnist.npz location30.npz                     10 MB
 #   fashion   fashion_mnist.npz utkface32.npz              31 MB
 #   lfw       lfw62x47.npz emnist_bymerge47.npz            39 MB
-#   cifar10   cifar10.npz                                  42 MB
-#   rest      cifar100.npz mnist.npz location30.npz        37 MB
+#   cifar100  cifar100.npz                                 27 MB
+#   cifar10   cifar10_full.npz in pieces (python benchmarks/cifar10_pieces.py), one a call: `bash benchmarks/papers_gpu.sh OUT keep 0`
+#             puts each by; with the last of them the part runs. Or cifar10.npz, a part of 20,000 + 5,000 images: 42 MB
+#   faces     utkface32.npz                                5 MB
 #
 # In a part, tables come in the order of what they complete: items of docs/coverage.md that lack nothing else first, then the
-# cheapest. Seconds of a run, with 15 processes on one H200 (16 November, commit 7e091ec): AFC-CFL 6 to 17, FedCAPrivacy 19 to 31
-# (60 rounds) and 6 (tuning), MingledPie 32 (210 clients: 61), baselines 9 to 15, property inference 5 on faces and 34 on text, PQFed
-# 17; 388 runs in 420 s. CIFAR's were not measured.
+# cheapest. Seconds of a run, with 15 processes on one H200 (16 November, commits 8fb09e73 and 21ab3e3d): FedCAPrivacy 17 to 40
+# (60 rounds; Fig. 3 113, Fig. 5 up to 76, linkage's short runs 5), MingledPie 15 on Fashion-MNIST and 61 on Location-30 (IFCA 10),
+# property inference 17 to 40 on UTKFace, PQFed 18 to 55 on MNIST, AFC-CFL's choices 5 to 11; a day before, at 7e091ec: baselines 9
+# to 15, text 34, tuning 6. So 15 processes do 25 to 60 runs a minute. CIFAR's were not measured.
 set -u
 out=$1 part=$2 minutes=$3 processes=${4:-15}
 kept=${PAPERS_RUNS:-/tmp/papers-runs}/$part data=${PAPERS_DATA:-/tmp/papers-data}
 
 case $part in
-fashion) tables=(
-    'property_inference/fig2/utkface' 'fedcaprivacy/fig3/fashion_mnist' 'mingledpie/table7/fashion_mnist'
-    'property_inference/table6/utkface' 'property_inference/table[45]/utkface' 'property_inference/table[78]/utkface'
-    'afc_cfl/choices/fashion_mnist' 'fedcaprivacy/alignment/fashion_mnist' 'fedcaprivacy/fig5/fashion_mnist'
-    'property_inference/table3/utkface' 'property_inference/table9/utkface'
-    'fedcaprivacy/table1_fast/fashion_mnist' 'fedcaprivacy/table1_sgd/fashion_mnist'
-    'fedcaprivacy/tuning/fashion_mnist' 'fedcaprivacy/table[12]_tuned/fashion_mnist'
-    'mingledpie/table3/fashion_mnist' 'mingledpie/fig[5678]/fashion_mnist' 'property_inference/mild/utkface'
-    'baselines/dirichlet*/fashion_mnist' 'mingledpie/table8/fashion_mnist' 'fedcaprivacy/linkage/fashion_mnist'
+keep) tables=() ;; # data alone: kept for later calls
+mnist) tables=( # 6 items on Location-30; then what was asked for beside the papers
+    'mingledpie/table5/location30' 'mingledpie/fig[49]/location30' 'mingledpie/fig[5678]/location30' 'mingledpie/table3/location30'
+    'fedcaprivacy/table2_tuned/mnist' 'fedcaprivacy/fig3/mnist' 'mingledpie/table7/mnist'
+) ;;
+fashion) tables=( # what Fashion-MNIST alone lacks, the cheapest first
+    'fedcaprivacy/linkage/fashion_mnist' 'fedcaprivacy/table1_fast/fashion_mnist' 'fedcaprivacy/table1_sgd/fashion_mnist'
+    'mingledpie/fig[5678]/fashion_mnist' 'mingledpie/table3/fashion_mnist' 'fedcaprivacy/tuning/fashion_mnist'
+    'fedcaprivacy/table[12]_tuned/fashion_mnist' 'property_inference/table3/utkface' 'property_inference/table9/utkface'
+    'property_inference/mild/utkface' 'baselines/dirichlet*/fashion_mnist' 'mingledpie/table8/fashion_mnist'
 ) ;;
 lfw) tables=(
-    'afc_cfl/choices/emnist*' 'property_inference/tasks/lfw' 'property_inference/fig2/lfw' 'property_inference/table6/lfw'
+    'property_inference/tasks/lfw' 'property_inference/fig2/lfw' 'property_inference/undefended/lfw' 'property_inference/table6/lfw'
     'property_inference/table4/lfw' 'property_inference/table5/lfw' 'property_inference/table[78]/lfw'
-    'property_inference/undefended/lfw' 'property_inference/table3/lfw' 'property_inference/table9/lfw'
+    'property_inference/table3/lfw' 'property_inference/table9/lfw'
     'property_inference/table3/yelp-like' 'property_inference/table9/yelp-like'
+    'property_inference/table[45678]_more/lfw'
+) ;;
+cifar100) tables=(
+    'mingledpie/table2/cifar100' 'mingledpie/table6/cifar100' 'fedcaprivacy/fig5/cifar100' 'fedcaprivacy/table[12]/cifar100'
+    'fedcaprivacy/fig4/cifar100' 'mingledpie/fig[49]/cifar100' 'mingledpie/table3/cifar100' 'fedcaprivacy/tuning/cifar100'
+    'fedcaprivacy/table[12]_tuned/cifar100'
 ) ;;
 cifar10) tables=(
     'afc_cfl/table1/cifar10' 'afc_cfl/table2/cifar10' 'afc_cfl/fig2/cifar10' 'afc_cfl/tune/cifar10' 'afc_cfl/matched/cifar10'
-    'afc_cfl/confirm/cifar10' 'afc_cfl/choices/cifar10'
+    'afc_cfl/confirm/cifar10' 'afc_cfl/choices/cifar10' 'afc_cfl/local_work/cifar10'
     'pqfed/table2/cifar10' 'pqfed/table6/cifar10' 'pqfed/table4/cifar10' 'pqfed/table7/cifar10'
-    'fedcaprivacy/fig5/cifar10' 'fedcaprivacy/table[12]/cifar10' 'fedcaprivacy/fig4/cifar10'
+    'fedcaprivacy/fig5/cifar10' 'fedcaprivacy/table[12]/cifar10' 'fedcaprivacy/fig4/cifar10' 'mingledpie/table2/cifar10'
     'mingledpie/fig[49]/cifar10' 'mingledpie/table5/cifar10' 'mingledpie/fig[5678]/cifar10' 'mingledpie/table3/cifar10'
     'fedcaprivacy/tuning/cifar10' 'fedcaprivacy/table[12]_tuned/cifar10'
 ) ;;
-rest) tables=(
-    'mingledpie/table2/cifar100' 'pqfed/table6/mnist' 'pqfed/table4/mnist' 'pqfed/table7/mnist'
-    'fedcaprivacy/table1_fast/mnist' 'fedcaprivacy/table1_sgd/mnist' 'fedcaprivacy/table2_tuned/mnist'
-    'mingledpie/table5/location30' 'mingledpie/fig[49]/location30' 'mingledpie/fig[5678]/location30'
-    'mingledpie/table6/cifar100' 'mingledpie/fig[49]/cifar100' 'fedcaprivacy/fig5/cifar100' 'fedcaprivacy/table[12]/cifar100'
-    'fedcaprivacy/fig4/cifar100' 'fedcaprivacy/fig3/mnist' 'fedcaprivacy/linkage/mnist' 'mingledpie/table3/location30'
-    'mingledpie/table3/cifar100' 'mingledpie/table7/mnist' 'fedcaprivacy/tuning/cifar100' 'fedcaprivacy/table[12]_tuned/cifar100'
+faces) tables=( # Tables 4 to 8 of property inference with 10, 15 and 20 clients
+    'property_inference/table6_more/utkface' 'property_inference/table4_more/utkface' 'property_inference/table5_more/utkface'
+    'property_inference/table[78]_more/utkface'
 ) ;;
 *)
-    echo "no part is named '$part': fashion, lfw, cifar10 or rest" >&2
+    echo "no part is named '$part': mnist, fashion, lfw, cifar100, cifar10 or faces" >&2
     exit 2
     ;;
 esac
 
 mkdir -p "$out" "$kept" "$data"
-cp -n "$COVEY_DATA"/*.npz "$data"/
+cp -n "$COVEY_DATA"/*.npz* "$data"/
+for first in "$data"/*.npz.00; do # a file in pieces, which came in several calls: benchmarks/cifar10_pieces.py
+    whole=${first%.00}
+    [ -f "$first" ] && [ "$(ls "$whole".[0-9][0-9] | wc -l)" = "$(cat "$whole.count")" ] && cat "$whole".[0-9][0-9] >"$whole"
+done
+if [ "$part" = keep ]; then
+    ls -l "$data"
+    exit 0
+fi
 export COVEY_DATA=$data PYTHONPATH=src:${PYTHONPATH:-} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 # Vectors of a megabyte come and go by the thousand: taking their memory from the system each time costs more than filling it.
 export MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_TOP_PAD_=67108864
@@ -78,6 +94,9 @@ wanted=()
 for table in "${tables[@]}"; do wanted+=(--many "$table"); done
 timeout -s INT -k 20 "$(python3 -c "print(int(60 * $minutes + 60))")" python -m covey reproduce "${wanted[@]}" --device "$device" \
     --workers "$processes" --minutes "$minutes" --out "$kept" >"$out/$part.txt" 2>&1
+if grep "data that these tables need are not in" "$out/$part.txt" >&2; then
+    exit 1
+fi
 cp "$kept/runs.tar.xz" "$out/$part.tar.xz"
 (cd "$kept" && ls *.json >/dev/null 2>&1 && tar -cJf "$out/$part-tables.tar.xz" *.json)
 grep -c " done, " "$out/$part.txt"

@@ -164,16 +164,19 @@ def item_rows(lines: Sequence[Line]) -> list[list[str]]:
         [
             f"{about_of(item.paper).label}, {item.label}" + f" ({ASKED})" * (item.whose == ASKED),
             item_state(item, known),
-            ", ".join(_where(known[t]) for t in item.tables if known[t].kind == FULL),
-            "<br>".join(f"{_where(known[t])}: {_lack(known[t])}" for t in item.tables if known[t].kind != FULL),
+            ", ".join(_where(known[t], item.words(t)) for t in item.tables if known[t].kind == FULL),
+            "<br>".join(
+                f"{_where(known[t], item.words(t))}: {_lack(known[t])}" for t in item.tables if known[t].kind != FULL
+            ),
             item.limits,
         ]
         for item in _named(known)
     ]
 
 
-def _where(line: Line) -> str:
+def _where(line: Line, words: str = "") -> str:
     name = dataset_name(line.item.dataset) if line.item.dataset else "no data needed"
+    name += f" with {words}" * bool(words)
     name += f" ({line.part})" * bool(line.part)
     if not line.without or line.kind == NONE:
         return name

@@ -14,7 +14,7 @@ from covey.papers.harness import Options, tables
 from covey.papers.property_inference import figures as printed
 from covey.papers.property_inference import notes as property_notes
 from covey.papers.property_inference import tables as property_inference
-from covey.papers.property_inference.grids import GRIDS
+from covey.papers.property_inference.grids import GRIDS, partitions
 from covey.papers.property_inference.settings import TASKS
 from covey.papers.verdict import judge
 
@@ -54,13 +54,28 @@ def test_all_grids_are_tables_and_the_quick_active_table_is_three_runs() -> None
     assert full >= {"FL", "CFL", "FL γ=1", "CFL γ=1", "CFL γ=5", "CFL γ=10"}
 
 
+def test_more_clients_are_tables_of_their_own_so_that_those_of_five_stay_whole() -> None:
+    options = Options(out=Path(), dataset="lfw")
+    for n in (4, 5, 6, 7, 8):
+        five, rest = GRIDS[f"table{n}"](options), GRIDS[f"table{n}_more"](options)
+        assert {w.table["clients"] for w in five} == {5} and {w.table["clients"] for w in rest} == {10, 15, 20}
+        assert len(rest) == 3 * len(five)
+        figures = {(w.row, w.column): w.paper for w in rest}  # the paper's stand wherever those of five clients do
+        for w in five:
+            others = [figures[w.row.replace("5 clients", f"{k} clients"), w.column] for k in (10, 15, 20)]
+            assert (
+                (w.paper is None) == all(one is None for one in others) and w.paper not in others
+            ) or w.paper is None
+    assert partitions(options, "table4") == 5 and partitions(options, "table4_more") == 3
+
+
 def test_stand_ins_and_noisy_labels_are_named() -> None:
     assert all("stand-in" in task.said for task in TASKS["yelp-like"].values())
     assert all(task.said for tasks in TASKS.values() for task in tasks.values())
 
 
 def test_what_the_paper_leaves_open_is_shown_with_every_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(property_inference, "label_gaps", lambda options, beta: [f"gaps at {beta:g}"])
+    monkeypatch.setattr(property_inference, "label_gaps", lambda options, beta, clients: [f"gaps at {beta:g}"])
     options = Options(out=Path(), dataset="utkface")
     for table, beta in (("mild", 10.0), ("undefended", 10.0), ("table9", 1.0)):
         made = property_inference._made(options, table, "", [])

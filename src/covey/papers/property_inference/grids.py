@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import product
 
 from covey.papers.harness import Options
 from covey.papers.property_inference import figures as printed
@@ -15,6 +16,7 @@ DEFENCES = {
     "L2 0.01": {"name": "l2", "weight_decay": 0.01},
     "L2 0.02": {"name": "l2", "weight_decay": 0.02},
 }
+FIVE = (5,)
 Grid = Callable[[Options], list[Wanted]]
 
 
@@ -29,44 +31,49 @@ def passive(options: Options, counts: Iterable[int]) -> list[Wanted]:
     ]
 
 
-def active(options: Options) -> list[Wanted]:
+def active(options: Options, counts: Iterable[int] = FIVE) -> list[Wanted]:
     kinds = [("FL", 1.0), ("CFL", 1.0), ("CFL", 5.0)] + (
         [] if options.quick else [("CFL", 10.0), ("FL", 5.0), ("FL", 10.0)]
     )
-    wanted = [w for w in passive(options, (5,)) if not options.quick or w.column == "CFL"]
-    for name, task in TASKS[options.dataset].items():
+    wanted = [w for w in passive(options, counts) if not options.quick or w.column == "CFL"]
+    for (name, task), k in product(TASKS[options.dataset].items(), counts):
         for m, gamma in kinds if not options.quick else kinds[1:]:
             column = f"{m} γ={gamma:g}"
-            figure = printed.ACTIVE.get((name, column if gamma == 1 else "CFL scaled up" if m == "CFL" else "", 5))
-            table = experiment(task, m, 5, quick=options.quick, gamma=gamma)
-            wanted.append(Wanted(f"{name}, 5 clients", column, name, table, figure))
+            figure = printed.ACTIVE.get((name, column if gamma == 1 else "CFL scaled up" if m == "CFL" else "", k))
+            table = experiment(task, m, k, quick=options.quick, gamma=gamma)
+            wanted.append(Wanted(f"{name}, {k} clients", column, name, table, figure))
     return wanted
 
 
-def regularised(options: Options, attack: str) -> list[Wanted]:
+def regularised(options: Options, attack: str, counts: Iterable[int] = FIVE) -> list[Wanted]:
     gamma = 5.0 if attack == "active" else 0.0
     wanted = []
-    for name, task in TASKS[options.dataset].items():
+    for (name, task), k in product(TASKS[options.dataset].items(), counts):
         for m in ("CFL",) if gamma or options.quick else METHODS:
             for words, defence in [("none", None), *DEFENCES.items()][: 3 if options.quick else None]:
-                bare = printed.ACTIVE.get((name, "CFL scaled up", 5)) if gamma else printed.PASSIVE[name, "CFL", 5]
-                figure = printed.REGULARISED.get((attack, name, words, 5)) if words != "none" else bare
-                table = experiment(task, m, 5, quick=options.quick, gamma=gamma, defence=defence)
-                wanted.append(Wanted(f"{name}, 5 clients, {m}", words, name, table, figure if m == "CFL" else None))
+                bare = printed.ACTIVE.get((name, "CFL scaled up", k)) if gamma else printed.PASSIVE[name, "CFL", k]
+                figure = printed.REGULARISED.get((attack, name, words, k)) if words != "none" else bare
+                table = experiment(task, m, k, quick=options.quick, gamma=gamma, defence=defence)
+                wanted.append(Wanted(f"{name}, {k} clients, {m}", words, name, table, figure if m == "CFL" else None))
     return wanted
 
 
-def noised(options: Options) -> list[Wanted]:
+def noised(options: Options, counts: Iterable[int] = FIVE) -> list[Wanted]:
     wanted = []
-    for name, task in TASKS[options.dataset].items():
+    for (name, task), k in product(TASKS[options.dataset].items(), counts):
         for attack, gamma in (("passive", 0.0), ("active", 5.0))[: 1 if options.quick else 2]:
             for m in METHODS:
                 for sigma in (0.0, 0.2, 0.5):
                     defence = private(sigma) if sigma else None
-                    table = experiment(task, m, 5, quick=options.quick, gamma=gamma, defence=defence)
-                    figure = printed.NOISED.get((attack, name, m, sigma, 5))
-                    wanted.append(Wanted(f"{name}, 5 clients, {attack}", f"{m} σ={sigma:g}", name, table, figure))
+                    table = experiment(task, m, k, quick=options.quick, gamma=gamma, defence=defence)
+                    figure = printed.NOISED.get((attack, name, m, sigma, k))
+                    wanted.append(Wanted(f"{name}, {k} clients, {attack}", f"{m} σ={sigma:g}", name, table, figure))
     return wanted
+
+
+def more(options: Options) -> tuple[int, ...]:
+    """How many clients Tables 4 to 8 have beside five."""
+    return printed.SOME[1:2] if options.quick else printed.SOME[1:]
 
 
 def mild(options: Options) -> list[Wanted]:
@@ -105,12 +112,18 @@ GRIDS: dict[str, Grid] = {
     "table7": noised,
     "table8": noised,
     "table9": lambda o: passive(o, (3, 5) if o.quick else (3, 5, 10, 15, 20)),
+    "table4_more": lambda o: active(o, more(o)),
+    "table5_more": lambda o: regularised(o, "passive", more(o)),
+    "table6_more": lambda o: regularised(o, "active", more(o)),
+    "table7_more": lambda o: noised(o, more(o)),
+    "table8_more": lambda o: noised(o, more(o)),
     "fig2": pictured,
     "mild": mild,
     "undefended": lambda o: [w for w in mild(o) if "DP" not in w.column and w.row.endswith(" FL")],
     "tasks": lambda o: passive(o, (5,)),
 }
-PARTITIONS = {"table3": 10, "table9": 10, "mild": 10, "fig2": 2}  # of other tables: 5
+MORE = tuple(name for name in GRIDS if name.endswith("_more"))
+PARTITIONS = {"table3": 10, "table9": 10, "mild": 10, "fig2": 2, **dict.fromkeys(MORE, 3)}  # of other tables: 5
 
 
 def partitions(options: Options, table: str) -> int:

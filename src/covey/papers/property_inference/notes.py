@@ -14,7 +14,7 @@ from covey.papers.property_inference.settings import CLIP, DELTA, TASKS, experim
 SHOWN = 10  # partitions whose label gaps are listed
 
 
-def label_gaps(options: Options, beta: float) -> list[str]:
+def label_gaps(options: Options, beta: float, clients: int = 5) -> list[str]:
     """How far apart the main labels of the victim's property rows and of its others are, partition by partition.
 
     A gap is no property: where it is wide, an attack may have told label mixes apart, which noise on gradients hides less well.
@@ -25,19 +25,19 @@ def label_gaps(options: Options, beta: float) -> list[str]:
         gaps = []
         for seed in range(SHOWN):
             split = PropertySplit(attribute=task.attribute, value=task.value, beta=beta)
-            notes = split.make(dataset, 5, 1, seed).notes
+            notes = split.make(dataset, clients, 1, seed).notes
             labels = [dataset.y_train[np.asarray(notes[rows])] for rows in ("victim_property", "victim_other")]
             shares = [np.bincount(of, minlength=len(dataset.classes)) / len(of) for of in labels]
             gaps.append(float(np.abs(shares[0] - shares[1]).sum() / 2))
         listed = ", ".join(f"{gap:.2f}" for gap in gaps)
         said.append(
-            f"{name}: total variation between the main labels of the victim's property rows and of its others, 5 clients, "
-            f"partitions 0 to {SHOWN - 1}: {listed}. Where it is large, part of the score may be labels."
+            f"{name}: total variation between the main labels of the victim's property rows and of its others, {clients} "
+            f"clients, partitions 0 to {SHOWN - 1}: {listed}. Where it is large, part of the score may be labels."
         )
     return said
 
 
-def ledger(options: Options) -> list[str]:
+def ledger(options: Options, clients: int = 5) -> list[str]:
     """ε of one step and of the whole run, as the accountant composes them, beside what the paper prints.
 
     A step's is that of a Poisson-sampled batch, which the paper's accountant takes for granted. Batches here are cut from shuffled
@@ -47,14 +47,14 @@ def ledger(options: Options) -> list[str]:
     from covey.ledger.pricing import price
 
     task = next(iter(TASKS[options.dataset].values()))
-    table = experiment(task, "FL", 5, quick=options.quick)
+    table = experiment(task, "FL", clients, quick=options.quick)
     one = Experiment.of(table)
-    rows = [len(r) for r in one.partition.make(load(one.dataset), 5, 1, 0).clients]
+    rows = [len(r) for r in one.partition.make(load(one.dataset), clients, 1, 0).clients]
     said = []
     for sigma, claimed in printed.EPSILON.items():
         for q, whose in (
             (0.185, "at the paper's q ≈ 0.185"),
-            (32 / min(rows), f"for our smallest client, q = 32/{min(rows)}"),
+            (min(1.0, 32 / min(rows)), f"for our smallest client, q = 32/{min(rows)}"),
         ):
             event = SubsampledGaussian(sampling=q, noise=sigma, steps=1, uses=1, clip=CLIP, delta=DELTA)
             rounds = one.training.rounds

@@ -44,6 +44,7 @@ ABOUT = About(
         "table5": (Dots(_SCORES),),
         "table7": (Dots(_SCORES),),
         "table6": (Dots(_SCORES),),
+        **{f"table{n}_more": (Dots(_SCORES),) for n in (4, 5, 6, 7)},
         "tasks": (
             Dots({k: v.replace("(?P<x>.+)", "(?P<x>.+, C?FL)") for k, v in _SCORES.items()}),  # not their differences
         ),
@@ -54,5 +55,9 @@ ABOUT = About(
         ),
         "acquisition": (Curves("colluders", {"": r"(?P<x>\d+) colluders \| (?P<series>.+)"}),),
     },
-    labels={"mild": "Mild skew", "undefended": "Undefended"},
+    labels={
+        "mild": "Mild skew",
+        "undefended": "Undefended",
+        **{f"table{n}_more": f"Table {n}, 10 to 20 clients" for n in (4, 5, 6, 7, 8)},
+    },
 )
