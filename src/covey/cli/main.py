@@ -6,6 +6,7 @@ that shells give the signal; a traceback means a bug (or COVEY_DEBUG=1).
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import warnings
@@ -129,6 +130,10 @@ def commands() -> click.Command:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command, of this process unless told otherwise; its exit code."""
     warnings.formatwarning = _in_one_line
+    if (
+        arguments is None
+    ):  # a process of its own: most of what it reads stays, so that looking for garbage in it is in vain
+        gc.set_threshold(50_000, 20, 20)
     with interruptible() as interrupts:
         try:
             code = run(arguments)

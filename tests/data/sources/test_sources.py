@@ -445,7 +445,7 @@ loaded = functools.cache(load)  # photographs take seconds to read
         ("emnist_bymerge47", (31_404, 7_847), 47),
         ("location30", (4_007, 1_003), 30),
         ("utkface:race", (3_600, 900), 5),
-        ("lfw:smile", (9_556, 2_375), 2),
+        pytest.param("lfw:smile", (9_556, 2_375), 2, marks=pytest.mark.slow),  # 12,000 photographs
     ],
 )
 def test_real_files(name, rows, classes):
@@ -462,6 +462,7 @@ def test_real_files(name, rows, classes):
 
 @real
 @pytest.mark.data
+@pytest.mark.slow
 def test_real_faces_serve_the_property_split():
     try:
         data = loaded("lfw:smile")

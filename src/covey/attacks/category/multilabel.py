@@ -5,6 +5,7 @@ Small on purpose: it is trained once per cluster and attacked round, on whatever
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,6 +18,13 @@ from covey.randomness import normals
 STEPS = 40  # of L-BFGS
 DECAY = 1e-3  # weight decay where the rows are clean
 DECAYS = (1e-3, 1e-1, 1.0)  # what noisy rows are tried with
+
+
+class _LBFGS(torch.optim.LBFGS):  # type: ignore[misc]
+    """torch's, whose first use would import torch's compiler only to be left out of it: a second of the processor."""
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,7 @@ def _trained(
         last = n == len(sizes) - 2
         weight = normals([key + n], fan_in * fan_out, z.device).view(fan_out, fan_in) * (0.0 if last else fan_in**-0.5)
         layers.append((weight.requires_grad_(), torch.zeros(fan_out, device=z.device, requires_grad=True)))
-    optimiser = torch.optim.LBFGS([t for layer in layers for t in layer], max_iter=STEPS, line_search_fn="strong_wolfe")
+    optimiser = _LBFGS([t for layer in layers for t in layer], max_iter=STEPS, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimiser.zero_grad()
