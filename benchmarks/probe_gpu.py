@@ -141,14 +141,14 @@ def two_layers(clients: int, until: float) -> tuple[int, int, int, int]:
     def first(update: bool, forward: bool, tf32: bool, tile: tuple[int, int, int, int]) -> Any:
         bn, bk, warps, stages = tile
         return kernels._first[(clients * -(-HIDDEN // bn),)](
-            samples, rows, model, model, delta, hidden, divisors, model, 0 if update else -1, clients, 1 / 255, 1.0, -1e-6, 0.0,
-            d, d, d, BATCH, HIDDEN, INPUTS, update, forward, False, "tf32" if tf32 else "ieee", True, 64, bn, bk,
-            num_warps=warps, num_stages=stages)  # fmt: skip
+            samples, rows, model, model, delta, hidden, divisors, model, model, 0 if update else -1, clients, 1 / 255,
+            1.0, -1e-6, 0.0, d, d, d, d, BATCH, HIDDEN, INPUTS, update, forward, False, False, "tf32" if tf32 else "ieee",
+            True, 64, bn, bk, num_warps=warps, num_stages=stages)  # fmt: skip
 
     def last(tf32: bool, warps: int) -> Any:
         return kernels._last[(clients,)](
-            labels, rows, factor, model, model, delta, hidden, divisors, model, 0, clients, 1.0, -1e-6, 0.0,
-            d, d, d, BATCH, HIDDEN, CLASSES, INPUTS, False, "tf32" if tf32 else "ieee", 64, 256, 16,
+            labels, rows, factor, model, model, delta, hidden, divisors, model, model, 0, clients, 1.0, -1e-6, 0.0,
+            d, d, d, d, BATCH, HIDDEN, CLASSES, INPUTS, False, False, "tf32" if tf32 else "ieee", 64, 256, 16,
             num_warps=warps, num_stages=1)  # fmt: skip
 
     print(f"\n== two kernels, {clients} clients, µs")

@@ -116,7 +116,9 @@ def test_vectors_that_wait_until_somebody_looks(
     monkeypatch.setattr(rowwise_room, "put_off", lambda *given: (waiting.append(later := put_off(*given)), later)[1])
     table = {"name": algorithm, "aggregation": aggregation}
     one, other, _ = both(monkeypatch, experiment(table), federation((5, 12, 8, 9, 1, 8, 20)))
-    assert len(waiting) == 6  # the third wave of each round is one client alone
+    assert (
+        len(waiting) == 10
+    )  # after each training and, from the second round on, before it; the third wave is one client alone
     assert_same(one, other)
 
 

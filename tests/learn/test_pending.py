@@ -15,7 +15,7 @@ from covey.algorithms.feddyn import _gradient
 from covey.algorithms.scaffold import _changes, _changes_from
 from covey.errors import NotFinite
 from covey.learn.kernels import pending
-from covey.learn.kernels.pending import Doubt, Pending, kept, put_off, settled, summed
+from covey.learn.kernels.pending import Doubt, Pending, cut, difference, kept, less, put_off, settled, summed
 from covey.learn.rowwise import add_to_groups
 
 CLIENTS, SIZE = 5, 257
@@ -90,6 +90,30 @@ def test_sums_are_those_of_the_vectors_where_there_is_no_kernel() -> None:
     add_to_groups(sums, change, np.ones(CLIENTS, np.int64), weights, 3)
     expected = [(one.double() * torch.from_numpy(weights)[:, None]).sum(0) for one in function(*arguments)[:2]]
     assert torch.allclose(sums, torch.stack(expected), rtol=1e-12)
+
+
+def test_a_difference_is_handed_on_as_its_two_vectors() -> None:
+    y, x, c, c_i, _ = vectors()
+    minuend, subtrahend = difference(put_off(torch.sub, (c, c_i)))
+    assert subtrahend is not None
+    assert torch.equal(minuend - subtrahend, c - c_i)
+    later = less(put_off(torch.neg, (c_i,)), x)
+    assert later is not None
+    assert torch.equal(later + 0, x - c_i)
+    minuend, subtrahend = difference(later)
+    assert subtrahend is not None
+    for other in (put_off(_gradient, (y, x, c_i, 0.1)), y):  # anything else is computed
+        whole, nothing = difference(other)
+        assert nothing is None and torch.equal(whole, settled(other))
+    assert less(y, x) is None
+    assert less(put_off(torch.sub, (c, c_i)), x) is None
+
+
+def test_some_clients_of_what_is_pending_are_computed_and_all_are_not() -> None:
+    _, _, c, c_i, _ = vectors()
+    later = put_off(torch.sub, (c, c_i))
+    assert cut(later, 0, CLIENTS) is later
+    assert torch.equal(cut(later, 1, 3), (c - c_i)[1:3])
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -75,7 +75,7 @@ class FedDyn:
         if gradient is None:
             gradient = torch.zeros_like(theta)
         plan = me.plan.but(proximal=self.alpha)
-        correction = yield rowwise(torch.neg, gradient)
+        correction = yield rowwise(torch.neg, gradient, may_wait=True)
         model = yield Train(theta, plan, anchor=theta, correction=correction)
         me.memory["gradient"] = yield rowwise(_gradient, model, theta, gradient, self.alpha, may_wait=True)
         return LocalModel(model, me.samples)

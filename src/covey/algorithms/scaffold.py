@@ -98,7 +98,7 @@ class Scaffold:
     def client(self, me: Client, message: ControlledModel) -> Coroutine:
         x, c = message.model, message.variate
         c_i = me.memory.get("variate")
-        correction = c if c_i is None else (yield rowwise(torch.sub, c, c_i))
+        correction = c if c_i is None else (yield rowwise(torch.sub, c, c_i, may_wait=True))
         y = yield Train(x, me.plan, correction=correction)
         steps = me.plan.steps_for(me.samples)
         scale = -1 / (steps * me.plan.lr)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from covey import randomness
 from covey.crypto.noise.source import SecretNoise
+from covey.learn.kernels.pending import Pending, cut, in_rows, less
 from covey.learn.work import Bundle, Job, Plan, Train
 
 T = TypeVar("T")
@@ -92,22 +93,22 @@ class Wave:
         steps = self.steps[start:stop]
         longest = max(steps)
 
-        def cut(tensor: Tensor | None) -> Tensor | None:
+        def shorter(tensor: Tensor | None) -> Tensor | None:
             return None if tensor is None else tensor[:longest, start:stop]
 
         return replace(
             self,
             steps=steps,
             start=self.start[start:stop],
-            constant=None if self.constant is None else self.constant[start:stop],
+            constant=None if self.constant is None else cut(self.constant, start, stop),
             moves=None if self.moves is None else self.moves[start:stop],
             rows=self.rows[:longest, start:stop],
             factor=self.factor[:longest, start:stop],
             counts=self.counts[:longest, start:stop],
             divisors=self.divisors[:longest, start:stop],
-            noise_keys=cut(self.noise_keys),
-            dropout_keys=cut(self.dropout_keys),
-            head_labels=cut(self.head_labels),
+            noise_keys=shorter(self.noise_keys),
+            dropout_keys=shorter(self.dropout_keys),
+            head_labels=shorter(self.head_labels),
             order=self.order[start:stop],
         )
 
@@ -211,7 +212,7 @@ def lay_out_bundle(
         plan=plan,
         steps=tuple(steps.tolist()),
         start=start.expand(n, -1),
-        constant=None if constant is None else constant.expand(n, -1),
+        constant=None if constant is None else in_rows(constant, n),
         moves=None,
         rows=rows,
         factor=factor,
@@ -412,6 +413,8 @@ def _constant(plan: Plan, start: Tensor, anchor: Tensor | None, correction: Tens
     anchor = start if anchor is None else anchor
     if correction is None:
         return anchor * -plan.proximal
+    if isinstance(correction, Pending) and (later := less(correction, anchor * -plan.proximal)) is not None:
+        return later  # rounded twice where torch's is once
     into = correction if own and len(correction) > 1 else None  # one row may have to become n
     return torch.sub(correction, anchor, alpha=plan.proximal, out=into)
 

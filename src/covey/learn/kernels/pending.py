@@ -31,6 +31,7 @@ from covey.learn.kernels.products import takes_triton
 
 IN_ONE_PASS = Pointwise()
 ROWS, COLUMNS, PARTS = 8, 256, 4  # of a tile, and into how many parts the clients are cut
+DIFFERENCE, NEGATIVE = "__fsub_rn(v0, v1)", "(-v0)"  # texts of results
 ROUNDING = 1e-9  # of a sum against the sum of its numbers' sizes: what another order may change, and far more
 
 
@@ -129,12 +130,44 @@ def settled(vectors: Tensor) -> Tensor:
     return vectors.value() if isinstance(vectors, Pending) else vectors
 
 
+def in_rows(vectors: Tensor, n: int) -> Tensor:
+    """[n, d], pending or not; [d] and [1, d] are those of all n."""
+    return vectors if isinstance(vectors, Pending) else vectors.expand(n, -1)
+
+
+def cut(vectors: Tensor, start: int, stop: int) -> Tensor:
+    """The rows of some clients; of all of them, what is pending stays so."""
+    whole = isinstance(vectors, Pending) and start == 0 and stop >= len(vectors)
+    return vectors if whole else vectors[start:stop]
+
+
 def kept(vectors: Tensor, n: int) -> Tensor:
-    """[n, d] of vectors that will be looked at, pending or not; [d] are those of all n."""
-    if not isinstance(vectors, Pending):
-        return vectors.expand(n, -1)
-    vectors.keep()
-    return vectors
+    """`in_rows` of what will be looked at."""
+    if isinstance(vectors, Pending):
+        vectors.keep()
+    return in_rows(vectors, n)
+
+
+def difference(vectors: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Two vectors [n, d] whose difference these are, where they are pending and nothing else; or these, and None."""
+    if isinstance(vectors, Pending) and vectors._of is not None:
+        one = vectors._of
+        if one.text.results[vectors._place] == DIFFERENCE and len(one.arguments) == 2:
+            minuend, subtrahend = (in_rows(argument, one.shape[0]) for argument in one.arguments)
+            if minuend.shape == subtrahend.shape == one.shape[:2]:
+                return minuend, subtrahend
+    return settled(vectors), None
+
+
+def less(vectors: Tensor, shared: Tensor) -> Tensor | None:
+    """vectors + shared, pending as shared − v, where the vectors are pending and nothing but −v [n, d]; None: they are not."""
+    if not isinstance(vectors, Pending) or vectors._of is None or shared.shape != (1, vectors.shape[1]):
+        return None
+    one = vectors._of
+    if one.text.results[vectors._place] != NEGATIVE or len(one.arguments) != 1:
+        return None
+    later: Tensor | None = put_off(torch.sub, (shared, one.arguments[0]))
+    return later
 
 
 def waits(device: torch.device) -> bool:
@@ -177,7 +210,7 @@ class PutOff:
         if not is_fixed(function):
             raise NotWritten("what it computes may change")
         self.text = written(function, arguments)
-        self._function, self._arguments = function, arguments
+        self._function, self.arguments = function, arguments
         self._vectors = [a for a in arguments if isinstance(a, Tensor)]
         n, d = (max(v.shape[axis] for v in self._vectors) for axis in (0, 1))
         if any(v.dtype != torch.float32 or (v.shape[1] > 1 and v.stride(1) != 1) for v in self._vectors):
@@ -190,7 +223,7 @@ class PutOff:
     def values(self) -> tuple[Tensor, ...]:
         """All of them; those that nobody has any more are computed with the others."""
         given = IN_ONE_PASS if self.shape[2].type == "cuda" else lambda function, arguments: function(*arguments)
-        values = given(self._function, self._arguments)
+        values = given(self._function, self.arguments)
         values = values if isinstance(values, tuple) else (values,)
         whole = tuple(value.expand(self.shape[0], -1) for value in values)
         for result, value in zip(self.results, whole):
@@ -211,7 +244,7 @@ class PutOff:
         at = (wanted, weights.tobytes())
         if at not in self._sums:
             kept = tuple(p for p in sorted(self.kept) if (one := self.results[p]()) is not None and one._value is None)
-            passed = _pass(self.text, self._arguments, kept, tuple(dict.fromkeys(texts)), weights, self._function)
+            passed = _pass(self.text, self.arguments, kept, tuple(dict.fromkeys(texts)), weights, self._function)
             if passed is None:
                 return None
             written_ones, sums = passed

@@ -74,11 +74,19 @@ def _dot(one, other, MODE: tl.constexpr):
     return product
 
 
+@triton.jit
+def _constant(constant, less, place, mask, LESS: tl.constexpr):
+    value = tl.load(constant + place, mask=mask, other=0.0)
+    if LESS:
+        value = value - tl.load(less + place, mask=mask, other=0.0)
+    return value
+
+
 @triton.jit(do_not_specialize=["t", "clients"])
-def _first(samples, rows, source, model, delta, hidden, divisors, constant, t, clients, scale, beta, alpha, leak,
-           source_row, model_row, constant_row, B: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
-           UPDATE: tl.constexpr, FORWARD: tl.constexpr, CONSTANT: tl.constexpr, MODE: tl.constexpr, PIXELS: tl.constexpr,
-           BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # fmt: skip
+def _first(samples, rows, source, model, delta, hidden, divisors, constant, less, t, clients, scale, beta, alpha, leak,
+           source_row, model_row, constant_row, less_row, B: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+           UPDATE: tl.constexpr, FORWARD: tl.constexpr, CONSTANT: tl.constexpr, LESS: tl.constexpr, MODE: tl.constexpr,
+           PIXELS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):  # fmt: skip
     tiles = tl.cdiv(N, BN)
     program = tl.program_id(0)
     client = (program // tiles).to(tl.int64)
@@ -89,6 +97,7 @@ def _first(samples, rows, source, model, delta, hidden, divisors, constant, t, c
     source += client * source_row
     model += client * model_row
     constant += client * constant_row
+    less += client * less_row
     bias = tl.load(source + N * K + n, mask=n < N, other=0.0)
     if UPDATE:
         moving = (tl.load(divisors + t * clients + client) > 0).to(tl.float32)
@@ -100,7 +109,7 @@ def _first(samples, rows, source, model, delta, hidden, divisors, constant, t, c
         )
         bias = keep * bias + alpha * tl.sum(at_hidden, axis=1)
         if CONSTANT:
-            bias += push * tl.load(constant + N * K + n, mask=n < N, other=0.0)
+            bias += push * _constant(constant, less, N * K + n, n < N, LESS)
         tl.store(model + N * K + n, bias, mask=n < N)
     if FORWARD:
         after = tl.load(rows + ((t + 1) * clients + client) * B + m, mask=there, other=0)
@@ -117,7 +126,7 @@ def _first(samples, rows, source, model, delta, hidden, divisors, constant, t, c
             change = _times_pixels(at_hidden, pixels, tl.zeros((BN, BK), dtype=tl.float32), MODE, PIXELS)
             weight = keep * weight + (alpha * scale) * change
             if CONSTANT:
-                weight += push * tl.load(constant + place, mask=tile, other=0.0)
+                weight += push * _constant(constant, less, place, tile, LESS)
             tl.store(model + place, weight, mask=tile)
         if FORWARD:
             pixels = tl.load(samples + after[:, None] * K + at[None, :], mask=batch, other=0).to(tl.float32)
@@ -129,9 +138,10 @@ def _first(samples, rows, source, model, delta, hidden, divisors, constant, t, c
 
 
 @triton.jit(do_not_specialize=["t", "clients"])
-def _last(labels, rows, factor, source, model, delta, hidden, divisors, constant, t, clients, beta, alpha, leak,
-          source_row, model_row, constant_row, B: tl.constexpr, N: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
-          CONSTANT: tl.constexpr, MODE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BO: tl.constexpr):  # fmt: skip
+def _last(labels, rows, factor, source, model, delta, hidden, divisors, constant, less, t, clients, beta, alpha, leak,
+          source_row, model_row, constant_row, less_row, B: tl.constexpr, N: tl.constexpr, O: tl.constexpr, K: tl.constexpr,
+          CONSTANT: tl.constexpr, LESS: tl.constexpr, MODE: tl.constexpr,
+          BM: tl.constexpr, BN: tl.constexpr, BO: tl.constexpr):  # fmt: skip
     client = tl.program_id(0).to(tl.int64)
     m = tl.arange(0, BM)
     n = tl.arange(0, BN)
@@ -140,6 +150,7 @@ def _last(labels, rows, factor, source, model, delta, hidden, divisors, constant
     source += client * source_row + N * K + N
     model += client * model_row + N * K + N
     constant += client * constant_row + N * K + N
+    less += client * less_row + N * K + N
     place = o[:, None] * N + n[None, :]
     tile = (o < O)[:, None] & (n < N)[None, :]
     weight = tl.load(source + place, mask=tile, other=0.0)
@@ -163,8 +174,8 @@ def _last(labels, rows, factor, source, model, delta, hidden, divisors, constant
     weight = keep * weight + alpha * _dot(tl.trans(d), h, MODE)
     bias = keep * bias + alpha * tl.sum(d, axis=0)
     if CONSTANT:
-        weight += push * tl.load(constant + place, mask=tile, other=0.0)
-        bias += push * tl.load(constant + O * N + o, mask=o < O, other=0.0)
+        weight += push * _constant(constant, less, place, tile, LESS)
+        bias += push * _constant(constant, less, O * N + o, o < O, LESS)
     tl.store(model + place, weight, mask=tile)
     tl.store(model + O * N + o, bias, mask=o < O)
 
@@ -174,30 +185,33 @@ def _last(labels, rows, factor, source, model, delta, hidden, divisors, constant
 
 def train(
     samples: Tensor, labels: Tensor, rows: Tensor, factor: Tensor, divisors: Tensor, start: Tensor, constant: Tensor | None,
-    model: Tensor, sizes: tuple[int, int, int], leak: float, scale: float, beta: float, alpha: float, mode: str,
+    less: Tensor | None, model: Tensor, sizes: tuple[int, int, int], leak: float, scale: float, beta: float, alpha: float,
+    mode: str,
 ) -> None:  # fmt: skip
     """Takes all steps from `start` [n, D], and leaves the trained models in `model` [n, D].
 
-    A step is θ ← beta θ + alpha (g + constant), for clients whose divisor of the step is not 0. Rows of start and constant may all
-    be one and the same. `samples` [all, inputs] are floats, or bytes; `scale` is what a sample's numbers are multiplied by.
+    A step is θ ← beta θ + alpha (g + constant − less), for clients whose divisor of the step is not 0. Rows of start, constant and
+    less may all be one and the same. `samples` [all, inputs] are floats, or bytes; `scale` is what a sample's numbers are
+    multiplied by.
     """
     (steps, clients, slots), (inputs, units, classes) = rows.shape, sizes
     hidden, delta = (model.new_empty(clients, slots, units) for _ in range(2))
-    given = model if constant is None else constant
-    pixels, has_constant = samples.dtype == torch.uint8, constant is not None
+    given, taken = (model if one is None else one for one in (constant, less))
+    pixels, has_constant, has_less = samples.dtype == torch.uint8, constant is not None, less is not None
     lines, tile, width = _tile(slots), min(UNITS, _tile(units)), min(INPUTS, _tile(inputs))
     grid = (clients * triton.cdiv(units, tile),)
     for t in range(-1, steps):
         source = start if t <= 0 else model
         if t >= 0:
             _last[(clients,)](
-                labels, rows, factor, source, model, delta, hidden, divisors, given, t, clients, beta, alpha, leak,
-                source.stride(0), model.stride(0), given.stride(0), slots, units, classes, inputs,
-                has_constant, mode, lines, _tile(units), _tile(classes), num_warps=4, num_stages=1)  # fmt: skip
+                labels, rows, factor, source, model, delta, hidden, divisors, given, taken, t, clients, beta, alpha, leak,
+                source.stride(0), model.stride(0), given.stride(0), taken.stride(0), slots, units, classes, inputs,
+                has_constant, has_less, mode, lines, _tile(units), _tile(classes), num_warps=4, num_stages=1)  # fmt: skip
         _first[grid](
-            samples, rows, source, model, delta, hidden, divisors, given, t, clients, scale, beta, alpha, leak,
-            source.stride(0), model.stride(0), given.stride(0), slots, units, inputs,
-            t >= 0, t + 1 < steps, has_constant, mode, pixels, lines, tile, width, num_warps=WARPS, num_stages=STAGES)  # fmt: skip
+            samples, rows, source, model, delta, hidden, divisors, given, taken, t, clients, scale, beta, alpha, leak,
+            source.stride(0), model.stride(0), given.stride(0), taken.stride(0), slots, units, inputs,
+            t >= 0, t + 1 < steps, has_constant, has_less, mode, pixels, lines, tile, width,
+            num_warps=WARPS, num_stages=STAGES)  # fmt: skip
 
 
 def _tile(size: int) -> int:

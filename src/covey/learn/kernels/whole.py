@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from covey.learn.kernels.linear import Linear
+from covey.learn.kernels.pending import difference
 from covey.learn.kernels.products import takes_triton
 from covey.learn.losses import softmax_delta
 from covey.learn.precision import of_products
@@ -60,7 +61,8 @@ class Whole:
 
     def _train(self, wave: Wave, model: Tensor) -> None:
         linear, rule, data = self._linear, Rule.of(wave.plan), self._linear.samples
+        constant, less = (None, None) if wave.constant is None else difference(wave.constant)
         self.kernels.train(
-            data.x, data.y, wave.rows.contiguous(), wave.factor.contiguous(), wave.divisors.contiguous(), wave.start, wave.constant,
-            model, linear.sizes, linear.leak, data.scale, rule.beta, rule.alpha, of_products(),
+            data.x, data.y, wave.rows.contiguous(), wave.factor.contiguous(), wave.divisors.contiguous(), wave.start,
+            constant, less, model, linear.sizes, linear.leak, data.scale, rule.beta, rule.alpha, of_products(),
         )  # fmt: skip
