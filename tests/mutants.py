@@ -139,7 +139,7 @@ MUTANTS = (
     ),
     Mutant(
         "algorithms/scaffold.py",
-        "correction = c if c_i is None else (yield rowwise(torch.sub, c, c_i))",
+        "correction = c if c_i is None else (yield rowwise(torch.sub, c, c_i, may_wait=True))",
         "correction = c",
         "algorithms/test_corrections.py",
     ),

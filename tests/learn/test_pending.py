@@ -99,9 +99,9 @@ def test_a_difference_is_handed_on_as_its_two_vectors() -> None:
     assert torch.equal(minuend - subtrahend, c - c_i)
     later = less(put_off(torch.neg, (c_i,)), x)
     assert later is not None
-    assert torch.equal(later + 0, x - c_i)
     minuend, subtrahend = difference(later)
     assert subtrahend is not None
+    assert torch.equal(minuend - subtrahend, x - c_i) and torch.equal(later + 0, x - c_i)
     for other in (put_off(_gradient, (y, x, c_i, 0.1)), y):  # anything else is computed
         whole, nothing = difference(other)
         assert nothing is None and torch.equal(whole, settled(other))
