@@ -24,7 +24,7 @@ SAMPLED = {"share": 0.5, "sampling": "poisson"}
 TURNS = {"share": 0.25, "sampling": "turns"}
 
 
-def two_worlds(algorithm="fedavg", trials=600, deployed=False, participation=None, **defence):
+def two_worlds(algorithm="fedavg", trials=400, deployed=False, participation=None, **defence):
     settings = {"name": "client_dp", "noise_multiplier": 1.0, "delta": 1e-3, **defence}
     named = {"name": "fedavg", "weighting": "clients"} if algorithm == "fedavg" else algorithm
     made = Experiment.of(SMALL, algorithm=named, defence=settings, participation=participation or {})
@@ -57,7 +57,7 @@ def twice_as_long(contribution, clip):
 
 def test_a_bound_that_is_off_by_two_is_caught(monkeypatch):
     monkeypatch.setattr(protocol, "clipped", twice_as_long)
-    assert two_worlds().verdict == REFUTED
+    assert two_worlds(trials=600).verdict == REFUTED
 
 
 def test_noise_that_is_used_again_is_caught(monkeypatch):
@@ -87,4 +87,4 @@ def test_amplification_that_is_claimed_and_not_done_is_caught(monkeypatch):
 def test_a_ledger_that_is_told_of_three_times_the_noise_is_caught(monkeypatch):
     event = summation.ClientRelease
     monkeypatch.setattr(summation, "ClientRelease", lambda noise, **more: event(noise=3 * noise, **more))
-    assert two_worlds(trials=2000).verdict == REFUTED
+    assert two_worlds(trials=1200).verdict == REFUTED
