@@ -72,7 +72,7 @@ format: .venv/ready-dev
 .venv-bench/ready: pyproject.toml benchmarks/constraints.txt
 	@test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
 	@.venv-bench/bin/pip install --quiet --disable-pip-version-check --constraint benchmarks/constraints.txt \
-	  --editable . 'flwr[simulation]' pfl tenseal phe
+	  --editable . 'flwr[simulation]' pfl fedjax tenseal phe
 	@touch $@
 
 bench: .venv-bench/ready

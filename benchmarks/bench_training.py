@@ -1,4 +1,4 @@
-"""Rounds of federated training on a CPU: covey against the usual research loop, Flower's simulation and Apple's pfl.
+"""Rounds of federated training on a CPU: covey against the usual research loop, Flower's simulation, Apple's pfl and FedJAX.
 
     python benchmarks/bench_training.py [--quick] [--repeats 5] [--json FILE]
 
@@ -9,8 +9,8 @@ round by round; the first round of each (imports, workers, actors) is left out. 
 rival / covey *in the same turn*, with the smallest and largest, since machines are shared; `cpu` is the same ratio in
 core-seconds (children included), which other users of the machine disturb less.
 
-The research loop (deepcopy, DataLoader, optim.SGD) and pfl use all cores by torch's threads, Flower one actor per core,
-covey one worker per core. The research loop is linear in the clients: it is measured on some and scaled. Flower's time
+The research loop (deepcopy, DataLoader, optim.SGD) and pfl use all cores by torch's threads, FedJAX by
+XLA's, Flower one actor per core, covey one worker per core. The research loop is linear in the clients: it is measured on some and scaled. Flower's time
 holds the waits of its own polling. On a busy machine `--cores 1` compares best: threads that wait for each other crawl there,
 which would flatter covey; the goals are for two quiet cores, and judged on such only. Rivals that are not installed are named
 and left out (`make bench` installs them).
@@ -44,7 +44,7 @@ GOALS = {
     ("cnn", 1): {"research loop": 2.5},
     ("cnn", 5): {"research loop": 1.2},
 }
-NEEDS = {"flower": ("flwr", "ray"), "flower as it comes": ("flwr", "ray"), "pfl": ("pfl",)}
+NEEDS = {"flower": ("flwr", "ray"), "flower as it comes": ("flwr", "ray"), "pfl": ("pfl",), "fedjax": ("fedjax",)}
 
 
 def make_data(folder: str) -> str:

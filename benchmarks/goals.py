@@ -3,8 +3,9 @@
     python benchmarks/goals.py                        the table, from benchmarks/results
     python benchmarks/goals.py --measure [--minutes 4]    first measures what two quiet cores can tell, in that time
 
-`--measure` writes benchmarks/results; peers that are not installed are left out of the training figures (`make bench` installs
-them), whose stored file then stays. `python benchmarks/charts.py` puts the table into docs/benchmarks.md.
+`--measure` writes benchmarks/results, and when, how and beside what load to results/measured.json; peers that are not installed are
+left out of the training figures (`make bench` installs them), whose stored file then stays. `python benchmarks/charts.py` puts the
+table into docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -24,19 +25,28 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
+BUSY = 0.2  # cores that others use, from which on a figure is marked
 
 
 @dataclass(frozen=True)
 class Row:
     what: str
     figure: float
-    goal: float
+    goal: float | None  # None: a peer beside whom no issue sets one
     least: bool = False  # the goal is a lower bound; else an upper one
     unit: str = "×"
 
     @property
-    def met(self) -> bool:
-        return self.figure >= self.goal if self.least else self.figure <= self.goal
+    def bound(self) -> str:
+        if self.goal is None:
+            return "none set"
+        return f"{'at least' if self.least else 'at most'} {self.goal:g} {self.unit}"
+
+    @property
+    def verdict(self) -> str:
+        if self.goal is None:
+            return ""
+        return "met" if (self.figure >= self.goal if self.least else self.figure <= self.goal) else "**missed**"
 
 
 def read(name: str) -> Any:
@@ -53,9 +63,11 @@ def state(content: Any) -> Iterator[Row]:
 
 def training(content: Any) -> Iterator[Row]:
     goals = {
+        ("fcnn", "research loop"): ("FCNN: the research loop over covey", 3.0),
         ("fcnn", "flower as it comes"): ("FCNN: Flower's simulation as it comes over covey", 8.0),
         ("fcnn", "flower"): ("FCNN: Flower, one actor per core, over covey", 5.0),
         ("fcnn", "pfl"): ("FCNN: Apple's pfl over covey", 1.7),
+        ("fcnn", "fedjax"): ("FCNN: FedJAX over covey", None),
         ("cnn", "research loop"): ("CNN: the research loop over covey", 2.5),
     }
     for case in content["cases"]:
@@ -70,6 +82,9 @@ def million(content: Any) -> Iterator[Row]:
     gpu = content["arguments"].get("device", "cpu") == "cuda"
     where, goal = ("H200: ", 25.0) if gpu else ("", 60.0)
     yield Row(f"{where}memory of 10⁶ clients beside the data, over that of 10⁴", beside[10**6] / beside[10**4], 1.3)
+    if not gpu:
+        checkpoint = rows[10**6]["checkpoint_kb"] / rows[10**4]["checkpoint_kb"]
+        yield Row("checkpoint of 10⁶ clients, 10⁴ of whom took part, over that of 10⁴", checkpoint, 1.3)
     engine = max(row["engine_us"] for clients, row in rows.items() if clients >= 10**4)
     yield Row(f"{where}engine time of a client that takes part, of 10⁶", engine, goal, unit="µs")
 
@@ -123,38 +138,91 @@ def mingledpie(content: Any) -> Iterator[Row]:
     yield Row("MingledPie's round under CKKS over the same without", content["mingledpie ckks"]["ratio"], 1.4)
 
 
+def scale(content: Any) -> Iterator[Row]:
+    yield Row("memory of a round of 10⁴ clients beside the data, over that of 10³", content["ratio"], 1.3)
+
+
+def ray(content: Any) -> Iterator[Row]:
+    assert content["equal_to_the_bit"]
+    yield Row("a round on Ray workers over forked ones, replies equal to the bit", content["ratio"]["median"], None)
+
+
+def sealing(content: Any) -> Iterator[Row]:
+    better = content["times_better_than_tenseal"].values()
+    for key, title, goal in (
+        ("aggregate_s", "aggregation", 20.0),
+        ("seal_s", "sealing", 4.0),
+        ("bytes", "ciphertexts", 4.0),
+    ):
+        yield Row(
+            f"TenSEAL over covey, {title}, the worse of CKKS and BFV", min(b[key] for b in better), goal, least=True
+        )
+
+
+def paillier(content: Any) -> Iterator[Row]:
+    case = next(case for case in content if case["bits"] == 2048 and not case["key"]["fast_decryption"])
+    for key, goal in (("encrypt", 300.0), ("decrypt", 30.0)):
+        yield Row(f"phe over covey, Paillier {key}ion of a model, 2048 bit", case["ratio"][key], goal, least=True)
+
+
+def fedcaprivacy(content: Any) -> Iterator[Row]:
+    """Where a round under Paillier is too long, BFV is at hand: docs/algorithms/fedcaprivacy.md has what it assumes."""
+    cpu = {case["case"]: case["round_cpu_s"] for case in content}
+    yield Row("FedCAPrivacy's round under Paillier over BFV, all CPU", cpu["paillier, none"] / cpu["bfv, none"], None)
+
+
+def dp(content: Any) -> Iterator[Row]:
+    ratios = content["ratio_to_plain"]
+    yield Row("clipped gradients over plain SGD", ratios["clipped"][0], 2.0)
+    if "opacus" in ratios:
+        steps = content["milliseconds_a_step"]
+        yield Row("Opacus' hooks over covey's clipped gradients", steps["opacus"] / steps["clipped"], None)
+
+
 def deployment(content: Any) -> Iterator[Row]:
     yield Row("deployed round of three silos beyond their work", content["overhead"]["median"], 2.0, unit="s")
 
 
-SOURCES: dict[str, Callable[[Any], Iterator[Row]]] = {
-    "training-fcnn": training,
-    "training-cnn": training,
-    "state": state,
-    "mingledpie": mingledpie,
-    "million": million,
-    "deployment": deployment,
-    "rounds-h200": rounds,
-    "start-h200": start,
-    "training-gpu-h200": kernels,
-    "own-models-h200": own_models,
-    "million-h200": million,
+# By stored file: its rows, and the command that makes it.
+SOURCES: dict[str, tuple[Callable[[Any], Iterator[Row]], str]] = {
+    "training-fcnn": (training, "bench_training.py --models fcnn --epochs 1 --repeats 4"),
+    "training-cnn": (training, "bench_training.py --models cnn --epochs 1 --repeats 2"),
+    "state": (state, "bench_state.py --repeats 5"),
+    "mingledpie": (mingledpie, "bench_mingledpie.py --schemes ckks,bfv"),
+    "million": (million, "bench_million.py"),
+    "scale": (scale, "bench_scale.py"),
+    "ray": (ray, "bench_ray.py --repeats 9"),
+    "sealing": (sealing, "bench_sealing.py"),
+    "paillier": (paillier, "bench_paillier.py"),
+    "fedcaprivacy": (fedcaprivacy, "bench_fedcaprivacy.py --cases paillier,none paillier,sketch bfv,none bfv,sketch"),
+    "dp": (dp, "bench_dp.py"),
+    "deployment": (deployment, "bench_deployment.py"),
+    "rounds-h200": (rounds, "gpu.sh"),
+    "start-h200": (start, "gpu.sh"),
+    "training-gpu-h200": (kernels, "gpu.sh"),
+    "own-models-h200": (own_models, "bench_own_models.py"),
+    "million-h200": (million, "gpu.sh"),
 }
+QUICK = ("state", "training-fcnn", "mingledpie", "training-cnn", "million", "sealing")  # what `--measure` measures
+PEERS = {"training-fcnn": ("flwr", "pfl"), "training-cnn": ("flwr", "pfl"), "sealing": ("tenseal",)}
 
 
 def table() -> str:
     """Markdown, from what is stored."""
-    lines = ["| | measured | goal | | figures |", "| --- | --- | --- | --- | --- |"]
-    for name, rows in SOURCES.items():
+    lines = ["| | measured | goal | | when | figures, command |", "| --- | --- | --- | --- | --- | --- |"]
+    known = read("measured") or {}
+    for name, (rows, command) in SOURCES.items():
+        when, source = _when(known.get(name)), f"[{name}.json](../benchmarks/results/{name}.json)"
         for row in rows(content) if (content := read(name)) else ():
-            bound = "at least" if row.least else "at most"
-            verdict = "met" if row.met else "**missed**"
-            source = f"[{name}.json](../benchmarks/results/{name}.json)"
-            unit = f" {row.unit}"
-            lines.append(
-                f"| {row.what} | {_short(row.figure)}{unit} | {bound} {row.goal:g}{unit} | {verdict} | {source} |"
-            )
+            figure = f"{_short(row.figure)} {row.unit}"
+            lines.append(f"| {row.what} | {figure} | {row.bound} | {row.verdict} | {when} | {source}, `{command}` |")
     return "\n".join(lines)
+
+
+def _when(known: dict[str, Any] | None) -> str:
+    if known is None:
+        return "unknown"
+    return known["at"] + {True: ", **busy**", False: "", None: ", load unknown"}[known["busy"]]
 
 
 def _short(figure: float) -> str:
@@ -164,33 +232,55 @@ def _short(figure: float) -> str:
 def measure(minutes: float) -> None:
     """The CPU figures, as many as the time allows, those first that take the least."""
     until = time.monotonic() + 60 * minutes
-    peers = all(importlib.util.find_spec(name) for name in ("flwr", "pfl"))
-    commands = {
-        "state": ["bench_state.py", "--repeats", "5"],
-        "training-fcnn": ["bench_training.py", "--models", "fcnn", "--epochs", "1", "--repeats", "4"] if peers else [],
-        "mingledpie": ["bench_mingledpie.py", "--schemes", "ckks,bfv"],
-        "training-cnn": ["bench_training.py", "--models", "cnn", "--epochs", "1", "--repeats", "2"] if peers else [],
-        "million": ["bench_million.py"],
-        "sealing": ["bench_sealing.py"] if importlib.util.find_spec("tenseal") else [],
-    }
-    for name, command in commands.items():
+    before = used_by_others()
+    for name in QUICK:
+        script, *options = SOURCES[name][1].split()
         left = until - time.monotonic()
-        if not command or left < 15:
-            print(f"== {name}: {'peers are not installed' if not command else 'no time left'}", flush=True)
+        missing = [peer for peer in PEERS.get(name, ()) if importlib.util.find_spec(peer) is None]
+        if missing or left < 15:
+            why = f"{', '.join(missing)} not installed (`make bench` installs peers)" if missing else "no time left"
+            print(f"== {name}: {why}; what is stored stays", flush=True)
             continue
         part = RESULTS / f".{name}.part"
-        print(f"== {name}: {' '.join(command)}", flush=True)
-        process = subprocess.Popen(
-            [sys.executable, str(HERE / command[0]), *command[1:], "--json", str(part)], start_new_session=True
-        )
+        print(f"== {name}: {SOURCES[name][1]}", flush=True)
+        command = [sys.executable, str(HERE / script), *options, "--json", str(part)]
+        process = subprocess.Popen(command, start_new_session=True)
         try:
             if process.wait(timeout=left) == 0 and part.is_file():
+                after = used_by_others()
                 store(part, RESULTS / f"{name}.json")
+                note(name, max(before, after))
+                before = after
+            else:
+                print(f"   failed (exit {process.returncode}); what is stored stays", flush=True)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)  # and the contenders that it has started
             process.wait()
-            print("   stopped in time", flush=True)
+            print("   stopped in time; what is stored stays", flush=True)
         part.unlink(missing_ok=True)
+
+
+def used_by_others(seconds: float = 1.5) -> float:
+    """Cores that are in use while nothing of ours runs; what a benchmark has started may need a moment to end."""
+    time.sleep(seconds)
+
+    def busy() -> int:
+        user, nice, system, _idle, _waiting, *rest = map(
+            int, Path("/proc/stat").read_text().split("\n")[0].split()[1:9]
+        )
+        return user + nice + system + sum(rest)
+
+    first, begin = busy(), time.monotonic()
+    time.sleep(seconds)
+    return (busy() - first) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - begin)
+
+
+def note(name: str, beside: float) -> None:
+    """When these figures were measured, and how many cores others used before or after."""
+    known = read("measured") or {}
+    at = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+    known[name] = {"at": at, "busy": beside >= BUSY, "cores used by others": round(beside, 2)}
+    (RESULTS / "measured.json").write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def store(part: Path, path: Path) -> None:

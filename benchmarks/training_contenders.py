@@ -231,12 +231,68 @@ def flower_client() -> Any:
     return app
 
 
+def fedjax(case: Case, turns: Turns) -> None:
+    """On its default backend: clients one after another, each in compiled steps; XLA takes as many threads as there are cores."""
+    import fedjax as fj
+    import haiku as hk
+    import jax
+    from fedjax.algorithms import fed_avg
+
+    jax.tree_map = jax.tree.map  # as FedJAX 0.0.17, its last, calls what jax has renamed since
+
+    def dense(x: Any) -> Any:
+        return hk.Sequential([hk.Flatten(), hk.Linear(200), jax.nn.relu, hk.Linear(CLASSES)])(x)
+
+    def convolutional(x: Any) -> Any:
+        pool = hk.MaxPool(2, 2, "VALID")
+        layers = [
+            hk.Conv2D(6, 5),
+            jax.nn.relu,
+            pool,
+            hk.Conv2D(16, 5, padding="VALID"),
+            jax.nn.relu,
+            pool,
+            hk.Flatten(),
+        ]
+        layers += [hk.Linear(120), jax.nn.relu, hk.Linear(84), jax.nn.relu, hk.Linear(CLASSES)]
+        return hk.Sequential(layers)(x)
+
+    def pixels(client: int) -> Any:
+        x, y = client_data(case.folder, client, case.samples)
+        return fj.ClientDataset({"x": x.permute(0, 2, 3, 1).numpy(), "y": y.numpy()})
+
+    data = [pixels(client) for client in range(case.clients)]
+    model = fj.create_model_from_haiku(
+        transformed_forward_pass=hk.transform(
+            lambda batch: (dense if case.model == "fcnn" else convolutional)(batch["x"])
+        ),
+        sample_batch=data[0].all_examples(),
+        train_loss=lambda batch, logits: fj.metrics.unreduced_cross_entropy_loss(batch["y"], logits),
+    )
+    algorithm = fed_avg.federated_averaging(
+        fj.model_grad(model),
+        fj.optimizers.sgd(LR),
+        fj.optimizers.sgd(1.0),
+        fj.ShuffleRepeatBatchHParams(batch_size=BATCH, num_epochs=case.epochs),
+    )
+    key = jax.random.PRNGKey(0)
+    state = algorithm.init(model.init(key))
+    for _ in range(case.rounds):
+        turns.wait()
+        key, *own = jax.random.split(key, len(data) + 1)
+        clients = [(str(number).encode(), *of) for number, of in enumerate(zip(data, own))]
+        state, _ = algorithm.apply(state, clients)
+        jax.block_until_ready(state.params)
+        turns.done()
+
+
 CONTENDERS = {
     "covey": covey,
     "research loop": research_loop,
     "flower": flower,
     "flower as it comes": flower_as_it_comes,
     "pfl": pfl,
+    "fedjax": fedjax,
 }
 
 
