@@ -9,8 +9,8 @@ round by round; the first round of each (imports, workers, actors) is left out. 
 rival / covey *in the same turn*, with the smallest and largest, since machines are shared; `cpu` is the same ratio in
 core-seconds (children included), which other users of the machine disturb less.
 
-The research loop (deepcopy, DataLoader, optim.SGD) and pfl use all cores by torch's threads, FedJAX by
-XLA's, Flower one actor per core, covey one worker per core. The research loop is linear in the clients: it is measured on some and scaled. Flower's time
+The research loop (deepcopy, DataLoader, optim.SGD) and pfl use all cores by torch's threads, FedJAX by XLA's, Flower one actor
+per core, covey one worker per core. The research loop is linear in the clients: it is measured on some and scaled. Flower's time
 holds the waits of its own polling. On a busy machine `--cores 1` compares best: threads that wait for each other crawl there,
 which would flatter covey; the goals are for two quiet cores, and judged on such only. Rivals that are not installed are named
 and left out (`make bench` installs them).

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+NAMED = 3  # clients whose values are no numbers, in a sentence
+
 
 class CoveyError(Exception):
     """Bad input: says what was found, what was expected, and what to change."""
 
 
 class NotFinite(CoveyError):
-    """Training, or an evaluation, ended in values that are no numbers: a rate that is too high, or somebody's poison."""
+    """Training, or an evaluation, ended in values that are no numbers: a rate that is too high, or somebody's poison.
+
+    `of`: whose, as far as it is known: the places of requests, then the numbers of clients.
+    """
+
+    def __init__(self, sentence: str, of: Sequence[int] = ()) -> None:
+        super().__init__(sentence)
+        self.of = tuple(of)
+
+    def by(self, clients: Sequence[int]) -> NotFinite:
+        """The same, which says whose values they are."""
+        if not clients:
+            return self
+        listed = ", ".join(map(str, clients[:NAMED])) + (
+            f" and {len(clients) - NAMED} more" if len(clients) > NAMED else ""
+        )
+        return NotFinite(f"{self} (client{'s' if len(clients) > 1 else ''} {listed})", clients)
 
 
 class Unavailable(CoveyError):

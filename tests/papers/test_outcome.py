@@ -95,5 +95,8 @@ def test_seeds_that_are_left_decide_nothing() -> None:
     fails = Part("another", at("ours", "x") - 0.99, above())
     assert judge(Statement("", [worse, fails]), sheet).verdict == FAILS  # by what needs no run that diverged
     gone = judge(Statement("", [Part("", at("none", "x"), above())]), sheet)
-    assert gone.effects[0].value is None
+    assert gone.effects[0].value is None and gone.verdict == UNDECIDED
+    assert "diverged in 3 of 3 seeds" in gone.why and "not measured" not in gone.why
+    apart = Sheet([cell("ours", "x", [0.9, None]), cell("rival", "x", [None, 0.5])])  # no seed that both have
+    assert judge(clear, apart).verdict == UNDECIDED and "diverged in 2 of 2 seeds" in judge(clear, apart).why
     assert finished([Diverged("why", 0)]) == [] and figures([Diverged("why", 0)], lambda o: 1.0) == [None]

@@ -14,12 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from covey import files as checkpoint
 from covey.algorithms.ifca import IFCA
-from covey.errors import CoveyError
+from covey.data.federation import Federation
+from covey.errors import CoveyError, NotFinite
 from covey.experiment.experiment import Experiment
 from covey.report.terminal import closing_lines
 from covey.results.folder import RunFolder
@@ -319,9 +321,23 @@ def test_a_learning_rate_that_explodes_is_explained() -> None:
         run(small(training={"lr": 1e30, "rounds": 2}), quiet=True)
 
 
-def test_a_clusters_accuracy_is_that_of_its_own_model() -> None:
-    import numpy as np
+@pytest.mark.parametrize("workers", [1, 2])
+def test_who_ended_in_values_that_are_no_numbers_is_named(workers: int) -> None:
+    x = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    x[25] = 1e38
+    federation = Federation.from_arrays(x, np.arange(60) % 3, clients=np.arange(60) // 10)
+    algorithm = {"algorithm": "fedavg", "model": "fcnn", "training": {"rounds": 1, "lr": 0.1}}
+    with pytest.raises(NotFinite, match=r"look for huge values in the samples \(client 2\)$"):
+        run(Experiment.of(**algorithm, engine={"workers": workers}), federation=federation, quiet=True)
 
+
+def test_a_model_that_learned_nothing_is_said_at_the_end() -> None:
+    fast, slow = (run(small(training={"lr": lr, "rounds": 2}), quiet=True) for lr in (500.0, 0.1))
+    assert any(line.startswith("warning     at most one class is ever recognised") for line in closing_lines(fast))
+    assert not any(line.startswith("warning") for line in closing_lines(slow))
+
+
+def test_a_clusters_accuracy_is_that_of_its_own_model() -> None:
     from covey.engines.evaluation import Score, cluster_accuracies
 
     # Two clusters, two models; cluster 0's clients choose model 1, which fits them better than their own.

@@ -80,7 +80,7 @@ def card(audit: Audit) -> str:
     if audit.problem:
         return f"## {title(audit)}\n\nRefused: {audit.problem}"
     facts = [
-        f"{audit.clients} clients, {audit.rounds} rounds, {counted(audit.seeds, 'seed')}",
+        f"{audit.clients} clients, {counted(audit.rounds, 'round')}, {counted(audit.seeds, 'seed')}",
         f"Accuracy: {'–' if audit.accuracy is None else percent(audit.accuracy)}, of clients on their own distribution",
         f"Cost: {_bytes(audit.cost.get('up'))} up and {_bytes(audit.cost.get('down'))} down, per client and round",
         f"ε claimed by the ledger: {_claimed(audit)}",

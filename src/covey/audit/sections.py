@@ -49,7 +49,7 @@ def lede(audit: Audit) -> list[str]:
         *filter(None, [shown.refuted(audit.ledger)]),
         said,
         f"{counted(attacks, 'attack')} filled {measured} of {len(audit.cells)} cells: {audit.clients} clients, "
-        f"{audit.rounds} rounds, {seeds(audit)}. The other cells say what is missing.",
+        f"{counted(audit.rounds, 'round')}, {seeds(audit)}. The other cells say what is missing.",
         plain_words(audit),
     ]
 

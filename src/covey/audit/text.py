@@ -10,7 +10,7 @@ from covey.audit.canaries import shown
 from covey.audit.canaries.verdict import LedgerTest
 from covey.audit.matrix import UNKNOWN, Audit, Cell, rows_of, verdict_of
 from covey.leaks import CLIENT, COALITION, EAVESDROPPER, SECOND, SERVER, SERVERS
-from covey.report.format import percent
+from covey.report.format import counted, percent
 from covey.report.labels import label, protection_label
 from covey.report.text_table import text_table
 
@@ -56,7 +56,7 @@ def _one(audit: Audit) -> list[str]:
     if audit.problem:
         return [f"{title(audit)}: {audit.problem}"]
     accuracy = "" if audit.accuracy is None else f"; accuracy {percent(audit.accuracy)}"
-    head = f"{title(audit)}: {audit.clients} clients, {audit.rounds} rounds, {seeds(audit)}{accuracy}"
+    head = f"{title(audit)}: {audit.clients} clients, {counted(audit.rounds, 'round')}, {seeds(audit)}{accuracy}"
     cells = [[_short(audit.cell(row, column)) for column in audit.parties] for row in audit.rows]
     said = [
         head,
@@ -105,7 +105,7 @@ def markdown(audits: Sequence[Audit], command: str) -> str:
     rows, body = _comparison(audits)
     head = ["", "accuracy", *rows]
     facts = dict.fromkeys(
-        f"{a.dataset}, {a.clients} clients, {a.clusters} clusters, {a.rounds} rounds, {seeds(a)}"
+        f"{a.dataset}, {a.clients} clients, {counted(a.clusters, 'cluster')}, {counted(a.rounds, 'round')}, {seeds(a)}"
         for a in [one for one in audits if not one.problem] or audits
     )
     scores = "[card.md](card.md) beside this page has the worst of each row, `audit.json` every score."

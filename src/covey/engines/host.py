@@ -34,7 +34,7 @@ from covey.engines.calls import Alike
 from covey.engines.cohort import Alone, Apart, Cohort, Outcomes, Sheet, alike, in_rows, is_own, reads_in_rows
 from covey.engines.evaluation import Examiner, Score, Scores
 from covey.engines.spill import Spill
-from covey.errors import CoveyError, CoveyWarning
+from covey.errors import CoveyError, CoveyWarning, NotFinite
 from covey.experiment.exposure import Exposure, expose
 from covey.learn.kernels.pending import Doubt, kept, settled
 from covey.learn.machine import Machine
@@ -483,7 +483,10 @@ class Host:
                     answers[i][position] = work.function(*arguments)
         for phase, of_phase in jobs.items():
             with self._timed(phase):
-                results = self.machine.compute(of_phase)
+                try:
+                    results = self.machine.compute(of_phase)
+                except NotFinite as error:
+                    raise error.by([clients[places[phase][j][0]].id for j in error.of]) from None
             for (i, position), job, result in zip(places[phase], of_phase, results):
                 answers[i][position] = self._kept(clients[i], job.work, result) if local else result
                 if isinstance(job.work, Losses):

@@ -90,7 +90,10 @@ class Machine:
             groups[_kind(job, numbers)].append(index)
         with precision(self._precision, self.device):
             for (work, *_), members in groups.items():
-                answers = self._group(work, [jobs[i] for i in members])
+                try:
+                    answers = self._group(work, [jobs[i] for i in members])
+                except NotFinite as error:
+                    raise NotFinite(str(error), [members[i] for i in error.of]) from None
                 for index, answer in zip(members, answers):
                     results[index] = answer
         return [result for result in results if result is not None]
@@ -155,8 +158,9 @@ class Machine:
         facts = self.network.facts
         wave = lay_out(jobs, self.device, facts.dropping or facts.drawing, self._together)
         trained = self.kernel.train(wave)[:, :size]
-        _check_finite(jobs, [trained], "local training", _too_fast(wave.plan))
-        return _in_order(trained.unbind(0), wave.order)
+        answers = _in_order(trained.unbind(0), wave.order)
+        _check_finite(jobs, [trained], "local training", _too_fast(wave.plan), answers)
+        return answers
 
     def _evaluate(self, work: object, jobs: list[Job]) -> list[Tensor]:
         models = self.network.whole(_models(jobs[0]).to(self.device))
@@ -166,7 +170,8 @@ class Machine:
             return list(torch.split(evaluate.logits_of(self.kernel.points, self.samples, models, every), sizes, dim=1))
         losses = evaluate.sample_losses(self.kernel.points, self.samples, models, every)
         answers = evaluate.means(losses, sizes) if work is Losses else losses
-        _check_finite(jobs, [answers], "the losses", HUGE)  # means are on the CPU already
+        each = list(answers) if work is Losses else []  # of each job
+        _check_finite(jobs, [answers], "the losses", HUGE, each)  # means are on the CPU already
         return list(answers) if work is Losses else list(torch.split(losses, sizes, dim=1))
 
     def _check(self, job: Job) -> None:
@@ -287,10 +292,14 @@ def _at(job: Job) -> Tensor:
     return at
 
 
-def _check_finite(jobs: list[Job], answers: list[Tensor], what: str, reason: str) -> None:
-    """One sum per group: cheap, and any NaN or infinity shows in it."""
-    if not all(job.lenient for job in jobs):
+def _check_finite(jobs: list[Job], answers: list[Tensor], what: str, reason: str, each: Sequence[Tensor] = ()) -> None:
+    """One sum per group: cheap, and any NaN or infinity shows in it. `each`: the same by job, to tell whose they are."""
+    if all(job.lenient for job in jobs):
+        return
+    try:
         _check_numbers(answers, what, reason)
+    except NotFinite as error:
+        raise NotFinite(str(error), [i for i, one in enumerate(each) if not one.isfinite().all()]) from None
 
 
 def _check_numbers(answers: list[Tensor], what: str, reason: str) -> None:

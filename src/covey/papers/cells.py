@@ -72,6 +72,11 @@ class Sheet:
         cell = self._by_place.get(place)
         return None if cell is None or cell.ours is None or not math.isfinite(cell.ours) else cell
 
+    def ran(self, place: Place) -> Cell | None:
+        """The same, and also a cell that has no number because all of its runs diverged."""
+        cell = self._by_place.get(place)
+        return cell if cell is not None and cell.ours is None and cell.diverged else self.get(place)
+
     @cached_property
     def rows(self) -> list[str]:
         """Without those that hold paired differences of two others."""

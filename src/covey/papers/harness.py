@@ -69,6 +69,9 @@ class Reproduction:
         for one in content["cells"]:
             if not one["diverged"]:
                 del one["diverged"]
+        for effect in [effect for claim in content["claims"] for effect in claim["effects"]]:
+            if not effect["lost"]:
+                del effect["lost"]
         return content
 
     @classmethod

@@ -141,6 +141,7 @@ class Effect:
     asked: str
     verdict: str
     exact: bool = True  # False: seeds' values are not stored, and the interval is the widest that is possible
+    lost: str = ""  # why there is no value although it was run
 
     @property
     def same(self) -> bool:
@@ -150,7 +151,7 @@ class Effect:
     def words(self) -> str:
         name = f"{self.name}: " if self.name else ""
         if self.value is None:
-            return f"{name}not measured"
+            return f"{name}{self.lost or UNMEASURED}"
         unit = f" {self.unit}" if self.unit else ""
         number = f"{name}{self.value:+.4g}{unit}" if self.unit == "points" else f"{name}{self.value:.4g}{unit}"
         if self.low is None or self.high is None:
@@ -206,8 +207,8 @@ def conjunction(verdicts: Sequence[str]) -> str:
 
 
 def estimate(contrast: Contrast, sheet: Sheet, units: int = 0) -> Estimate | None:
-    """A contrast's value and interval from the cells; None where one of them was not run."""
-    cells = [sheet.get(place) for _, place in contrast.terms]
+    """A contrast's value and interval from the cells; None where one of them was not run. Not a number: no seed is left."""
+    cells = [sheet.ran(place) for _, place in contrast.terms]
     known = [c for c in cells if c is not None]
     if len(known) < len(cells):
         return None
@@ -215,8 +216,8 @@ def estimate(contrast: Contrast, sheet: Sheet, units: int = 0) -> Estimate | Non
     if lost:
         rest = Sheet([c.without(lost) for c in known], sheet.dataset, sheet.settings, sheet.quick)
         words = f"diverged in {len(lost)} of {max(c.seeds for c in known)} seeds"
-        left = estimate(contrast, rest, units)
-        return left and replace(left, diverged=words)
+        left = estimate(contrast, rest, units) or Estimate(math.nan, math.inf, math.inf, 0)
+        return replace(left, diverged=words)
     weights = [w for w, _ in contrast.terms]
     value = sum(w * (c.ours or 0.0) for w, c in zip(weights, known)) - contrast.less
     n = min(units or c.n for c in known)
@@ -298,7 +299,8 @@ def _effect(part: Part, estimate: Estimate | None, sheet: Sheet) -> Effect:
     shown = {"%": "points" if differs else "%"}.get(unit, unit)
     asked = part.asked.words(scale)
     if estimate is None or not np.isfinite(estimate.value):
-        return Effect(part.name, None, None, None, 0, shown, asked, UNMEASURED)
+        lost = estimate.diverged if estimate is not None else ""
+        return Effect(part.name, None, None, None, 0, shown, asked, UNDECIDED if lost else UNMEASURED, lost=lost)
     wide = math.isfinite(estimate.widest)
     low, high = (scale * (estimate.value + side * estimate.widest) if wide else None for side in (-1, 1))
     if low is not None and high is not None and level and unit == "%":

@@ -12,12 +12,12 @@ from covey.ledger.entries import large_delta
 from covey.ledger.events import CLIENT
 from covey.measures import DISCARDED, STALENESS, STALEST
 from covey.report.findings import UNSCORED
-from covey.report.format import duration, figure_of, percent, plain, size
+from covey.report.format import counted, duration, figure_of, percent, plain, size
 from covey.results.declared import read
 from covey.results.figures import Figures
 from covey.results.folder import RunFolder
 from covey.results.follow import KINDS, ordered
-from covey.results.measured import LEADING, Measured, shown
+from covey.results.measured import CONSTANT, LEADING, Measured, constant, shown
 from covey.results.measured import read as read_metrics
 
 MEANS = {
@@ -66,7 +66,7 @@ def closing_lines(result: Figures) -> list[str]:
     total = sum(result.seconds.values())
     up, down = size(result.bytes["up"]), size(result.bytes["down"])
     lines.append(
-        f"cost        {up} up and {down} down per client and round; {duration(total)} in {result.rounds} rounds"
+        f"cost        {up} up and {down} down per client and round; {duration(total)} in {counted(result.rounds, 'round')}"
     )
     if result.folder:
         lines.append(f"report      {RunFolder(result.folder).report}")
@@ -163,8 +163,8 @@ def _large(entry: dict[str, Any]) -> list[str]:
 
 
 def _warnings(result: Figures) -> list[str]:
-    """What an algorithm declares to be too much, where a run has recorded as much."""
-    lines = []
+    """What an algorithm declares to be too much, where a run has recorded as much; and models that learned nothing."""
+    lines = [f"warning     {CONSTANT}"] if constant(result.classes) else []
     for key, measure in read(result.declared).measures.items():
         worst = _largest(result, key)
         if measure.warning and worst >= measure.alarm:

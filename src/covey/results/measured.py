@@ -58,6 +58,22 @@ def shown(every: list[Measured], is_uneven: bool) -> list[Measured]:
     return [one for one in every if one.name != LEADING and (one.asked or (one.beside and is_uneven))]
 
 
+CONSTANT = (
+    "at most one class is ever recognised, in every cluster: the models give the same answer to all samples, as if nothing was "
+    "learned; training.lr may be too high, or training too short"
+)
+
+
+def constant(classes: Mapping[str, Any]) -> bool:
+    """Whether predictions are those of a constant, by the recall of each class at the end: 1 for one of them, 0 for the others.
+
+    Clients of one cluster with different constants of their own are not told from models that err.
+    """
+    listed = classes.get("recall_per_cluster") or [classes.get("recall")]
+    known = [sorted(v for one in row if (v := number(one)) is not None) for row in listed if isinstance(row, list)]
+    return bool(known) and all(len(row) > 1 and row[-2] == 0 and row[-1] in (0, 1) for row in known)
+
+
 def uneven(run: Run) -> bool:
     """Whether accuracy hides how small classes fare; see `metrics.spread`."""
     return dig(run.result, "classes", "uneven") is True or run.latest("classes", "uneven") is True

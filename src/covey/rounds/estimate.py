@@ -12,7 +12,7 @@ from typing import Any
 from covey.data.federation import Federation
 from covey.engines.prepare import prepare
 from covey.experiment.experiment import Experiment
-from covey.report.format import duration, size
+from covey.report.format import counted, duration, size
 from covey.rounds.loop import run
 
 MOST_ROUNDS, ENOUGH_SECONDS = 3, 20.0  # rounds that are tried: later ones may send what the first has nothing of yet
@@ -52,8 +52,8 @@ class Estimate:
             f"model       {self.model}: {self.parameters:,} parameters",
             f"one round   {duration(self.round_seconds)} for {self.participants:,} clients; {size(self.up)} up and "
             f"{size(self.down)} down each",
-            f"whole run   about {duration(self.seconds)} and {size(self.traffic)} over all links in {self.rounds:,} rounds "
-            f"(as the first {self.tried} went, without attacks)",
+            f"whole run   about {duration(self.seconds)} and {size(self.traffic)} over all links in "
+            f"{counted(self.rounds, 'round')} (as the first {self.tried} went, without attacks)",
             f"memory      {size(self.memory)} at the peak of this process{workers}",
         ]
 

@@ -26,7 +26,7 @@ def title(frontier: Frontier) -> str:
 
 def facts(frontier: Frontier) -> str:
     clients, rounds = frontier.heading["clients"], frontier.heading["rounds"]
-    return f"{title(frontier)}: {clients} clients, {rounds} rounds, {counted(frontier.seeds, 'seed')} of every setting"
+    return f"{title(frontier)}: {clients} clients, {counted(rounds, 'round')}, {counted(frontier.seeds, 'seed')} of every setting"
 
 
 def table(frontier: Frontier) -> tuple[list[list[str]], list[str]]:

@@ -14,7 +14,7 @@ from covey.report.draw.svg import Series, drawable, hue, line_chart
 from covey.report.format import counted, figure_of, percent, sentence_case
 from covey.report.sections.training import evaluated, pick, thinned
 from covey.results.contents import Run, dig, fields, numbers
-from covey.results.measured import LEADING, Measured, measured, shown, uneven
+from covey.results.measured import CONSTANT, LEADING, Measured, constant, measured, shown, uneven
 
 FIGURES = (("mean", "Mean"), ("worst", "Worst"), ("p10", "Worst tenth"), ("gap", "Gap"), ("spread", "Spread"))
 MOST_CLASSES = 30  # in the table; the heat map has more
@@ -36,6 +36,8 @@ def quality(run: Run) -> Section | None:
     lead = "How clients and classes differ: a mean says little to the client that is worst off, or of a rare class."
     if leading.name == LEADING and uneven(run):
         lead += " The classes are uneven here, so that accuracy alone hides how small ones fare."
+    if constant(fields(run.final("classes"))):
+        lead += f" {CONSTANT[0].upper()}{CONSTANT[1:]}."
     return Section("quality", "Clients and classes", lead, join([_table(every), figures(*parts)]))
 
 
