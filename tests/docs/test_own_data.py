@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from covey import Experiment
+from covey.cli.main import commands
 from covey.deploy import keys, load_model
 from support.deployment import Deployment
 
@@ -39,12 +40,12 @@ def test_from_a_csv_to_silos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     page = (ROOT / "docs" / "csv_to_deployment.md").read_text(encoding="utf-8")
     names = runpy.run_path(str(HOSPITALS / "prepare.py"))["prepare"](tmp_path)
     (tmp_path / "federation.toml").write_text((HOSPITALS / "federation.toml").read_text())
-    commands = re.findall(r"^covey (?:data|run|audit|keys make) .*$", page, flags=re.M)
-    assert len(commands) == 4
-    for command in commands:
+    typed = re.findall(r"^covey (?:data|run|audit|keys make) .*$", page, flags=re.M)
+    assert len(typed) == 4
+    for command in typed:
         told = CliRunner().invoke(commands(), shlex.split(command)[1:])
         assert told.exit_code == 0, (command, told.output, told.exception)
-    assert "clients: 4" in CliRunner().invoke(commands(), shlex.split(commands[0])[1:]).output
+    assert "clients: 4" in CliRunner().invoke(commands(), shlex.split(typed[0])[1:]).output
     (tmp_path / "silos").rename(tmp_path / "data")
     deployment = Deployment.__new__(Deployment)
     deployment._open(tmp_path, Experiment.read(tmp_path / "federation.toml"), names)
