@@ -124,9 +124,7 @@ def add_to_groups(
 def _add_rows(sums: Tensor, models: Tensor, groups: NDArray[np.int64], weights: NDArray[np.float64], room: int) -> None:
     kernel = _sums_kernel(sums.device)
     if kernel is not None and models.dtype == torch.float32 and models.stride(1) == 1:
-        order = np.argsort(groups, kind="stable")
-        starts = np.concatenate([[0], np.cumsum(np.bincount(groups, minlength=len(sums)))])
-        table = there(torch.from_numpy(np.concatenate([order, starts, weights[order].view(np.int64)])), sums.device)
+        table = _table(groups.tobytes(), weights.tobytes(), len(sums), sums.device)
         n, k = len(models), len(sums)
         kernel.add(sums, models, table[:n], table[n + k + 1 :].view(torch.float64), table[n : n + k + 1])
         return
@@ -135,6 +133,15 @@ def _add_rows(sums: Tensor, models: Tensor, groups: NDArray[np.int64], weights: 
     parts = torch.split(shares.to(sums.device), room, dim=1)
     for part, share in zip(torch.split(models, room), parts):
         sums.addmm_(share, part.to(sums.dtype))
+
+
+@functools.lru_cache(maxsize=8)
+def _table(groups: bytes, weights: bytes, k: int, device: torch.device) -> Tensor:
+    """Who is in which group, in order, where each group begins, and their weights; from round to round mostly the same."""
+    of, share = np.frombuffer(groups, np.int64), np.frombuffer(weights, np.float64)
+    order = np.argsort(of, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(of, minlength=k))])
+    return there(torch.from_numpy(np.concatenate([order, starts, share[order].view(np.int64)])), device)
 
 
 @functools.cache

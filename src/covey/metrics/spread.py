@@ -52,29 +52,37 @@ def spread_of(
     known = values if there.all() else values[there]
     if not len(known):
         return {"mean": None, "unknown": len(values)} | ({"why": metric.lacks} if metric.lacks else {})
-    worst, best = (known.min(), known.max())[:: 1 if metric.higher else -1]
-    low, median, high = _quantiles(np.sort(known), (0.1, 0.5, 0.9))
+    mean, ends = known.mean(), (known.min(), known.max())
+    alike = ends[0] == ends[1]  # as all clients of one model are
+    worst, best = ends[:: 1 if metric.higher else -1]
+    low, median, high = [float(worst)] * 3 if alike else _quantiles(np.sort(known), (0.1, 0.5, 0.9))
     figures = {
-        "mean": known.mean(),
+        "mean": mean,
         "worst": worst,
         "p10": low if metric.higher else high,
         "median": median,
         "p90": high if metric.higher else low,
         "best": best,
         "gap": abs(best - worst),
-        "spread": deviation(known),
+        "spread": 0.0 if alike else deviation(known),
     }
     record: dict[str, Any] = {name: float(value) for name, value in figures.items()}
     if len(known) < len(values):
         record["unknown"] = len(values) - len(known)
-    theirs = [values[places] if known is values else values[places][there[places]] for places in of_clusters]
-    record["per_cluster"] = [float(np.mean(m)) if len(m) else None for m in theirs]
+    record["per_cluster"] = [
+        float(mean) if isinstance(places, slice) else _mean_of(values[places], there[places]) for places in of_clusters
+    ]
     if full or len(listed) <= IN_FULL:
         rounded = {value: _rounded(value) for value in set(known.tolist())}  # clients alike share theirs; none: None
         of_each = list(map(rounded.get, values.tolist()))
         by_client = dict(zip(clients, of_each))
         record["clients"] = of_each if clients == listed else [by_client.get(i) for i in listed]
     return record
+
+
+def _mean_of(values: Floats, there: NDArray[np.bool_]) -> float | None:
+    known = values if there.all() else values[there]
+    return float(np.mean(known)) if len(known) else None
 
 
 def _quantiles(ordered: Floats, shares: Sequence[float]) -> list[float]:

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.utils._pytree import tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -31,6 +32,7 @@ from covey.learn.kernels.products import takes_triton
 
 IN_ONE_PASS = Pointwise()
 ROWS, COLUMNS, PARTS = 8, 256, 4  # of a tile, and into how many parts the clients are cut
+ALIGNED = 32  # floats
 DIFFERENCE, NEGATIVE = "__fsub_rn(v0, v1)", "(-v0)"  # texts of results
 ROUNDING = 1e-9  # of a sum against the sum of its numbers' sizes: what another order may change, and far more
 
@@ -305,17 +307,27 @@ def _launched(
     weights: NDArray[np.float64],
 ) -> tuple[list[Tensor], Tensor]:
     n, d = (max(v.shape[axis] for v in vectors) for axis in (0, 1))
-    device = vectors[0].device
-    outputs = [torch.empty(n, d, device=device) for _ in kept]
-    sums = torch.empty(PARTS, count, d, dtype=torch.float64, device=device)
+    device, aligned = vectors[0].device, -(-d // ALIGNED) * ALIGNED
+    # Rows that begin at multiples of ALIGNED floats are read several floats at a time, with what lies behind their end.
+    width = aligned if all(_has_room(v, aligned) for v in vectors if v.shape == (n, d)) else d
+    given = [pad(v, (0, width - d)) if v.shape == (1, d) and width > d else v for v in vectors]
+    outputs = [torch.empty(n, aligned, device=device) for _ in kept]
+    sums = torch.empty(PARTS, count, width, dtype=torch.float64, device=device)
     numbers = [float(a) for a in arguments if not isinstance(a, Tensor)]
     rows = -(-n // (PARTS * ROWS)) * ROWS  # of a part
-    grid = (-(-d // COLUMNS), PARTS)
+    grid = (-(-width // COLUMNS), PARTS)
     kernel[grid](
-        *vectors, *[v.stride(0) for v in vectors], *numbers, *outputs, _on(weights.tobytes(), device), sums, n, d, rows,
+        *given, *[v.stride(0) for v in given], *numbers, *outputs, _on(weights.tobytes(), device), sums, n, width, aligned, rows,
         ROWS, COLUMNS, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
-    return outputs, sums.sum(0)
+    return [one[:, :d] for one in outputs], sums.sum(0)[:, :d]
+
+
+def _has_room(vectors: Tensor, width: int) -> bool:
+    """Whether rows may be read up to this width: what lies behind their end is theirs."""
+    n, row, first = len(vectors), vectors.stride(0), vectors.storage_offset()
+    inside = 4 * (first + (n - 1) * row + width) <= vectors.untyped_storage().nbytes()
+    return row >= width and row % ALIGNED == 0 and first % ALIGNED == 0 and inside
 
 
 @functools.lru_cache(maxsize=8)
@@ -352,7 +364,7 @@ def source(text: Written, shapes: tuple[tuple[bool, bool], ...], kept: tuple[int
     """The kernel in Triton's Python. `shapes`: of each vector, whether it has a row for each client, a column for each number."""
     given = range(text.vectors)
     parameters = [f"v{i}" for i in given] + [f"row{i}" for i in given] + [f"n{i}" for i in range(text.numbers)]
-    parameters += [f"out{p}" for p in kept] + ["weights", "sums", "n", "d", "part"]
+    parameters += [f"out{p}" for p in kept] + ["weights", "sums", "n", "d", "out_row", "part"]
     parameters += ["ROWS: tl.constexpr", "COLUMNS: tl.constexpr"]
     before, inside = [], []
     for i, (has_rows, has_columns) in enumerate(shapes):
@@ -365,7 +377,7 @@ def source(text: Written, shapes: tuple[tuple[bool, bool], ...], kept: tuple[int
             inside.append(f"x{i} = tl.load(v{i} + rows * row{i}, mask=there, other=0.0)[:, None]")
     for p in kept:
         inside.append(
-            f"tl.store(out{p} + rows[:, None] * d + columns[None, :], {_as_triton(text.results[p])}, mask=both)"
+            f"tl.store(out{p} + rows[:, None] * out_row + columns[None, :], {_as_triton(text.results[p])}, mask=both)"
         )
     for t, one in enumerate(texts):
         before.append(f"t{t} = tl.zeros((COLUMNS,), dtype=tl.float64)")
