@@ -115,6 +115,7 @@ class Options:
     read_only: bool = False  # attempts are read back where they are finished, and nothing runs
     failed: dict[str, str] = field(default_factory=dict, compare=False)  # name of an attempt -> why there is none
     seen: list[Ended] = field(default_factory=list, compare=False)  # by the table that is being made
+    own_work: list[str] = field(default_factory=list, compare=False)  # datasets that the table computes on itself
     absent: list[str] = field(default_factory=list, compare=False)  # why it had to do without a run, once for each
 
     def count(self, usual: int, quick: int = 1) -> int:
@@ -164,6 +165,7 @@ class Options:
 
     def alone(self) -> None:
         """Said once all runs were asked for, before the table computes by itself: a rehearsal need not hear that."""
+        self.own_work.append(self.dataset)
 
     def _admitted(self, outcome: Ended) -> Ended:
         """A run that was computed as the table's others were; else the table would compare code or devices, not methods."""
@@ -230,14 +232,14 @@ def reproduce(paper: str, table: str, options: Options, command: str = "") -> Re
         able = ", ".join(d for d in chosen.datasets if d) or "no dataset at all"
         raise CoveyError(f"{paper}'s {table} runs on {able}, not on '{dataset}'")
     begin = time.perf_counter()
-    asked = replace(options, dataset=dataset, seen=[], absent=[])
+    asked = replace(options, dataset=dataset, seen=[], absent=[], own_work=[])
     process = sitting("cpu", "no training", "ieee", first_round=1)  # of tables that draw, attack or time without a run
     reproduction = chosen.make(asked)
     elapsed = time.perf_counter() - begin
     runs = list({id(o): o for o in asked.seen}.values())
     computing = sum(o.spent for o in runs)
     first = next(iter(finished(runs)), None)
-    if not runs and dataset:
+    if not runs and dataset and asked.own_work:
         process |= {DATA: described(dataset, load(dataset))}
     values = vars(reproduction) | {
         "paper": paper,

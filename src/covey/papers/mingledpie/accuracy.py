@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from covey.papers.cells import Cell, cell
 from covey.papers.harness import Options, Reproduction
 from covey.papers.mingledpie.claims import FROM, GAP, RANDOM
 from covey.papers.mingledpie.settings import NAMES, base, described, fewer_samples, remarks, with_
-from covey.papers.outcome import Outcome
+from covey.papers.outcome import Ended, Outcome, figures, finished, said
 
 METHODS = {
     "MingledPie": "mingledpie",
@@ -66,13 +67,15 @@ def table3(options: Options) -> Reproduction:
     """Average cluster accuracy of MingledPie, IFCA and single-model baselines, homogeneous and heterogeneous."""
     seeds, dataset = options.count(3), options.dataset
     cells: list[Cell] = []
-    runs: dict[tuple[str, str], list[Outcome]] = {}
+    runs: dict[tuple[str, str], list[Ended]] = {}
+    lost: list[str] = []
     for n, split in enumerate(("Homogeneous", "Heterogeneous")):
         if options.quick and n:
             continue
         for method, name in METHODS.items():
             table = with_(base(dataset, options, heterogeneous=bool(n)), algorithm=name)
-            runs[method, split] = options.run(table, seeds)
+            runs[method, split] = options.tried(table, seeds)
+            lost += said(f"{method}, {split.lower()},", runs[method, split])
             printed = TABLE3.get(dataset, {}).get(method)
             cells.append(_accuracy(method, split, runs[method, split], printed[n] if printed else None))
         theirs = TABLE3.get(dataset, {}).get("FedEM")
@@ -84,7 +87,9 @@ def table3(options: Options) -> Reproduction:
         ):  # the paper's pre-training shows each model public rows of its true cluster
             blind = {"common": False, "pretrain_epochs": 0}
             table = with_(base(dataset, options, heterogeneous=bool(n)), algorithm=METHODS[method], start=blind)
-            cells.append(_accuracy(method + RANDOM, split, options.run(table, seeds)))
+            ended = options.tried(table, seeds)
+            lost += said(f"{method}{RANDOM}, {split.lower()},", ended)
+            cells.append(_accuracy(method + RANDOM, split, ended))
     return Reproduction(
         paper="mingledpie",
         table="table3",
@@ -92,7 +97,7 @@ def table3(options: Options) -> Reproduction:
         dataset=dataset,
         settings=described(base(dataset, options), seeds),
         cells=cells,
-        notes=[*remarks(dataset), FEDEM],
+        notes=[*lost, *remarks(dataset), FEDEM],
     )
 
 
@@ -100,32 +105,46 @@ def fig4(options: Options) -> Reproduction:
     """Convergence of MingledPie, IFCA, FedProx and FedEM in the homogeneous setting; shares its runs with table3."""
     seeds, dataset = options.count(3), options.dataset
     methods = {m: n for m, n in METHODS.items() if m != "FedAvg"}
-    runs = {m: options.run(with_(base(dataset, options), algorithm=n), seeds) for m, n in methods.items()}
-    rounds = sorted(runs["IFCA"][0].curve())
+    runs = {m: options.tried(with_(base(dataset, options), algorithm=n), seeds) for m, n in methods.items()}
+    rounds = _evaluated(runs)
     shown = [r for r in rounds if r in SHOWN or r == rounds[-1]]
-    cells = [cell(f"round {r}", m, [o.curve()[r] for o in outcomes]) for r in shown for m, outcomes in runs.items()]
+    cells = [
+        cell(f"round {r}", m, figures(ended, partial(Outcome.accuracy, round=r)))
+        for r in shown
+        for m, ended in runs.items()
+    ]
     settings = described(base(dataset, options), seeds)
     title = f"Convergence on {NAMES[dataset]}"
-    return Reproduction("mingledpie", "fig4", title, dataset, settings, cells, notes=remarks(dataset))
+    return Reproduction("mingledpie", "fig4", title, dataset, settings, cells, notes=[*_lost(runs), *remarks(dataset)])
 
 
 def fig9(options: Options) -> Reproduction:
     """Accuracy of each cluster's model over rounds, MingledPie and IFCA, homogeneous; shares its runs with table3."""
     seeds, dataset = options.count(3), options.dataset
-    runs = {m: options.run(with_(base(dataset, options), algorithm=METHODS[m]), seeds) for m in ("MingledPie", "IFCA")}
+    runs = {
+        m: options.tried(with_(base(dataset, options), algorithm=METHODS[m]), seeds) for m in ("MingledPie", "IFCA")
+    }
     options.alone()
-    curves = {m: [_cluster_curves(o) for o in outcomes] for m, outcomes in runs.items()}
-    rounds, tested = sorted(curves["IFCA"][0]), _tested(base(dataset, options))
+    rounds, tested = _evaluated(runs), _tested(base(dataset, options))
     shown = [r for r in rounds if r in SHOWN or r == rounds[-1]]
     cells = [
-        cell(f"round {r}", f"{m}, cluster {j}", [curve[r][j] for curve in several], trials=trials)
+        cell(f"round {r}", f"{m}, cluster {j}", figures(ended, partial(_of_cluster, r, j)), trials=trials)
         for r in shown
-        for m, several in curves.items()
+        for m, ended in runs.items()
         for j, trials in enumerate(tested)
     ]
     title = f"Accuracy of each cluster on {NAMES[dataset]}"
     settings = described(base(dataset, options), seeds)
-    return Reproduction("mingledpie", "fig9", title, dataset, settings, cells, notes=remarks(dataset))
+    return Reproduction("mingledpie", "fig9", title, dataset, settings, cells, notes=[*_lost(runs), *remarks(dataset)])
+
+
+def _evaluated(runs: Mapping[str, Sequence[Ended]]) -> list[int]:
+    """The rounds that figures are of, in whatever run finished."""
+    return sorted({r for ended in runs.values() for outcome in finished(ended) for r in outcome.curve()})
+
+
+def _lost(runs: Mapping[str, Sequence[Ended]]) -> list[str]:
+    return [words for row, ended in runs.items() for words in said(row, ended)]
 
 
 def _tested(table: Mapping[str, Any]) -> list[int]:
@@ -137,8 +156,9 @@ def _tested(table: Mapping[str, Any]) -> list[int]:
     return [int(rows[held[np.asarray(federation.clusters) == j].any(0)].sum()) for j in range(one.clusters)]
 
 
-def _cluster_curves(outcome: Outcome) -> dict[int, list[float]]:
-    return {r["round"]: r["accuracy"]["per_cluster"] for r in outcome.records if r["accuracy"]}
+def _of_cluster(round: int, cluster: int, outcome: Outcome) -> float:
+    evaluated = {r["round"]: r["accuracy"]["per_cluster"] for r in outcome.records if r["accuracy"]}
+    return float(evaluated[round][cluster])
 
 
 def table5(options: Options) -> Reproduction:
@@ -151,13 +171,15 @@ def table5(options: Options) -> Reproduction:
         "① + ② + ③ ideal matrix": {"name": "mingledpie", "rebuild": "ideal"},
         "① + ② + ④ counts": {"name": "mingledpie", "rebuild": "counts"},
     }
-    runs = {row: options.run(with_(start, algorithm=algorithm), seeds) for row, algorithm in rows.items()}
+    runs = {row: options.tried(with_(start, algorithm=algorithm), seeds) for row, algorithm in rows.items()}
     printed = TABLE5.get(dataset, (None,) * 4)
     early = min(30, start["training"]["rounds"])
     cells = [_accuracy(row, "at the end", outcomes, p) for (row, outcomes), p in zip(runs.items(), printed)]
-    cells += [cell(row, f"at round {early}", [o.accuracy(early) for o in outcomes]) for row, outcomes in runs.items()]
+    at_early = partial(Outcome.accuracy, round=early)
+    cells += [cell(row, f"at round {early}", figures(ended, at_early)) for row, ended in runs.items()]
     settings = described(start, seeds)
     notes = [
+        *_lost(runs),
         *remarks(dataset),
         "The paper's training accuracies are not measured here: its test accuracies follow them.",
     ]
@@ -192,13 +214,16 @@ def table7(options: Options) -> Reproduction:
     """Accuracy on a client's own mixture as a share of its samples comes from all labels."""
     seeds, dataset = options.count(3), options.dataset
     cells: list[Cell] = []
+    lost: list[str] = []
     for rate, printed in TABLE7.items():
         table = with_(base(dataset, options), partition={"iid_rate": rate, "samples": 400})
-        both = {m: options.run(with_(table, algorithm=METHODS[m]), seeds) for m in ("MingledPie", "IFCA")}
+        both = {m: options.tried(with_(table, algorithm=METHODS[m]), seeds) for m in ("MingledPie", "IFCA")}
+        lost += [words for m, ended in both.items() for words in said(f"{m} at an IID rate of {rate:.0%}", ended)]
         shown = printed if dataset == "fashion_mnist" else (None, None)
         cells += [_accuracy(f"IID rate {rate:.0%}", m, outcomes, p) for (m, outcomes), p in zip(both.items(), shown)]
     settings = described(base(dataset, options), seeds) | {"samples per client": 400}
     notes = [
+        *lost,
         *remarks(dataset),
         "Test data is drawn like a client's mixture. The paper's row at 0 % is its Fashion MNIST figure.",
     ]
@@ -213,6 +238,7 @@ def table8(options: Options) -> Reproduction:
     rounds = start["training"]["rounds"]
     most = 120 + 10 * ((rounds - 1) // 10)
     cells: list[Cell] = []
+    lost: list[str] = []
     for rate, printed in TABLE8.items():
         table = with_(
             start,
@@ -220,7 +246,8 @@ def table8(options: Options) -> Reproduction:
             partition={"iid_rate": rate, "samples": 220, "in_turn": True},
             participation={"initial": 120, "join": 10, "join_every": 10},
         )
-        outcomes = options.run(table, seeds)
+        outcomes = options.tried(table, seeds)
+        lost += said(f"IID rate {rate:.0%}", outcomes)
         cells.append(_accuracy(f"IID rate {rate:.0%}", "own mixture", outcomes))
         cells.append(
             cell(f"IID rate {rate:.0%}", "own label set (paper)", [], printed / 100 if dataset == "mnist" else None)
@@ -230,6 +257,7 @@ def table8(options: Options) -> Reproduction:
         "clients": f"120, then +10 every 10 rounds to {most}",
     }
     notes = [
+        *lost,
         *remarks(dataset),
         "Here all clients have the IID rate of the row, in the paper only the newcomers have; and the paper tests on the own "
         "label set, we on the own mixture. So only the first row is comparable.",
@@ -244,18 +272,20 @@ def influence(
     """Figs. 5 to 8: one parameter changed, in the homogeneous and the heterogeneous setting."""
     seeds, dataset = options.count(3), options.dataset
     cells: list[Cell] = []
+    lost: list[str] = []
     printed = FIG_DIFFERENCES.get(figure, {}).get(dataset)
     for n, (split, change) in enumerate((("Homogeneous", changed), ("Heterogeneous", uneven))):
         if options.quick and n:
             continue
         start = base(dataset, options, heterogeneous=bool(n))
-        before, after = options.run(start, seeds), options.run(with_(start, **change), seeds)
-        shifts = [100 * abs(b.accuracy() - a.accuracy()) for a, b in zip(before, after)]
+        before, after = options.tried(start, seeds), options.tried(with_(start, **change), seeds)
+        lost += [*said(f"{split}, default,", before), *said(f"{split}, {words},", after)]
+        shifts = [_both(a, b, lambda a, b: 100 * abs(b.accuracy() - a.accuracy())) for a, b in zip(before, after)]
         cells += [_accuracy(split, "default", before), _accuracy(split, words, after)]
         cells.append(cell(split, "difference, points", shifts, printed[n] if printed else None, unit=""))
     settings = described(base(dataset, options), seeds)
     title = f"Influence of {words} on {NAMES[dataset]}"
-    return Reproduction("mingledpie", figure, title, dataset, settings, cells, notes=remarks(dataset))
+    return Reproduction("mingledpie", figure, title, dataset, settings, cells, notes=[*lost, *remarks(dataset)])
 
 
 def fig5(options: Options) -> Reproduction:
@@ -282,14 +312,20 @@ def fig8(options: Options) -> Reproduction:
     return influence(options, "fig8", "T = 3", higher, higher)
 
 
-def _accuracy(row: str, column: str, outcomes: Sequence[Outcome], printed: float | None = None) -> Cell:
-    return cell(row, column, [o.accuracy() for o in outcomes], None if printed is None else printed / 100)
+def _accuracy(row: str, column: str, ended: Sequence[Ended], printed: float | None = None) -> Cell:
+    return cell(row, column, figures(ended, Outcome.accuracy), None if printed is None else printed / 100)
 
 
-def _largest_gaps(ours: Sequence[Outcome], theirs: Sequence[Outcome]) -> list[float]:
+def _both(a: Ended, b: Ended, of: Callable[[Outcome, Outcome], float]) -> float | None:
+    """Of two runs of one seed; None where one of them diverged."""
+    return of(a, b) if isinstance(a, Outcome) and isinstance(b, Outcome) else None
+
+
+def _largest_gaps(ours: Sequence[Ended], theirs: Sequence[Ended]) -> list[float | None]:
     """Seed by seed, over evaluated rounds from `FROM` on; over all of them if there are fewer."""
-    gaps = []
-    for a, b in zip(ours, theirs):
-        both = {r: abs(v - b.curve()[r]) for r, v in a.curve().items()}
-        gaps.append(max([g for r, g in both.items() if r >= FROM] or both.values()))
-    return gaps
+
+    def largest(a: Outcome, b: Outcome) -> float:
+        gaps = {r: abs(v - b.curve()[r]) for r, v in a.curve().items()}
+        return max([g for r, g in gaps.items() if r >= FROM] or gaps.values())
+
+    return [_both(a, b, largest) for a, b in zip(ours, theirs)]
