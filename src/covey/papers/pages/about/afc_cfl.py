@@ -21,7 +21,7 @@ ABOUT = About(
         "The attack model, the size of subsets and of groups are not stated; ours are in the notes, and `choices` "
         "changes them one "
         "at a time.",
-        "EMNIST ByMerge and CIFAR-10 are subsets.",
+        "EMNIST ByMerge is a subset, and what is stored on CIFAR-10 is of 20,000 of its 50,000 training images.",
     ),
     breaks=(
         "What the update adds to the attack could not be shown: controls that never read one, but file auxiliary samples by loss "
