@@ -275,10 +275,10 @@ def used_by_others(seconds: float = 1.5) -> float:
     return (busy() - first) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - begin)
 
 
-def note(name: str, beside: float) -> None:
-    """When these figures were measured, and how many cores others used before or after."""
+def note(name: str, beside: float, when: float | None = None) -> None:
+    """When these figures were measured (None: now), and how many cores others used before or after."""
     known = read("measured") or {}
-    at = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+    at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(when))
     known[name] = {"at": at, "busy": beside >= BUSY, "cores used by others": round(beside, 2)}
     (RESULTS / "measured.json").write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 

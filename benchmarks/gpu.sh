@@ -50,7 +50,8 @@ for one in $PARTS; do
       tests graphs-cnn tests/learn/test_training.py -k "graphs and cnn" &
       tests graphs-gru tests/learn/test_training.py -k "graphs and gru" &
       tests steps tests/learn/test_training.py -k "not graphs" &
-      tests bundles tests/learn/test_bundles.py tests/learn/test_pointwise.py tests/learn/test_arithmetic.py tests/learn/test_rowwise.py tests/learn/test_pending.py &
+      tests bundles tests/learn/test_bundles.py tests/learn/test_pointwise.py tests/learn/test_arithmetic.py &
+      tests pending tests/learn/test_pending.py tests/learn/test_rowwise.py &
       tests rounds tests/engines/test_cohort.py tests/algorithms/test_averaging.py tests/metrics/test_metrics.py &
       tests leftovers tests/rounds/test_process.py &
       wait
