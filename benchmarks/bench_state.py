@@ -1,6 +1,6 @@
 """What state that clients keep between rounds costs: whole rounds of SCAFFOLD, FedDyn and FedProx against FedAvg.
 
-    python benchmarks/bench_state.py [--quick] [--repeats 9] [--cores N] [--json FILE]
+    python benchmarks/bench_state.py [--quick] [--epochs 1,5] [--repeats 9] [--cores N] [--json FILE]
 
 120 clients of 500 samples (28×28 noise), FCNN 784–200–10, batch 50, 1 and 5 local epochs. Every algorithm keeps a process
 of its own with one worker per core; they take turns round by round, each one's first round (no client has state yet) is
@@ -50,6 +50,7 @@ def compare(epochs: int, repeats: int, folder: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one local epoch, three turns")
+    parser.add_argument("--epochs", default="1,5", help="local epochs, one case each")
     parser.add_argument("--repeats", type=int, default=9, help="turns that are timed")
     parser.add_argument("--cores", type=int, default=0, help="keep everybody to so many cores; 0: all")
     parser.add_argument("--json", help="write the figures to this file")
@@ -65,7 +66,7 @@ def main() -> None:
         rng = np.random.default_rng()
         np.save(Path(folder, "x.npy"), rng.integers(0, 256, (CLIENTS * SAMPLES, 28, 28), dtype=np.uint8))
         np.save(Path(folder, "y.npy"), rng.integers(0, 10, CLIENTS * SAMPLES))
-        for epochs in (1,) if arguments.quick else (1, 5):
+        for epochs in (1,) if arguments.quick else map(int, arguments.epochs.split(",")):
             cases.append(compare(epochs, 3 if arguments.quick else arguments.repeats, folder))
             print(
                 f"\n{epochs} local epoch(s)\n  {'':10}{'s/round':>9}{'core-s':>9}{'× fedavg':>10}{'range':>14}{'cpu':>7}"

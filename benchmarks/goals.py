@@ -187,7 +187,7 @@ def deployment(content: Any) -> Iterator[Row]:
 SOURCES: dict[str, tuple[Callable[[Any], Iterator[Row]], str]] = {
     "training-fcnn": (training, "bench_training.py --models fcnn --epochs 1 --repeats 4"),
     "training-cnn": (training, "bench_training.py --models cnn --epochs 1 --repeats 2"),
-    "state": (state, "bench_state.py --repeats 5"),
+    "state": (state, "bench_state.py --epochs 1 --repeats 9"),
     "mingledpie": (mingledpie, "bench_mingledpie.py --schemes ckks,bfv"),
     "million": (million, "bench_million.py"),
     "scale": (scale, "bench_scale.py"),

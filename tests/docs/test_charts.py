@@ -10,8 +10,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import goals  # noqa: E402
 from charts import CHARTS, FIGURES, with_goals  # noqa: E402
-from goals import merged  # noqa: E402
+from goals import SOURCES, merged  # noqa: E402
 
 
 @pytest.mark.parametrize("name", CHARTS)
@@ -25,6 +26,23 @@ def test_the_table_of_goals_is_that_of_the_stored_figures() -> None:
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     assert page == with_goals(page), "run `python benchmarks/charts.py`"
     assert "**missed**" in page and "| met |" in page
+
+
+def test_every_figure_says_when_it_was_measured_and_by_what() -> None:
+    stored = {name for name in SOURCES if goals.read(name)}
+    assert stored <= set(goals.read("measured")), "goals.note"
+    for _, command in SOURCES.values():
+        assert (ROOT / "benchmarks" / command.split()[0]).is_file()
+
+
+def test_a_figure_of_a_busy_machine_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(goals, "RESULTS", tmp_path)
+    (tmp_path / "scale.json").write_text('{"ratio": 1.5}')
+    assert "| **missed** | unknown |" in goals.table()
+    goals.note("scale", 0.0)
+    assert "busy" not in goals.table()
+    goals.note("scale", 1.2)
+    assert ", **busy** |" in goals.table()
 
 
 def test_cases_that_are_not_measured_again_stay_with_the_machine_they_were_measured_on() -> None:
