@@ -10,6 +10,7 @@ import numpy as np
 from covey.data.partitions.feature_clusters import FeatureClusters
 from covey.data.sources.load import load
 from covey.papers.cells import Cell, cell
+from covey.papers.extent import of_part
 from covey.papers.harness import Options, Reproduction, Table
 from covey.papers.outcome import Outcome
 from covey.papers.pqfed import claims, figures, membership
@@ -103,6 +104,7 @@ def table6(options: Options) -> Reproduction:
             cell(name, "passes over clients' data", [passes(o, models) for o in spent], unit=""),
         ]
     notes = [
+        *of_part(options.dataset),
         "IFCA serves all twelve clients, PQFed the target alone: per client served IFCA is the cheaper.",
         "A training pass counts three forward passes; IFCA's choice adds four.",
         "The incremental strategy is charged up to the first drop, where it stops.",
@@ -136,6 +138,7 @@ def table7(options: Options) -> Reproduction:
                 trained = targets(options.run(as_long, seeds))
                 cells.append(cell(AS_LONG, name, trained))
     notes = [
+        *of_part(options.dataset),
         "Steps are tested after each step, for the table only; the stop is decided on a fifth of the target's own training "
         "samples, so the target trains on 960. The paper decides on the test set.",
         "Steps go by measured distance; r is what a row has if noise swapped nobody.",
