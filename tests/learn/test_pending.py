@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,9 +15,13 @@ from torch import Tensor
 from covey.algorithms.feddyn import _gradient
 from covey.algorithms.scaffold import _changes, _changes_from
 from covey.errors import NotFinite
+from covey.learn.flat import Network
 from covey.learn.kernels import pending
 from covey.learn.kernels.pending import Doubt, Pending, cut, difference, kept, less, put_off, settled, summed
+from covey.learn.machine import Machine
 from covey.learn.rowwise import add_to_groups
+from covey.learn.work import Bundle, Plan, Train
+from covey.randomness import Streams
 
 CLIENTS, SIZE = 5, 257
 
@@ -161,3 +166,33 @@ def test_one_pass_on_a_gpu_writes_what_is_kept_and_sums_the_rest(case: int) -> N
         assert torch.equal(settled(results[place]), expected[place])
         assert doubt._total is not None
         doubt.check()
+
+
+@pytest.mark.parametrize("kind", ["right", "wrong", "broken"])
+def test_a_kernel_that_subtracts_is_tried_once(kind: str) -> None:
+    """Against one that is given the difference; where it gives another model, or fails, the difference is computed from then on."""
+    asked = []
+
+    class Kernels:
+        def train(self, *given: Any) -> None:
+            constant, taken, model = given[6:9]
+            asked.append(taken is not None)
+            if taken is not None and kind == "broken":
+                raise RuntimeError("no such instruction")
+            model.copy_(constant if taken is None else constant - taken + (kind == "wrong"))
+
+    net = Network("fcnn", (4, 4), 3)
+    samples = torch.zeros(8, 4, 4, dtype=torch.uint8)
+    machine = Machine(net, samples, torch.zeros(8, dtype=torch.int64), kernel="linear")
+    whole: Any = machine.kernel.whole  # type: ignore[attr-defined]
+    whole.kernels = Kernels()
+    generator = torch.Generator().manual_seed(0)
+    c, c_i = torch.randn(1, net.d, generator=generator), torch.randn(2, net.d, generator=generator)
+    rows = torch.arange(8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore" if kind == "broken" else "error")
+        for _ in range(3):
+            work = Train(torch.zeros(net.d), Plan(batch_size=2), correction=put_off(torch.sub, (c, c_i)))
+            trained = machine.train_bundle(Bundle(work, Streams(0, 1, range(2)), rows, np.full(2, 4)))
+            assert torch.equal(trained, c - c_i)
+    assert asked == [False, True, *[kind == "right"] * 2]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from covey.learn.kernels.linear import Linear
-from covey.learn.kernels.pending import difference
+from covey.learn.kernels.pending import difference, settled
 from covey.learn.kernels.products import takes_triton
 from covey.learn.losses import softmax_delta
 from covey.learn.precision import of_products
@@ -28,6 +28,7 @@ class Whole:
     def __init__(self, linear: Linear) -> None:
         self._linear = linear
         self.kernels: Any = None
+        self._subtracts: bool | None = None  # None: not yet tried
         if takes_triton(linear.samples.x.device):
             try:
                 from covey.learn.kernels import two_layers
@@ -60,8 +61,27 @@ class Whole:
         return self.kernels is not None
 
     def _train(self, wave: Wave, model: Tensor) -> None:
+        """A correction that is the difference of two vectors is subtracted as it is read, where that is seen to give the same."""
+        if wave.constant is None:
+            self._launch(wave, None, None, model)
+            return
+        constant, less = (settled(wave.constant), None) if self._subtracts is False else difference(wave.constant)
+        if less is None or self._subtracts:
+            self._launch(wave, constant, less, model)
+            return
+        whole = torch.empty_like(model)
+        self._launch(wave, settled(wave.constant), None, whole)
+        try:
+            self._launch(wave, constant, less, model)
+            self._subtracts = torch.allclose(model, whole, rtol=1e-5, atol=1e-7, equal_nan=True)
+        except Exception as error:
+            warnings.warn(f"no kernel that subtracts corrections as it reads them: {error}", stacklevel=2)
+            self._subtracts = False
+        if not self._subtracts:
+            model.copy_(whole)
+
+    def _launch(self, wave: Wave, constant: Tensor | None, less: Tensor | None, model: Tensor) -> None:
         linear, rule, data = self._linear, Rule.of(wave.plan), self._linear.samples
-        constant, less = (None, None) if wave.constant is None else difference(wave.constant)
         self.kernels.train(
             data.x, data.y, wave.rows.contiguous(), wave.factor.contiguous(), wave.divisors.contiguous(), wave.start,
             constant, less, model, linear.sizes, linear.leak, data.scale, rule.beta, rule.alpha, of_products(),
