@@ -21,6 +21,7 @@ from hypothesis import settings
 from support import copies
 from support.chromium import Browser
 
+gc.disable()  # until all tests are collected: until then nothing is thrown away
 os.fsync = lambda descriptor: None  # no test pulls a plug: thousands of small files need not wait for the disk
 settings.register_profile("covey", deadline=None, max_examples=50)  # a busy machine is no mistake
 settings.register_profile("thorough", deadline=None, max_examples=300)  # of `make test-all`
@@ -118,6 +119,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                 importlib.import_module(module)
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(50_000, 20, 20)  # most of what a test makes is gone before it would be looked at
 
 

@@ -142,12 +142,12 @@ def test_soft_clusters_are_found_and_their_memberships_recorded(algorithm: str) 
 
 def test_scaffold_and_feddyn_learn_more_than_fedavg_where_clients_drift() -> None:
     """Label sets of two, twenty local steps: three seeds, mean global accuracy of the last round."""
-    training = {"rounds": 12, "epochs": 5}
+    training = {"rounds": 8, "epochs": 5}
     partition = {"name": "label_sets", "samples": 40, "public": 0}
 
     def mean(algorithm: str) -> float:
         runs = [
-            go(algorithm, clusters=5, seed=s, training=training, partition=partition, evaluation={"every": 12})
+            go(algorithm, clusters=5, seed=s, training=training, partition=partition, evaluation={"every": 8})
             for s in range(3)
         ]
         return sum(r.accuracy["global"] for r in runs) / 3

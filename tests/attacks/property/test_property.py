@@ -436,7 +436,7 @@ def test_a_planted_property_leaks_and_its_controls_do_not() -> None:
 @pytest.mark.usefixtures("few_dots")
 def test_noise_on_clients_hides_it() -> None:
     defence = {"name": "dp_sgd", "clip": 0.5, "noise": 0.5}
-    values = [found(experiment(seed=seed, defence=defence))[0].value for seed in range(2)]
+    values = [found(experiment(seed=seed, defence=defence, training={"rounds": 60}))[0].value for seed in range(2)]
     assert abs(np.mean(values) - 0.5) < 0.15
 
 

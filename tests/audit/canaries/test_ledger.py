@@ -136,7 +136,7 @@ def test_noise_of_steps_drawn_alike_in_every_round_is_seen_through_a_hidden_laye
 
 @pytest.mark.parametrize("defence", [DP_SGD, LOCAL, ADP(epsilon=4.0), AFC(epsilon=4.0)], ids=lambda d: str(d.name))
 def test_a_sound_mechanism_is_not_refuted(defence: Any) -> None:
-    tests = audit_ledger(experiment(defence), trials=1000)
+    tests = audit_ledger(experiment(defence), trials=700)
     assert [test.method for test in tests] == ["two worlds", "one run"]
     for test in tests:
         assert test.mechanism == defence.name and test.verdict == NOT_REFUTED
