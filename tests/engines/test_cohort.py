@@ -14,7 +14,7 @@ from torch import Tensor
 
 from covey import Experiment, run
 from covey.algorithms import ALGORITHMS
-from covey.algorithms.averaging import Averages, LocalModel
+from covey.algorithms.averaging import Averages, GlobalModel, LocalModel
 from covey.algorithms.contract import declaration
 from covey.algorithms.fedavg import FedAvg
 from covey.data.federation import Dataset, Federation
@@ -236,6 +236,37 @@ def test_whose_word_about_rows_is_false_is_told_and_goes_one_by_one(
         one, other, cohorts = both(monkeypatch, experiment(algorithm), federation((5, 12, 8, 9, 1, 8, 20)))
     assert cohorts == 0
     assert_same(one, other)
+
+
+@dataclass(frozen=True)
+class Lopsided(FedAvg):
+    """Says that it reads the same for many, but sends clients of odd numbers another model, and what it is sure of to whom it
+    does not understand.
+    """
+
+    name: ClassVar[str] = "lopsided"
+    in_rows: ClassVar[bool] = True
+
+    def broadcast(self, state: Any, client: int) -> Any:
+        try:
+            halved = client % 2
+        except Exception:
+            halved = 0
+        return GlobalModel(0.5 * state.model) if halved or not isinstance(client, int) else state
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_who_sends_clients_different_models_is_asked_for_each(workers: int) -> None:
+    @dataclass(frozen=True)
+    class Silent(Lopsided):
+        in_rows: ClassVar[bool] = False
+
+    engine = {"workers": workers, "device": "cpu"}
+    sure, silent = (
+        run(experiment(algorithm, engine=engine), federation=federation((8,) * 5), quiet=True)
+        for algorithm in (Lopsided(), Silent())
+    )
+    assert torch.equal(sure.state.model, silent.state.model)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import warnings
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -61,6 +63,9 @@ def test_whoever_looks_gets_what_the_function_gives(case: int) -> None:
         lambda v: torch.stack([v, v]),
         lambda v: v + 1,
         lambda v: v.cpu().numpy().sum(),
+        deepcopy,
+        lambda v: pickle.loads(pickle.dumps(v)),
+        np.from_dlpack,
     ]
     for look in looks:
         for one, right in zip(put_off_again(function, arguments), expected, strict=True):

@@ -61,6 +61,24 @@ def test_a_training_takes_the_corrections_of_a_wave_as_they_lie() -> None:
     assert torch.equal(backwards, before.flip(0))
 
 
+@pytest.mark.parametrize(
+    "work",
+    [
+        rowwise(torch.mul, torch.arange(4), 0.5),
+        rowwise(torch.add, torch.tensor([True, False]), 2),
+        rowwise(torch.sub, 1.0, torch.arange(4.0)),
+        rowwise(torch.add, torch.arange(4.0), torch.ones(4, requires_grad=True)),
+        rowwise(torch.add, torch.arange(4.0), torch.ones(4, dtype=torch.float64)),
+    ],
+    ids=["half of a whole number", "sums of booleans", "a number first", "gradients", "mixed"],
+)
+def test_results_that_are_not_like_their_vectors_are_what_torch_gives(work: Compute) -> None:
+    expected = work.function(*work.arguments)
+    for result in by_rows([work, work, work]):
+        assert result.dtype == expected.dtype
+        assert torch.equal(result, expected)
+
+
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_A_GPU)])
 def test_what_a_client_keeps_does_not_keep_the_others_vectors(device: str) -> None:
     stack = torch.randn(4, 1000, device=device)

@@ -9,20 +9,25 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from covey import files as checkpoint
+from covey.algorithms.averaging import GlobalModel, LocalModel
+from covey.algorithms.contract import Messages
+from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.ifca import IFCA
 from covey.data.federation import Federation
 from covey.errors import CoveyError, NotFinite
 from covey.experiment.experiment import Experiment
+from covey.messages import message
 from covey.report.terminal import closing_lines
 from covey.results.folder import RunFolder
 from covey.rounds.loop import run
@@ -124,6 +129,48 @@ def test_a_run_interrupted_in_its_first_round_can_be_resumed(tmp_path: Path) -> 
         run(replace(small(), algorithm=Interrupting()), out=tmp_path, quiet=True)
     resumed = run(small(), out=tmp_path, resume=True, quiet=True)
     assert resumed.accuracy == run(small(), quiet=True).accuracy
+
+
+@message
+@dataclass(frozen=True)
+class Note:
+    vector: Tensor
+
+
+class Asking(FedAvg):
+    """Consults its clients when the second reply has come, and others are still to come."""
+
+    name: ClassVar[str] = "asking"
+    replies: ClassVar[Messages] = (LocalModel, Note)
+
+    def advise(self, me: Any, question: Note) -> Any:
+        yield from ()
+        return Note(torch.full_like(question.vector, 7.0))
+
+    def aggregate(self, server: Any, state: GlobalModel, replies: Any) -> GlobalModel:
+        models = []
+        for _, reply in replies:
+            models.append(reply.model)
+            if len(models) == 2:
+                question = Note(
+                    state.model[:-64]
+                )  # shorter than a model: it fits where replies lie that nobody has read
+                answers = server.consult(dict.fromkeys(range(10), question), 10)
+                assert all((answer.vector == 7).all() for answer in answers.values())
+        return GlobalModel(torch.stack(models).mean(0))
+
+
+@pytest.mark.parametrize("at_once", [1, 5])
+def test_who_consults_before_all_have_replied_gets_the_other_replies_whole(at_once: int) -> None:
+    training = {"rounds": 1, "batch_size": 10, "lr": 0.1}
+    alone, spread = (
+        run(
+            small(algorithm=Asking(), clusters=1, training=training, engine={"workers": n, "clients_at_once": at_once}),
+            quiet=True,
+        )
+        for n in (1, 2)
+    )
+    assert torch.allclose(alone.state.model, spread.state.model, atol=1e-6)
 
 
 def test_workers_die_with_a_run_that_is_killed(tmp_path: Path) -> None:

@@ -46,10 +46,14 @@ def by_rows(works: Sequence[Compute]) -> list[Any]:
 def _one_by_one(works: Sequence[Compute]) -> list[Tensor]:
     """Equal requests for a function that writes anywhere: their results as rows of one stack, where their vectors are all alike."""
     kinds = {(a.shape, a.dtype) for a in works[0].arguments if isinstance(a, Tensor)}
-    if len(works) == 1 or len(kinds) > 1 or not isinstance(like := works[0].arguments[0], Tensor):
-        return [work.function(*work.arguments) for work in works]
-    stack = like.new_empty(len(works), *like.shape)
-    for work, row in zip(works, stack):
+    first, *others = works
+    result = first.function(*first.arguments)
+    alike = len(kinds) == 1 and (result.shape, result.dtype) in kinds  # half of a whole number is none
+    if not others or not alike or result.requires_grad:
+        return [result, *(work.function(*work.arguments) for work in others)]
+    stack = result.new_empty(len(works), *result.shape)
+    stack[0] = result
+    for work, row in zip(others, stack[1:]):
         work.function(*work.arguments, out=row)
     return list(stack.unbind(0))
 

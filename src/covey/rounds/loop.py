@@ -20,7 +20,7 @@ from covey.attacks.contract import Attack, Truth
 from covey.attacks.observe import Observers
 from covey.compression.replies import unpack
 from covey.data.federation import Federation
-from covey.engines.calls import Alike, Call, of_anybody
+from covey.engines.calls import Alike, Call, is_for_all
 from covey.engines.cohort import Outcomes, reads_in_rows
 from covey.engines.host import Outcome, heterogeneous
 from covey.engines.listing import listed
@@ -132,6 +132,9 @@ class _Loop:
     spends: list[tuple[int, int, Any]] = field(default_factory=list)  # round, client, event
     saved: tuple[int, float] = (0, 0.0)  # round and time of the last checkpoint
     sittings: list[Sitting] = field(default_factory=list)  # who computed which rounds
+    coming: Iterator[Outcome | Outcomes] = field(
+        default_factory=lambda: iter(())
+    )  # what clients of the round under way have yet to reply
 
     def run(self, callbacks: Sequence[Callback], resume: bool, quiet: bool) -> Result:
         content, keys = self.folder.load(self._spill().keep) if resume and self.folder else ({}, {})
@@ -401,11 +404,11 @@ class _Loop:
         self, round: int, calls: Sequence[Call], traffic: Traffic, facts: Facts, seconds: dict[str, float]
     ) -> Iterator[tuple[int, Any]]:
         """The clients' replies as they come in, seen by whoever sees them on their way."""
-        outcomes, server = self.hosts.run(round, calls), self._server
+        self.coming, server = self.hosts.run(round, calls), self._server
         sent = {client: broadcast for client, broadcast, _ in calls} if self.experiment.compression else {}
         while True:
             begin = time.perf_counter()
-            outcome: Outcome | Outcomes | None = next(outcomes, None)
+            outcome: Outcome | Outcomes | None = next(self.coming, None)
             seconds["waited"] += time.perf_counter() - begin
             if outcome is None:
                 return
@@ -443,6 +446,10 @@ class _Loop:
         self, round: int, traffic: Traffic, seconds: dict[str, float], questions: Mapping[int, Any], enough: int
     ) -> dict[int, Any]:
         """What clients answer to a further question of the round; some may have vanished since they replied."""
+        begin = time.perf_counter()
+        # Hosts do one thing at a time: whoever consults before all have replied waits for the rest.
+        self.coming = iter(list(self.coming))
+        seconds["waited"] += time.perf_counter() - begin
         lost = self.experiment.participation.vanished(self.setting.seed, round, self.setting.clients)
         for client, question in questions.items():
             traffic.down += size(question)
@@ -460,17 +467,18 @@ class _Loop:
 
     def _calls(self, state: Any, round: int, clients: Sequence[int] | np.ndarray[Any, Any]) -> Sequence[Call]:
         plan, broadcast = self.experiment.training.plan(round), self.experiment.algorithm.broadcast
-        if self._in_rows and len(clients) and (same := of_anybody(broadcast, state)) is not None:
-            return Alike(np.asarray(clients, np.int64), same, plan)
+        if self._asked_once and len(clients):
+            return Alike(np.asarray(clients, np.int64), broadcast(state, int(clients[0])), plan)
         numbers = clients.tolist() if isinstance(clients, np.ndarray) else clients
         if self.experiment.participation.slowest < 1:
             return [(i, broadcast(state, i), heterogeneous(plan, float(self.speeds[i]))) for i in numbers]
         return [(i, broadcast(state, i), plan) for i in numbers]
 
     @cached_property
-    def _in_rows(self) -> bool:
-        """Whether one message may be asked for all clients of a call at once."""
-        return reads_in_rows(self.experiment.algorithm) and self.experiment.participation.slowest >= 1
+    def _asked_once(self) -> bool:
+        """Whether one message is asked for, for all clients of a call, and they all have one plan."""
+        algorithm, same_plan = self.experiment.algorithm, self.experiment.participation.slowest >= 1
+        return same_plan and reads_in_rows(algorithm) and is_for_all(algorithm.broadcast)
 
     def _able(self, present: np.ndarray[Any, Any], lost: np.ndarray[Any, Any], round: int) -> Iterable[int]:
         """Of those without labels the ones that come now, drawn or not, where the algorithm places them: they are asked once."""

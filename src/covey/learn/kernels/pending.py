@@ -13,6 +13,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable
+from copy import deepcopy
 from importlib import import_module
 from typing import Any
 from weakref import ReferenceType, ref
@@ -108,6 +109,15 @@ class Pending(Tensor):
 
     def untyped_storage(self) -> torch.UntypedStorage:
         return self.value().untyped_storage()
+
+    def __dlpack__(self, **how: Any) -> Any:
+        return self.value().__dlpack__(**how)
+
+    def __deepcopy__(self, known: dict[int, Any]) -> Tensor:
+        return deepcopy(self.value(), known)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.value().__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     def keep(self) -> None:
         """It will be looked at: whoever passes over what it is computed from writes it."""
