@@ -113,17 +113,20 @@ def test_a_machine_that_dies_in_a_round_changes_nothing(cluster: Cluster, monkey
     monkeypatch.setattr(ray, "put", lambda value: places.append(put(value)) or places[-1])
     nodes_with_data: list[set[str]] = []
 
+    def where() -> set[str]:
+        return set(ray.experimental.get_object_locations([places[1]])[places[1]]["node_ids"])
+
     def look(record: dict[str, Any], state: Any) -> None:
         if record["round"] == 1:  # parcel, then data: the first two that were put
-            where = ray.experimental.get_object_locations([places[1]])[places[1]]["node_ids"]
-            nodes_with_data.append(set(where))
+            until(lambda: len(where()) == 2)  # both machines have computed; Ray may list a copy a little later
+            nodes_with_data.append(where())
 
     struck = Lightning(lambda: cluster.nodes.remove_node(cluster.far, allow_graceful=False))
     there = run(small("simulate"), quiet=True)
     # The far machine's worker dies with it and is started on the other; its waves are done again.
     on_ray = run(small("ray"), attacks=[struck], callbacks=[look], quiet=True)
     assert nodes_with_data == [{node["NodeID"] for node in ray.nodes()}]  # on each once, dead or alive
-    assert sum(node["Alive"] for node in ray.nodes()) == 1
+    until(lambda: sum(node["Alive"] for node in ray.nodes()) == 1)
     assert torch.equal(there.state.models, on_ray.state.models)
     for one, other in zip(there.records, on_ray.records, strict=True):
         assert one["accuracy"] == other["accuracy"]
