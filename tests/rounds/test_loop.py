@@ -131,6 +131,40 @@ def test_a_run_interrupted_in_its_first_round_can_be_resumed(tmp_path: Path) -> 
     assert resumed.accuracy == run(small(), quiet=True).accuracy
 
 
+class CutShort(FedAvg):
+    """Interrupted in its third round, when half of the clients have replied."""
+
+    def aggregate(self, server: Any, state: GlobalModel, replies: Any) -> GlobalModel:
+        if server.round == 3:
+            for _ in range(5):
+                next(replies)
+            raise KeyboardInterrupt
+        return super().aggregate(server, state, replies)
+
+
+@pytest.mark.parametrize(
+    ("more", "saved"),
+    [
+        ({"defence": {"name": "ldp", "epsilon": 5.0}}, 2),
+        ({"attacks": ["label_shares"]}, 0),  # attacks cannot forget what they have seen
+        ({"attacks": ["label_shares"], "engine": {"workers": 1, "checkpoint_every": 1, "clients_at_once": 3}}, 2),
+        ({"participation": {"buffer": 6, "delay": 1.0}}, 2),
+    ],
+    ids=["spends", "views", "saved views", "under way"],
+)
+def test_a_round_that_was_cut_short_counts_once(more: dict[str, Any], saved: int, tmp_path: Path) -> None:
+    engine = {"workers": 1, "checkpoint_every": 0, "clients_at_once": 3}
+    given = small(**({"algorithm": "fedavg", "clusters": 1, "engine": engine} | more))
+    with pytest.raises(KeyboardInterrupt):
+        run(replace(given, algorithm=CutShort()), out=tmp_path, quiet=True)
+    assert RunFolder(tmp_path).load()[0]["round"] == saved
+    resumed, whole = run(given, out=tmp_path, resume=True, quiet=True), run(given, quiet=True)
+    assert torch.equal(resumed.state.model, whole.state.model)
+    assert resumed.privacy == whole.privacy
+    assert [finding.value for finding in resumed.findings] == [finding.value for finding in whole.findings]
+    assert [record["extra"] for record in resumed.records] == [record["extra"] for record in whole.records]
+
+
 @message
 @dataclass(frozen=True)
 class Note:

@@ -32,7 +32,7 @@ from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.learn.kernels.kernels import taken
 from covey.measures import CLOCK
-from covey.messages import size, to_device
+from covey.messages import copied, size, to_device
 from covey.metrics.metric import chosen
 from covey.metrics.totals import NUMBERS
 from covey.report.format import size as in_words
@@ -132,9 +132,9 @@ class _Loop:
     spends: list[tuple[int, int, Any]] = field(default_factory=list)  # round, client, event
     saved: tuple[int, float] = (0, 0.0)  # round and time of the last checkpoint
     sittings: list[Sitting] = field(default_factory=list)  # who computed which rounds
-    coming: Iterator[Outcome | Outcomes] = field(
-        default_factory=lambda: iter(())
-    )  # what clients of the round under way have yet to reply
+    # The round that began last: its number, and how much was spent and who was under way before it.
+    begun: tuple[int, int, UnderWay] = (0, 0, UnderWay())
+    coming: Iterator[Outcome | Outcomes] = field(default_factory=lambda: iter(()))  # of the round under way
 
     def run(self, callbacks: Sequence[Callback], resume: bool, quiet: bool) -> Result:
         content, keys = self.folder.load(self._spill().keep) if resume and self.folder else ({}, {})
@@ -233,6 +233,7 @@ class _Loop:
         rounds = self.experiment.training.rounds
         title = f"{self.experiment.algorithm.name} on {self.experiment.data_name}"
         self.saved = (done, time.monotonic())
+        self.unseeing = [] if done else copied(self.observers.memories())  # of attacks, before the first round
         if not quiet:
             self._warn_of_size(state)
         with Progress(rounds, title, quiet=quiet) as progress:
@@ -259,7 +260,11 @@ class _Loop:
                 pass  # a callback has seen enough
             except (KeyboardInterrupt, CoveyError):
                 # `state` is the one after round `done`, and so are the records; an interruption may have come before its line.
-                if done > self.saved[0] or (self.folder and not self.folder.begun):
+                cut_short = self._take_back(done)
+                if self.folder and cut_short and self.observers:
+                    with contextlib.suppress(CoveyError):
+                        self._leave_as_saved(self.folder)
+                elif done > self.saved[0] or (self.folder and not self.folder.begun):
                     with contextlib.suppress(CoveyError):
                         if self.folder and len(self.folder.records()) < done:
                             self.folder.write_records(self.records)
@@ -318,6 +323,7 @@ class _Loop:
 
     def _round(self, state: Any, round: int) -> tuple[Any, dict[str, Any]]:
         algorithm = self.experiment.algorithm
+        self.begun = (round, len(self.spends), self.way)
         present, lost = self.experiment.participation.participants(self.setting.seed, round, self.setting.clients)
         traffic, seconds = Traffic(), defaultdict[str, float](float)
         arrivals = self._arrivals(state, round)
@@ -492,6 +498,20 @@ class _Loop:
         gone = set(lost.tolist())
         return labelled + [i for i in there if participation.arrival(i) == round and i not in gone]
 
+    def _take_back(self, done: int) -> bool:
+        """Whether the round after `done` was cut short. What it spent, and who was under way in it, comes again with it."""
+        round, spent, way = self.begun
+        if round > done:
+            del self.spends[spent:]
+            self.way = way
+        return round > done
+
+    def _leave_as_saved(self, folder: RunFolder) -> None:
+        """Attacks cannot forget the part of a round that they have seen: resuming begins at the checkpoint before, or anew."""
+        if not folder.begun:
+            state, self.notes, self.spends, self.way = self.experiment.algorithm.start(self.setting), [], [], UnderWay()
+            folder.save(self._content(state, 0, {}, self.unseeing), self.keys)
+
     def _checkpoint(self, state: Any, done: int, force: bool = False) -> None:
         if self.folder is None or (done == self.saved[0] and self.folder.begun):
             return
@@ -499,19 +519,22 @@ class _Loop:
         due = 0 < engine.checkpoint_every <= done - self.saved[0]
         late = time.monotonic() - self.saved[1] >= 60 * engine.checkpoint_minutes
         if force or due or late:
-            content = {
-                "round": done,
-                "model": self.network.fingerprint,
-                "state": state,
-                "memories": self.hosts.memories(done),
-                "attacks": self.observers.memories(),
-                "notes": self.notes,
-                "spends": self.spends,
-                "sittings": self.sittings,
-                "way": self.way,
-            }
+            content = self._content(state, done, self.hosts.memories(done), self.observers.memories())
             self.folder.save(content, self.keys)
             self.saved = (done, time.monotonic())
+
+    def _content(self, state: Any, done: int, memories: Any, attacks: Any) -> dict[str, Any]:
+        return {
+            "round": done,
+            "model": self.network.fingerprint,
+            "state": state,
+            "memories": memories,
+            "attacks": attacks,
+            "notes": self.notes,
+            "spends": self.spends,
+            "sittings": self.sittings,
+            "way": self.way,
+        }
 
     def _write_head(self) -> None:
         """What is known before the first round; an old run in the same folder gives way."""
