@@ -103,7 +103,7 @@ def test_records_are_traced_to_their_clients(plain: dict[str, Finding]) -> None:
 
 
 def test_noise_stops_them() -> None:
-    silent = found(defence={"name": "dp_sgd", "clip": 1.0, "noise": 8.0}, training={"epochs": 3})
+    silent = found(defence={"name": "dp_sgd", "clip": 1.0, "noise": 8.0})
     assert {one.verdict for one in silent.values()} == {NOTHING_SEEN}
 
 
