@@ -151,6 +151,11 @@ def audit(
     is_run = source and Path(source).is_dir()
     table = table_of(str(expect(Path(source), "config.toml")) if is_run else source, set_ or [])
     check_names(table)
+
+    from covey.experiment.experiment import Experiment
+
+    if is_run:
+        _refuse_other_data(Path(source), Experiment.of(table))
     if ledger:
         _ledger(table, trials, deployed, as_json)
         return
@@ -164,11 +169,8 @@ def audit(
     from covey.audit import store, survey, write
     from covey.audit.card import plain_words
     from covey.audit.text import WIDTH, lines
-    from covey.experiment.experiment import Experiment
 
     experiment = Experiment.of(table)
-    if is_run:
-        _refuse_other_data(Path(source), experiment)
     experiment = replace(experiment, seeds=seeds or max(SEEDS, experiment.seeds))
     subject = "matrix" if matrix else experiment.algorithm.name
     folder = out or Path("runs") / f"audit-{subject}-{experiment.stem}"
@@ -289,15 +291,26 @@ def _frontier(
 
 
 def _refuse_other_data(folder: Path, experiment: Any) -> None:
-    """Where a run's own data have changed since: says what differs, which the fingerprint alone does not tell."""
-    from covey.data.fingerprint import parts
-    from covey.data.names import is_path
-    from covey.engines.settle import dataset_of
-    from covey.results.folder import RunFolder
+    """Where what a run's data are called means others now: says what differs, which the fingerprint alone does not tell.
 
-    if experiment.data.fingerprint and is_path(experiment.dataset):
-        dataset = dataset_of(experiment)
-        RunFolder(folder).refuse_other_data({"name": dataset.name, "parts": parts(dataset)})
+    One name may stand for a part of a dataset on one machine, and for all of it on another.
+    """
+    from covey.data.fingerprint import parts
+    from covey.data.names import is_given, is_path
+    from covey.engines.settle import dataset_of, settle, unpinned
+    from covey.results.folder import RunFolder
+    from covey.rounds.record import data_summary
+
+    run = RunFolder(folder)
+    begun = run.experiment()
+    if experiment.dataset != begun.dataset or is_given(begun.dataset):  # others are wanted, or to be handed over
+        return
+    if is_path(begun.dataset):
+        if experiment.data.fingerprint:
+            dataset = dataset_of(experiment)
+            run.refuse_other_data({"name": dataset.name, "parts": parts(dataset)})
+    elif run.federation.exists():
+        run.refuse_other_data(data_summary(settle(unpinned(begun))[1]))
 
 
 def _print_guesses(experiment: Any) -> None:

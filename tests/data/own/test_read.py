@@ -243,6 +243,25 @@ def test_a_run_on_a_path_refuses_other_data(tmp_path: Path) -> None:
     assert told.exit_code and "other data: the training samples, the test samples of 'ward'" in str(told.exception)
 
 
+def test_a_run_on_a_name_that_means_other_data_here_is_neither_resumed_nor_audited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As CIFAR-10 may be a part of it on one machine, and all of it on another."""
+    x, y = np.arange(60 * 3072).reshape(60, 32, 32, 3).astype(np.uint8), np.arange(60) % 10
+    for place, rows in (("here", 40), ("there", 30)):
+        (tmp_path / place).mkdir()
+        np.savez(tmp_path / place / "cifar10.npz", x_train=x[:rows], y_train=y[:rows], x_test=x[40:], y_test=y[40:])
+    given = Experiment.of(TINY, dataset="cifar10", clients=2, clusters=1, model="softmax", algorithm="fedavg", data={})
+    folder = tmp_path / "run"
+    monkeypatch.setenv("COVEY_DATA", str(tmp_path / "here"))
+    run(given, out=folder, quiet=True)
+    assert CliRunner().invoke(commands(), ["audit", str(folder), "--ledger"]).exit_code == 0
+    monkeypatch.setenv("COVEY_DATA", str(tmp_path / "there"))
+    for words in (["resume"], ["audit"], ["audit", "--frontier"], ["audit", "--ledger"]):
+        told = CliRunner().invoke(commands(), [words[0], str(folder), *words[1:]])
+        assert told.exit_code and "was begun with other data: the training samples" in str(told.exception)
+
+
 def test_a_run_on_data_in_memory_says_so_and_needs_them_again(tmp_path: Path) -> None:
     federation = Federation.from_frame(TABLE, "ill", "site", name="ward")
     experiment = Experiment.of(TINY)  # whose dataset is digits
