@@ -60,5 +60,8 @@ def test_from_a_csv_to_silos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         rows.to_csv("new.csv", index=False)
         said.append(CliRunner().invoke(commands(), ["predict", str(state), "new.csv"]).stdout.splitlines()[1])
     alone = load_model(state).probabilities(patients.head(1))[0]
-    assert said[0] == said[1] and [float(p) for p in said[0].split(",")[2:]] == pytest.approx(alone, rel=1e-4)
+    among, by_itself = (line.split(",") for line in said)
+    assert among[:2] == by_itself[:2]
+    for told in (among, by_itself):  # three rows and one may be added up in another order, which the last digit shows
+        assert [float(p) for p in told[2:]] == pytest.approx(alone, rel=1e-4)
     assert keys.load(tmp_path / "keys" / "silos" / names[0])[1].classes == ["no", "yes"]
