@@ -17,11 +17,13 @@ from covey.papers.fedcaprivacy import ablations, claims, linkage
 from covey.papers.fedcaprivacy.claims import COUNTED, NEVER
 from covey.papers.fedcaprivacy.settings import (
     DIRICHLET_NOTE,
+    FAST_NOTE,
     LR,
     OF_PART,
     OPEN_NOTE,
     PAPER_FINAL,
     PAPER_ROUNDS,
+    PLAIN_NOTE,
     RATES,
     READING_NOTE,
     READINGS,
@@ -31,6 +33,7 @@ from covey.papers.fedcaprivacy.settings import (
     TUNED_NOTE,
     TUNING_ROUNDS,
     TUNING_SEEDS,
+    UNSAID_NOTE,
     experiment,
     noted,
     rounds_to,
@@ -181,7 +184,7 @@ def _compared(
                 cells.append(cell(row, "median affinity", noted(outcomes, "affinity_quantiles", 2), unit=""))
                 cells.append(cell(row, "eigengap", noted(outcomes, "eigengap"), unit=""))
     rule = TUNED_NOTE.format(rates=", ".join(f"{r:g}" for r in RATES), rounds=TUNING_ROUNDS, seeds=TUNING_SEEDS)
-    regime = [rule] if tuned else [OPEN_NOTE, REGIME_NOTE]
+    regime = [rule] if tuned else _regime(**training)
     return Reproduction(
         paper=OURS,
         table="",
@@ -192,6 +195,13 @@ def _compared(
         cells=cells,
         notes=[*diverged, *of_part(options.dataset, OF_PART), READING_NOTE, *regime, DIRICHLET_NOTE, COUNTED_NOTE],
     )
+
+
+def _regime(lr: float = 0.0, momentum: float | None = None, **_: Any) -> list[str]:
+    """What is said of steps that are not tuned: see `experiment`, which gives SCAFFOLD its own."""
+    if momentum == 0:
+        return [UNSAID_NOTE, PLAIN_NOTE]
+    return [OPEN_NOTE, REGIME_NOTE, *[FAST_NOTE] * bool(lr)]
 
 
 def _counted(target: float, metric: str, outcome: Outcome) -> float:
