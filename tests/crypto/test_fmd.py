@@ -2,7 +2,11 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -184,3 +188,12 @@ def test_an_identity_set_takes_two_milliseconds_at_most():
         draw_set(keys, 0, 2)
         times.append(time.perf_counter() - start)
     assert min(times) < 2e-3
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a loaded library cannot be removed on Windows")
+def test_a_process_leaves_no_copy_of_libsodium_behind(tmp_path: Path) -> None:
+    code = "from covey.crypto import fmd; print(len(fmd._scalar(bytes)))"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "32", done.stderr
+    assert list(tmp_path.iterdir()) == []

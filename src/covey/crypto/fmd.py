@@ -20,10 +20,13 @@ coin tosses. That is the whole guarantee: cluster sizes (priors) and several set
 
 import hashlib
 import math
+import os
 import secrets
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from covey.crypto.identity_math import Reading, acceptance, least_false
@@ -187,4 +190,14 @@ def _group() -> Any:
         raise CoveyError(
             f"fuzzy message detection needs the package rbcl (ristretto255): pip install rbcl ({e})"
         ) from e
+    _remove_copy()
     return rbcl
+
+
+def _remove_copy() -> None:
+    """Every process that imports rbcl writes libsodium to a new temporary file, 2.8 MB, and leaves it there. Once it is loaded
+    nobody needs its name, except on Windows, where it cannot be removed before the process ends.
+    """
+    path = getattr(sys.modules.get("rbcl._sodium"), "lib_path", "")
+    if path and os.name == "posix":
+        Path(path).unlink(missing_ok=True)
