@@ -23,7 +23,7 @@ from covey.audit.pooling import pooled
 from covey.audit.questions import Questions, Watch, registered, usual_place
 from covey.data.federation import Federation
 from covey.engines.settle import settled
-from covey.errors import CoveyError, NotFinite
+from covey.errors import CoveyError, NotFinite, Unavailable
 from covey.experiment.experiment import EngineConfig, Experiment
 from covey.results.folder import RunFolder
 from covey.results.provenance import versions
@@ -266,6 +266,8 @@ def _results(
         complete(watched, folder, callbacks=[watch] if watch else [], federation=federation, quiet=quiet)
         folder.drop_checkpoint()
         yield batch, folder.result_json(), str(folder.report.relative_to(out)), None
+    except Unavailable:  # of this machine: no attack is at fault
+        raise
     except CoveyError as problem:
         if len(batch) <= 1:
             if not batch:

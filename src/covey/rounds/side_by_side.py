@@ -13,7 +13,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -186,7 +186,7 @@ class Processes:
         # One that died leaves its GPU to the next: the one with the fewest processes.
         alive = [device for process, device in self._on.values() if process.is_alive()]
         device = min(self._devices, key=alive.count) if self._devices else ""
-        process = self._context.Process(target=_runs_here, args=(theirs, device))
+        process = self._context.Process(target=_runs_here, args=(theirs, device, _own_variables()))
         process.start()
         self._on[process.pid] = (process, device)
         theirs.close()  # so that its end is seen
@@ -224,8 +224,16 @@ class Processes:
         shutil.rmtree(self._said, ignore_errors=True)
 
 
-def _runs_here(line: Connection, device: str = "") -> None:
+def _own_variables() -> dict[str, str]:
+    """covey's variables of the environment: a process that was loaded long ago has those of then, as another COVEY_DATA."""
+    return {name: value for name, value in os.environ.items() if name.startswith("COVEY_")}
+
+
+def _runs_here(line: Connection, device: str, variables: Mapping[str, str]) -> None:
     """Runs in a process of their own, as they are asked for; what each has to say goes to a file."""
+    for name in _own_variables():
+        del os.environ[name]
+    os.environ.update(variables)
     if device:
         os.environ["CUDA_VISIBLE_DEVICES"] = device  # nothing has asked for a GPU yet in this process
     if hasattr(os, "setsid"):

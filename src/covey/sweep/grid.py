@@ -24,6 +24,7 @@ from covey.experiment.experiment import Experiment
 from covey.metrics.metric import resolve
 from covey.results.folder import RunFolder, hash_of
 from covey.results.provenance import versions
+from covey.rounds.completion import refuse_other_data
 from covey.rounds.result import numbers, read_result, summarise_seeds
 from covey.rounds.side_by_side import Job, alone, completing, spread_over
 from covey.sweep.text import lines
@@ -198,6 +199,7 @@ def _jobs(point: Point, folder: RunFolder, count: int) -> list[Job]:
     for seed in range(first, first + count):
         job = Job(f"{point.name} seed {seed}", replace(point.experiment, seed=seed), folder.seed(seed))
         job.folder.refuse_other(job.experiment)
+        refuse_other_data(job.experiment, job.folder)
         if not job.folder.config.is_file():
             job.folder.write_config(job.experiment)
         jobs.append(job)

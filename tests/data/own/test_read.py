@@ -21,9 +21,12 @@ from covey.data.own.rules import Rules
 from covey.data.own.silo import read_folder, read_with_columns
 from covey.data.sources.load import load
 from covey.engines.settle import settle
+from covey.errors import Unavailable
 from covey.experiment.deployment import Silos
 from covey.report.page import write_comparison
 from covey.results.folder import RunFolder, hash_of
+from covey.rounds.completion import complete
+from covey.sweep.grid import sweep
 
 pd = pytest.importorskip("pandas")
 RNG = np.random.default_rng(3)
@@ -243,7 +246,7 @@ def test_a_run_on_a_path_refuses_other_data(tmp_path: Path) -> None:
     assert told.exit_code and "other data: the training samples, the test samples of 'ward'" in str(told.exception)
 
 
-def test_a_run_on_a_name_that_means_other_data_here_is_neither_resumed_nor_audited(
+def test_a_run_on_a_name_that_means_other_data_here_is_neither_resumed_nor_audited_nor_read_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As CIFAR-10 may be a part of it on one machine, and all of it on another."""
@@ -251,15 +254,30 @@ def test_a_run_on_a_name_that_means_other_data_here_is_neither_resumed_nor_audit
     for place, rows in (("here", 40), ("there", 30)):
         (tmp_path / place).mkdir()
         np.savez(tmp_path / place / "cifar10.npz", x_train=x[:rows], y_train=y[:rows], x_test=x[40:], y_test=y[40:])
-    given = Experiment.of(TINY, dataset="cifar10", clients=2, clusters=1, model="softmax", algorithm="fedavg", data={})
+    table = TINY | {"dataset": "cifar10", "clients": 2}
+    given = Experiment.of(table)
     folder = tmp_path / "run"
     monkeypatch.setenv("COVEY_DATA", str(tmp_path / "here"))
     run(given, out=folder, quiet=True)
     assert CliRunner().invoke(commands(), ["audit", str(folder), "--ledger"]).exit_code == 0
+    sweep(table, ["training.lr=0.1"], out=tmp_path / "sweep", quiet=True)
+    assert complete(given, RunFolder(folder), quiet=True).finished
     monkeypatch.setenv("COVEY_DATA", str(tmp_path / "there"))
     for words in (["resume"], ["audit"], ["audit", "--frontier"], ["audit", "--ledger"]):
         told = CliRunner().invoke(commands(), [words[0], str(folder), *words[1:]])
         assert told.exit_code and "was begun with other data: the training samples" in str(told.exception)
+    others = r"was made on other data \(cifar10: 40 training .*\) than there are here \(cifar10: 30 training"
+    with pytest.raises(Unavailable, match=others):
+        complete(given, RunFolder(folder), quiet=True)
+    with pytest.raises(Unavailable, match=others):
+        sweep(table, ["training.lr=0.1"], out=tmp_path / "sweep", quiet=True)
+    sweep(
+        table, ["training.lr=0.1"], out=tmp_path / "elsewhere", quiet=True
+    )  # by processes that are told where data are now
+    (made,) = [json.loads(path.read_text()) for path in (tmp_path / "elsewhere").glob("*/seed-0/result.json")]
+    assert made["provenance"][0]["data"].startswith("cifar10: 30 training")
+    monkeypatch.setenv("COVEY_DATA", str(tmp_path))  # which has none of it: what is finished can be read
+    assert complete(given, RunFolder(folder), quiet=True).finished
 
 
 def test_a_run_on_data_in_memory_says_so_and_needs_them_again(tmp_path: Path) -> None:
