@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import rbcl
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covey.crypto import fmd
 from covey.crypto.fmd import (
     check_keys,
     draw_set,
@@ -197,3 +199,11 @@ def test_a_process_leaves_no_copy_of_libsodium_behind(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "32", done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_library_that_is_no_copy_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "libsodium.so"
+    library.touch()
+    monkeypatch.setitem(sys.modules, "rbcl._sodium", SimpleNamespace(lib_path=str(library)))
+    fmd._remove_copy()
+    assert library.exists()

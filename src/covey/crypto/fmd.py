@@ -23,6 +23,7 @@ import math
 import os
 import secrets
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -196,8 +197,9 @@ def _group() -> Any:
 
 def _remove_copy() -> None:
     """Every process that imports rbcl writes libsodium to a new temporary file, 2.8 MB, and leaves it there. Once it is loaded
-    nobody needs its name, except on Windows, where it cannot be removed before the process ends.
+    nobody needs its name, except on Windows, where it cannot be removed before the process ends. A library that lies elsewhere is
+    no copy.
     """
-    path = getattr(sys.modules.get("rbcl._sodium"), "lib_path", "")
-    if path and os.name == "posix":
-        Path(path).unlink(missing_ok=True)
+    path = Path(getattr(sys.modules.get("rbcl._sodium"), "lib_path", ""))
+    if os.name == "posix" and path.parent == Path(tempfile.gettempdir()):
+        path.unlink(missing_ok=True)
