@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
-import textwrap
+import multiprocessing
+import os
+from multiprocessing.connection import Connection
 
 import numpy as np
 import pytest
@@ -17,33 +17,44 @@ from covey.learn.objective import activations
 from covey.rounds import process
 
 
-def test_objects_of_a_run_are_collected_also_where_others_have_frozen_theirs() -> None:
-    code = """
-        import gc
-        from covey.rounds.process import old_objects_left_alone
+class Cycle:
+    """An object that only the collector can free."""
 
-        class Cycle:
-            def __init__(self):
-                self.own = self
+    def __init__(self) -> None:
+        self.own = self
 
-        with old_objects_left_alone():
+
+def cycles() -> int:
+    gc.collect()
+    return sum(isinstance(one, Cycle) for one in gc.get_objects())
+
+
+def a_run_with_one_inside(answers: Connection, frozen: bool) -> None:
+    process._frozen_by_others.cache_clear()
+    gc.unfreeze()
+    if frozen:
+        gc.freeze()
+    with process.old_objects_left_alone():
+        Cycle()
+        with process.old_objects_left_alone():  # a run of an attack
             Cycle()
-            with old_objects_left_alone():  # a run of an attack
-                Cycle()
-            gc.collect()
-            assert not [o for o in gc.get_objects() if isinstance(o, Cycle)], "kept while the run goes on"
-            Cycle()
-        gc.collect()
-        print([o for o in gc.get_objects() if isinstance(o, Cycle)], gc.get_freeze_count())
-    """
-    program = "import gc; from covey.rounds import process\n{}\n" + textwrap.dedent(code)
-    for before, frozen in (("", False), ("gc.freeze()", True)):
-        done = subprocess.run(
-            [sys.executable, "-c", program.format(before)], capture_output=True, text=True, timeout=120, check=True
-        )
-        kept, count = done.stdout.split()
-        assert kept == "[]"
-        assert (int(count) > process.PYTHONS_OWN) == frozen  # what others froze stays so
+        under_way = cycles()
+        Cycle()
+    answers.send((under_way, cycles(), gc.get_freeze_count() > process.PYTHONS_OWN))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a process of its own, with everything loaded")
+@pytest.mark.parametrize("frozen", [False, True])
+def test_objects_of_a_run_are_collected_also_where_others_have_frozen_theirs(frozen: bool) -> None:
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=a_run_with_one_inside, args=(theirs, frozen))
+    child.start()
+    theirs.close()
+    kept_meanwhile, kept, still_frozen = ours.recv()
+    child.join()
+    assert (kept_meanwhile, kept) == (0, 0)
+    assert still_frozen == frozen  # what others froze stays so
 
 
 def test_counting_activations_keeps_no_network_alive() -> None:
