@@ -39,13 +39,8 @@ class Alike(Sequence[Call]):
         return (int(self.clients[at]), self.message, self.plan)
 
 
-HANDING_ON = (
-    "RESUME",
-    "NOP",
-    "LOAD_FAST",
-    "LOAD_ATTR",
-    "RETURN",
-)  # how Python's instructions for it begin, of any version
+# How Python's instructions for it begin, of any version.
+HANDING_ON = ("RESUME", "NOP", "LOAD_FAST", "LOAD_ATTR", "RETURN")
 
 
 def is_for_all(broadcast: Callable[[Any, int], Any]) -> bool:

@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 
-PYTHONS_OWN = (
-    10_000  # objects that Python freezes itself as it starts: some hundreds from 3.12 on; torch has some 100,000
-)
+# Objects that Python may have frozen itself as it starts: some hundreds from 3.12 on, where torch has some 100,000.
+PYTHONS_OWN = 10_000
 YOUNG = 10_000  # new objects after which the collector looks for cycles: those of a round with a thousand clients
 
 
