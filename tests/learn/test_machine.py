@@ -32,6 +32,7 @@ from covey.learn.work import (
     Logits,
     Losses,
     Plan,
+    SampleGradients,
     SampleLosses,
     Train,
 )
@@ -77,6 +78,7 @@ def test_answers(name: str, kernel: str) -> None:
         at = models[client]
         works = [Losses(models), Gradient(at), Fisher(at), SampleLosses(models), GradientNorms(at), Logits(models)]
         works.append(Losses(models[client : client + 1]))  # a model of its own
+        works += [SampleGradients(at, last) for last in (1, net.head_size(net.classes), net.d // 2, net.d)]
         jobs += [Job(own, client, work) for work in works]
     answers = iter(machine.compute(jobs))
     for client, own in enumerate(rows):
@@ -90,6 +92,7 @@ def test_answers(name: str, kernel: str) -> None:
             gradients[client].norm(dim=1),
             logits,
             losses[client].mean()[None],
+            *(gradients[client][:, -last:] for last in (1, net.head_size(net.classes), net.d // 2, net.d)),
         ]
         for want in expected:
             torch.testing.assert_close(next(answers), want, rtol=1e-5, atol=5e-6)
@@ -99,7 +102,12 @@ def test_part_of_a_clients_samples() -> None:
     net, x, y = made("fcnn")
     at, rows, on = initial(net, 1), torch.arange(10, 30), torch.tensor([3, 0, 7])
     machine = Machine(net, x, y)
-    for make in (lambda on: SampleLosses(at[None], on), lambda on: Fisher(at, on), lambda on: GradientNorms(at, on)):
+    for make in (
+        lambda on: SampleLosses(at[None], on),
+        lambda on: Fisher(at, on),
+        lambda on: GradientNorms(at, on),
+        lambda on: SampleGradients(at, 9, on),
+    ):
         part, whole = machine.compute([Job(rows, 1, make(on)), Job(rows[on], 1, make(None))])
         torch.testing.assert_close(part, whole)
 

@@ -17,7 +17,18 @@ from covey.learn.initial import initial, layers, personal_mask
 from covey.learn.kernels.kernels import fallback, taken
 from covey.learn.kernels.stacked import obstacle
 from covey.learn.machine import Machine
-from covey.learn.work import Fisher, Gradient, GradientNorms, Head, Job, Losses, Plan, SampleLosses, Train
+from covey.learn.work import (
+    Fisher,
+    Gradient,
+    GradientNorms,
+    Head,
+    Job,
+    Losses,
+    Plan,
+    SampleGradients,
+    SampleLosses,
+    Train,
+)
 
 PLACE = "support.own_models"
 PLAN = Plan(lr=0.1, epochs=2, batch_size=4, momentum=0.5, weight_decay=0.01, proximal=0.1)
@@ -182,8 +193,8 @@ def test_what_is_asked_at_a_point_is_asked_of_the_predicting_model() -> None:
         net = network(name)
         x, y = samples(7)
         at, rows = initial(net, 1), torch.arange(7)
-        works = [Gradient(at), GradientNorms(at), Fisher(at), SampleLosses(at[None])]
-        gradient, norms, fisher, losses = Machine(net, x, y).compute([Job(rows, 1, work) for work in works])
+        works = [Gradient(at), GradientNorms(at), Fisher(at), SampleLosses(at[None]), SampleGradients(at, 5)]
+        gradient, norms, fisher, losses, last = Machine(net, x, y).compute([Job(rows, 1, work) for work in works])
         module = net.module().eval()
         net.write(at, module)
         trained = [p for p in module.parameters() if p.requires_grad]
@@ -194,6 +205,7 @@ def test_what_is_asked_at_a_point_is_asked_of_the_predicting_model() -> None:
             each.append(torch.cat([g.reshape(-1) for g in parts]))
         expected = torch.stack(each)
         torch.testing.assert_close(norms, expected.norm(dim=1), rtol=0, atol=1e-5)
+        torch.testing.assert_close(last, expected[:, -5:], rtol=0, atol=1e-5)
         assert fisher.sum().item() == pytest.approx(expected.square().mean(0).sum().item(), rel=1e-4)
         assert gradient.norm().item() == pytest.approx(expected.mean(0).norm().item(), rel=1e-4)
         assert losses.shape == (1, 7)

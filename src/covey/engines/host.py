@@ -51,6 +51,7 @@ from covey.learn.work import (
     Logits,
     Losses,
     Plan,
+    SampleGradients,
     SampleLosses,
     Train,
     Work,
@@ -507,7 +508,7 @@ class Host:
             return replace(work, models=self._with_own(me, work.models))
         if isinstance(work, Train):
             return replace(work, start=self._with_own(me, work.start))
-        if isinstance(work, Gradient | GradientNorms | Fisher):
+        if isinstance(work, Gradient | GradientNorms | SampleGradients | Fisher):
             return replace(work, at=self._with_own(me, work.at))
         return work
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -34,8 +34,10 @@ from covey.learn.work import (
     Logits,
     Losses,
     Plan,
+    SampleGradients,
     SampleLosses,
     Train,
+    Work,
 )
 
 Array = Tensor | NDArray[np.generic]
@@ -141,17 +143,23 @@ class Machine:
             return self._train(jobs)
         if work in (Losses, SampleLosses, Logits):
             return self._evaluate(work, jobs)
-        one: dict[object, Callable[[Tensor, Tensor], Tensor]] = {
-            Gradient: self.kernel.points.gradient,
-            GradientNorms: self.kernel.points.sample_norms,
-            Fisher: self.kernel.points.fisher,
-        }
-        cut = [_at(job).shape[-1] for job in jobs]
         whole = [self.network.whole(_at(job).to(self.device)) for job in jobs]
-        answers = [one[work](at, _rows(job).to(self.device)) for at, job in zip(whole, jobs)]
-        answers = [a if work is GradientNorms else a[:size] for a, size in zip(answers, cut)]
+        answers = [self._point(job.work, at, _rows(job).to(self.device)) for at, job in zip(whole, jobs)]
         _check_finite(jobs, answers, "the gradients", "the model they are taken at holds huge or undefined values")
         return answers
+
+    def _point(self, work: Work, at: Tensor, rows: Tensor) -> Tensor:
+        points = self.kernel.points
+        match work:
+            case Gradient():
+                return points.gradient(at, rows)[: len(work.at)]
+            case GradientNorms():
+                return points.sample_norms(at, rows)
+            case SampleGradients():
+                return points.sample_gradients(at, rows, work.last)
+            case Fisher():
+                return points.fisher(at, rows)[: len(work.at)]
+        raise TypeError(f"{type(work).__name__} is not computed at a point")
 
     def _train(self, jobs: list[Job]) -> list[Tensor]:
         jobs, size = self._whole_jobs(jobs)
@@ -185,6 +193,8 @@ class Machine:
             return
         vector = _at(job) if hasattr(work, "at") else _models(job)
         self._check_vector("a model", vector.shape[-1])
+        if isinstance(work, SampleGradients) and not 0 < work.last <= self.network.d:
+            raise CoveyError(f"gradients of the last {work.last} parameters were asked for: there are {self.network.d}")
 
     def _check_plan(self, plan: Plan) -> None:
         network = self.network

@@ -177,6 +177,15 @@ class GradientNorms:
 
 
 @dataclass(frozen=True)
+class SampleGradients:
+    """Each sample's own gradient, of the last parameters of the model alone, [n, last]: the output layer's come last."""
+
+    at: Tensor  # [d]
+    last: int
+    on: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Fisher:
     """Diagonal Fisher information: mean over samples of the squared gradient of the log-likelihood, [d]."""
 
@@ -208,7 +217,7 @@ def rowwise(function: Callable[..., Any], *arguments: Tensor | float, may_wait: 
     return Compute(VECTORS, function, arguments, rowwise=True, may_wait=may_wait)
 
 
-Work = Train | Losses | SampleLosses | Logits | Gradient | GradientNorms | Fisher | Compute
+Work = Train | Losses | SampleLosses | Logits | Gradient | GradientNorms | SampleGradients | Fisher | Compute
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from covey.engines.prepare import prepare
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.learn.machine import Machine
-from covey.learn.work import Job, Plan, Train
+from covey.learn.work import Job, Plan, SampleGradients, Train
 from covey.randomness import normals
 from covey.rounds.loop import run
 
@@ -65,7 +65,7 @@ def answered(thinking: Any, machine: Machine) -> Any:
     rows, answer = torch.arange(len(machine.samples.y)), None
     try:
         while True:
-            answer = machine.compute([Job(rows, 0, work) for work in thinking.send(answer)])
+            (answer,) = machine.compute([Job(rows, 0, thinking.send(answer))])
     except StopIteration as stop:
         return stop.value
 
@@ -81,7 +81,7 @@ def test_updates_of_subsets_are_means_of_updates_of_samples(prepared: Any, kind:
     rows = federation.public[0]
     machine = Machine(network, federation.dataset.x_train[rows], federation.dataset.y_train[rows])
     read, model = features(kind, network), common.start[0]
-    simulated = answered(simulate(model, torch.arange(len(rows)), STEP, read, True), machine)
+    simulated = answered(simulate(model, torch.arange(len(rows)), STEP.lr, read, True), machine)
     for subset in ([3], [0, 5, 7, 40], [2, 2, 9]):
         job = Job(torch.arange(len(rows)), 0, Train(model, STEP, on=torch.tensor(subset)))
         direct = read.of(machine.compute([job])[0][None] - model)[0]
@@ -96,11 +96,12 @@ def test_no_full_set_of_updates_is_held(prepared: Any, monkeypatch: pytest.Monke
     rows = federation.public[0]
     machine = Machine(network, federation.dataset.x_train[rows], federation.dataset.y_train[rows])
     read, at = features("update", network), torch.arange(len(rows))
-    whole = answered(simulate(common.start[1], at, STEP, read, True), machine)
+    whole = answered(simulate(common.start[1], at, STEP.lr, read, True), machine)
     monkeypatch.setitem(category_rows.AT_ONCE, "cpu", 4.0 * network.d * 7)
-    sizes = [len(request) for request in iterate(simulate(common.start[1], at, STEP, read, True), machine)]
+    asked = list(iterate(simulate(common.start[1], at, STEP.lr, read, True), machine))
+    sizes = [len(request.on) for request in asked if isinstance(request, SampleGradients)]
     assert max(sizes) == 7 and sum(sizes) == len(rows)
-    again = answered(simulate(common.start[1], at, STEP, read, True), machine)
+    again = answered(simulate(common.start[1], at, STEP.lr, read, True), machine)
     torch.testing.assert_close(whole.features, again.features, rtol=1e-4, atol=1e-6)
 
 
@@ -109,7 +110,7 @@ def iterate(thinking: Any, machine: Machine) -> Any:
     while True:
         yield request
         try:
-            request = thinking.send(machine.compute([Job(rows, 0, work) for work in request]))
+            request = thinking.send(machine.compute([Job(rows, 0, request)])[0])
         except StopIteration:
             return
 
@@ -293,7 +294,7 @@ def test_noise_is_measured_where_no_signal_is(prepared: Any) -> None:
     rows = federation.public[0]
     machine = Machine(network, federation.dataset.x_train[rows], federation.dataset.y_train[rows])
     simulated = answered(
-        simulate(common.start[0], torch.arange(len(rows)), STEP, features("bias", network), True), machine
+        simulate(common.start[0], torch.arange(len(rows)), STEP.lr, features("bias", network), True), machine
     )
     job = Job(torch.arange(len(rows)), 0, Train(common.start[0], STEP))
     update = machine.compute([job])[0] - common.start[0]

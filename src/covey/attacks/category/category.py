@@ -34,7 +34,7 @@ from covey.attacks.declaration import GOT, Reads, lacks_public, lacks_rounds
 from covey.errors import CoveyError, nearest
 from covey.leaks import CATEGORY, CLIENT
 from covey.leaks import Leak as LeakRow
-from covey.learn.work import Plan, SampleLosses
+from covey.learn.work import SampleLosses
 from covey.randomness import generator, key, normals
 
 FEATURES = ("output", "update", "bias")
@@ -148,14 +148,15 @@ class CategoryInference:
         pairs = draw_subsets(y, known.network.classes, self.subsets, PAIR, random)
         filed, pairs_filed = subsets.filed(losses), pairs.filed(losses)
         alone = filed_alone(losses, y, known.network.classes)
-        plan = Plan(lr=known.setting.plan.lr, epochs=0, steps=1, batch_size=0)
         said: dict[str, list[NDArray[np.bool_]]] = {}
         for j in range(len(before)):
             own = np.flatnonzero(filed == j)
             if len(own) == 0:  # nothing to learn from: this cluster is given up
                 answers = dict.fromkeys(("attack", *PUBLISHED, "noise-aware", "noise-aware null"), self._nothing())
             else:
-                simulated = yield from simulate(before[j], aux, plan, self._features(), known.defence is not None)
+                simulated = yield from simulate(
+                    before[j], aux, known.setting.plan.lr, self._features(), known.defence is not None
+                )
                 together = self.group_size or max(1, known.setting.clients // known.setting.clusters)
                 rows = group(simulated, subsets, own, self.rows, together, random)
                 update = after[j].to(rows.x.device) - before[j].to(rows.x.device)

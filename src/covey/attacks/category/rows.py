@@ -1,7 +1,7 @@
 """Simulated updates for category inference: auxiliary samples become labelled rows, as Algorithm 1 of the paper has it.
 
 One step of plain SGD is linear in its samples: the update of a subset is the mean of the updates of its samples, and a group's
-the mean of its subsets'. So the machine is asked for one step per *auxiliary sample* and cluster (some thousands), and ten
+the mean of its subsets'. So the machine is asked for the gradient of each *auxiliary sample* and cluster (some thousands), and ten
 thousand subsets and their groups are sums of those: exact, and no set of full updates is ever held.
 """
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from covey.learn.work import Plan, Train, Work
+from covey.learn.work import Fisher, SampleGradients, Work
 from covey.randomness import uniforms
 
 AT_ONCE = {
@@ -89,22 +89,18 @@ class Simulated:
 
 
 def simulate(
-    model: Tensor, samples: Tensor, plan: Plan, features: Features, noisy: bool
-) -> Generator[list[Work], Any, Simulated]:
-    """Asks for one step from `model` on each of the samples (positions [n]) alone, in parts that fit the memory.
-
-    Only where noise is to be measured (`noisy`) are whole updates gone through: memory is what this costs.
+    model: Tensor, samples: Tensor, lr: float, features: Features, noisy: bool
+) -> Generator[Work, Any, Simulated]:
+    """Asks for the gradient of each of the samples (positions [n]) at `model`, as far as features read it, in parts that fit the
+    memory; where noise is to be measured (`noisy`), also for what the samples move of every parameter.
     """
+    last = len(model) - features.reads.start
+    at_once = max(1, int(AT_ONCE.get(model.device.type, AT_ONCE["cpu"]) / (4 * last)))
     parts: list[Tensor] = []
-    energy = torch.zeros(0)
-    at_once = max(1, int(AT_ONCE.get(model.device.type, 16e6) / (4 * len(model))))
     for part in torch.split(samples, at_once):
-        trained: list[Tensor] = yield [Train(model, plan, on=one) for one in torch.split(part, 1)]
-        start = model.to(trained[0].device)
-        parts.append(features.project(torch.stack([one[features.reads] for one in trained]) - start[features.reads]))
-        if noisy:
-            moved = (torch.stack(trained) - start).square().sum(0)
-            energy = energy + moved if len(energy) else moved
+        gradients: Tensor = yield SampleGradients(model, last, on=part)
+        parts.append(features.project(gradients.mul_(-lr)))
+    energy: Tensor = (yield Fisher(model, on=samples)) if noisy else torch.zeros(0)
     return Simulated(torch.cat(parts), energy.argsort(stable=True)[: max(1, int(QUIET * len(model)))])
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.data.dataset import Dataset
-from covey.errors import CoveyError
+from covey.errors import CoveyError, Unavailable
 
 Read = Callable[[tuple[Path, ...], str], Dataset]  # (the files of a form, the chosen label) -> the dataset
 
@@ -83,8 +83,8 @@ def data_folder(folder: Path | None = None) -> Path:
     return Path(cache).expanduser() / "covey"
 
 
-def damaged(path: Path, what: str) -> CoveyError:
-    return CoveyError(
+def damaged(path: Path, what: str) -> Unavailable:
+    return Unavailable(
         f"{path} {what[:300]}; delete it and get it again (`covey data get`), or put an intact copy there."
     )
 

@@ -7,8 +7,9 @@ clipping needs no per-sample gradients.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor, nn
@@ -134,6 +135,18 @@ class Linear:
         for part in torch.split(rows, self.samples.at_once):
             norms.append(_norms(*self._backward(layers, self._batch(part)))[0])
         return torch.cat(norms)
+
+    def sample_gradients(self, at: Tensor, rows: Tensor, last: int) -> Tensor:
+        """Every sample's gradient of the last parameters [n, last]: δ hᵀ for weights, δ for biases."""
+        layers, parts = self._cut(at[None], 0), []
+        ends = list(accumulate(weight[0].numel() + bias[0].numel() for weight, bias in reversed(layers)))
+        lowest = self.hidden - bisect_left(ends, last)
+        for part in torch.split(rows, self.samples.at_once):
+            inputs, deltas = self._backward(layers, self._batch(part), lowest)
+            pairs = [(delta[0], h[0]) for delta, h in zip(deltas, inputs[lowest:])]
+            each = [g for delta, h in pairs for g in (torch.einsum("bo,bi->boi", delta, h).flatten(1), delta)]
+            parts.append(torch.cat(each, dim=1)[:, -last:])
+        return torch.cat(parts)
 
     def fisher(self, at: Tensor, rows: Tensor) -> Tensor:
         """Mean squared per-sample gradient [d]: (δ²)ᵀ h² for weights, Σ δ² for biases."""

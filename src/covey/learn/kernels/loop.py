@@ -122,11 +122,16 @@ class Loop:
             total += gradients.square_().sum(dim=0)
         return total / len(rows)
 
-    def _sample_gradients(self, at: Tensor, rows: Tensor) -> Iterator[Tensor]:
+    def sample_gradients(self, at: Tensor, rows: Tensor, last: int) -> Tensor:
+        """Every sample's gradient of the last parameters [n, last]."""
+        return torch.cat(list(self._sample_gradients(at, rows, last)))
+
+    def _sample_gradients(self, at: Tensor, rows: Tensor, last: int = 0) -> Iterator[Tensor]:
         trainee = self._trainee(0, 1.0)
         trainee.begin(at)
-        for part in torch.split(rows, _at_once(at)):
-            yield trainee.sample_gradients((self.samples.inputs(part), self.samples.labels(part)))
+        width = min(_at_once(last, at.device), self.samples.at_once) if last else _at_once(len(at), at.device)
+        for part in torch.split(rows, width):
+            yield trainee.sample_gradients((self.samples.inputs(part), self.samples.labels(part)), last)
 
     def _trainee(self, head_classes: int, share: float) -> Trainee:
         known = (head_classes, share)
@@ -213,7 +218,7 @@ class Trainee:
     def clipped_gradient(self, batch: tuple[Tensor | None, ...], factor: Tensor, divisor: int, clip: float) -> Tensor:
         """Σ factor · clipped per-sample gradient [D], in microbatches so that memory stays bounded."""
         total = torch.zeros_like(self.model)
-        width = _at_once(self.model)
+        width = _at_once(len(self.model), self.model.device)
         divisors = torch.tensor(divisor, device=factor.device)
         for low in range(0, len(factor), width):
             part = tuple(None if t is None else t[low : low + width] for t in batch)
@@ -222,19 +227,23 @@ class Trainee:
             total.addmv_(gradients.t(), scale)
         return total
 
-    def sample_gradients(self, batch: tuple[Tensor | None, ...]) -> Tensor:
-        """[b, D]"""
+    def sample_gradients(self, batch: tuple[Tensor | None, ...], last: int = 0) -> Tensor:
+        """[b, D]; of the network's last parameters alone [b, last], of which those before them need no gradient."""
+        high = self.network.d if last else len(self.model)
+        low = high - last if last else 0
+        before, behind = self.model[:low], self.model[high:]
 
-        def loss(model: Tensor, *sample: Tensor | None) -> Tensor:
+        def loss(part: Tensor, *sample: Tensor | None) -> Tensor:
             one = tuple(None if t is None else t.unsqueeze(0) for t in sample)
+            model = torch.cat([before, part, behind]) if last else part
             out: Tensor = functional_call(self.objective, self.objective.parameters_of(model), one)
             return out.squeeze(0)
 
         if self._modal and vmap_fails(self.network):
-            return self._one_by_one(batch)
+            return self._one_by_one(batch)[:, low:high]
         given = tuple(None if t is None else 0 for t in batch)
         with written_out():
-            gradients: Tensor = vmap(grad(loss), in_dims=(None, *given))(self.model, *batch)
+            gradients: Tensor = vmap(grad(loss), in_dims=(None, *given))(self.model[low:high], *batch)
         return gradients
 
     def _one_by_one(self, batch: tuple[Tensor | None, ...]) -> Tensor:
@@ -252,6 +261,6 @@ def _length(batch: tuple[Tensor | None, ...]) -> int:
     return len(next(t for t in batch if t is not None))
 
 
-def _at_once(model: Tensor) -> int:
-    """Samples whose gradients are held side by side."""
-    return max(1, SAMPLE_GRADIENTS.get(model.device.type, SAMPLE_GRADIENTS["cpu"]) // len(model))
+def _at_once(length: int, device: torch.device) -> int:
+    """Samples whose gradients, of this length, are held side by side."""
+    return max(1, SAMPLE_GRADIENTS.get(device.type, SAMPLE_GRADIENTS["cpu"]) // length)
