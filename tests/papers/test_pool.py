@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from covey.cli.reproduce import reproduce
+from covey.data.sources.files import damaged
 from covey.errors import CoveyError, Unavailable
 from covey.papers import PAPERS, harness, pool, rehearsal
 from covey.papers.cells import cell
@@ -158,7 +159,8 @@ def test_what_a_machine_lacks_is_said_of_no_run(tmp_path: Path, monkeypatch: pyt
     wrapped = CoveyError(
         "attack 'property' failed with OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB"
     )
-    for error in (wrapped, RuntimeError("CUDA error: out of memory"), MemoryError(), Unavailable("mnist is not here")):
+    of_data = (Unavailable("mnist is not here"), damaged(tmp_path / "mnist.npz", "cannot be decoded"))
+    for error in (wrapped, RuntimeError("CUDA error: out of memory"), MemoryError(), *of_data):
         assert not pool._problem(error).refused
     assert pool._problem(CoveyError("pqfed needs public samples")).refused
 
