@@ -74,6 +74,7 @@ class Truth:
     served: Callable[[], Outcome] = dict  # what clients predict with in the end …
     unharmed: Callable[[], Outcome] = dict  # … and in the end of the same run without any attacker: costs that run
     priced: Callable[[float | None], Mapping[str, Any]] = _nothing_spent  # the ledger's entries, at a δ or at its own
+    looked_at: bool = True  # whether pictures are: some cost more than the score
 
 
 __all__ = ["Attack", "Finding", "Knowledge", "Outcome", "Scale", "Truth", "View", "parties", "sees"]

@@ -17,8 +17,8 @@ from covey.algorithms.contract import Client, Coroutine
 from covey.algorithms.coroutines import with_work
 from covey.data.federation import Federation
 from covey.errors import CoveyError
-from covey.learn.schedule import lay_out
-from covey.learn.work import Job, Losses, Plan, Train, Work
+from covey.learn.schedule import first_batch
+from covey.learn.work import Losses, Train, Work
 from covey.randomness import key
 
 
@@ -68,12 +68,11 @@ def _restricted(exposure: Exposure, me: Client, pool: Tensor | None, work: Work)
     if isinstance(work, Train) and work.on is None and pool is not None:
         return replace(work, on=pool)
     if isinstance(work, Losses) and work.on is None and exposure.choose_on == "batch":
-        return replace(work, on=first_batch(me, me.plan, pool))
+        return replace(work, on=_next_batch(me, pool))
     return work
 
 
-def first_batch(me: Client, plan: Plan, pool: Tensor | None) -> Tensor:
-    """Positions of the batch that this client's training takes first: laid out by the same code from the same key."""
-    job = Job(torch.arange(me.samples), key(me.seed, me.round, me.id, 0), Train(torch.zeros(1), plan, on=pool))
-    wave = lay_out([job], torch.device("cpu"))
-    return wave.rows[0, 0, : int(wave.counts[0, 0])]
+def _next_batch(me: Client, pool: Tensor | None) -> Tensor:
+    """Positions of the batch that this client's training takes first: of the same key."""
+    chosen = first_batch(me.plan, key(me.seed, me.round, me.id, 0), me.samples if pool is None else len(pool))
+    return chosen if pool is None else pool[chosen]

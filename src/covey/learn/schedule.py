@@ -360,6 +360,17 @@ def _shuffled(shape: Shape, table: Tensor, words: Tensor | None = None) -> Batch
     return Batches(position, counts, counts, _factor(position, counts, counts))
 
 
+def first_batch(plan: Plan, stream: int, size: int) -> Tensor:
+    """Positions among a client's samples of the batch that its training on this stream takes first: as `lay_out` has it, without
+    a wave, since clients who choose a model by their next batch ask for it in every round, one by one.
+    """
+    order = randomness.key(stream, Train.purpose, "order")
+    if plan.poisson:
+        return _coins(plan, order, size, 1, torch.device("cpu"), None)[0].nonzero()[:, 0]
+    of_first_epoch = int(randomness.bits([order], 1))
+    return randomness.permutations([of_first_epoch], [size])[0, slice(*plan.span(0, size))]
+
+
 def _sampled_batches(
     plan: Plan,
     keys: NDArray[np.int64],

@@ -101,14 +101,14 @@ def read(folder: RunFolder) -> Ended | None:
         raise CoveyError(f"{path} is damaged ({e}): remove it, and the run is tried again") from e
 
 
-def completed(experiment: Experiment, folder: RunFolder, quiet: bool) -> Ended:
+def completed(experiment: Experiment, folder: RunFolder, quiet: bool, figures_only: bool = False) -> Ended:
     """Read back where it has ended, resumed where it was interrupted, else run."""
     known = read(folder)
     if known is not None:
         return known
     begin = time.perf_counter()
     try:
-        return Outcome.of(complete(experiment, folder, quiet=quiet))
+        return Outcome.of(complete(experiment, folder, quiet=quiet, figures_only=figures_only))
     except NotFinite as e:
         seconds = time.perf_counter() - begin
         diverged = Diverged(str(e), experiment.seed, len(folder.records()), seconds, [_sitting(experiment)])

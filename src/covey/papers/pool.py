@@ -287,7 +287,7 @@ def _completed(experiment: Experiment, options: Options) -> str:
     )
     own = replace(experiment, engine=engine)
     folder = RunFolder.named_by_hash(options.out, own)
-    ended = completed(own, folder, quiet=True)
+    ended = completed(own, folder, quiet=True, figures_only=True)
     folder.keep_only(KEPT)
     folder.write_records([_without_clients(record) for record in folder.records()])
     return describe(experiment) + (f": diverged, {ended.why}" if isinstance(ended, Diverged) else "")

@@ -25,8 +25,9 @@ def complete(
     callbacks: Sequence[Callback] = (),
     federation: Federation | None = None,
     quiet: bool = False,
+    figures_only: bool = False,
 ) -> RunFolder:
-    """The folder, with a finished run of this experiment in it.
+    """The folder, with a finished run of this experiment in it; `figures_only`: as `run` has it, where it is run now.
 
     The caller names the folder by the experiment (`RunFolder.named_by_hash`) or refuses one of another (`refuse_other`): what
     lies there is taken for this experiment's.
@@ -44,6 +45,7 @@ def complete(
             resume=folder.begun,
             quiet=quiet,
             command=command,
+            figures_only=figures_only,
         )
     return folder
 

@@ -71,6 +71,7 @@ def run(
     resume: bool = False,
     quiet: bool = False,
     command: str = "",
+    figures_only: bool = False,
 ) -> Result:
     """Runs an experiment to its end; with `out` also writes its folder, from which an interrupted run resumes.
 
@@ -81,11 +82,13 @@ def run(
         federation: own data (`covey.Federation.from_arrays` and others) instead of the experiment's dataset; where it names no
             clients, the experiment's partition cuts it. The run is written down under its name and fingerprint.
         resume: go on from the checkpoint in `out`, with the same data: others are refused.
+        figures_only: for tables of many runs: without what is there to be looked at, the report and the pictures of findings, and
+            without models in `out`.
     """
     folder = RunFolder(Path(out)) if out else None
     if experiment.seeds > 1:
-        return _run_seeds(experiment, folder, attacks, callbacks, federation, resume, quiet, command)
-    loop = _Loop(experiment, folder, list(attacks), federation, command)
+        return _run_seeds(experiment, folder, attacks, callbacks, federation, resume, quiet, command, figures_only)
+    loop = _Loop(experiment, folder, list(attacks), federation, command, figures_only)
     with single_threaded(), old_objects_left_alone(), folder.owned() if folder else contextlib.nullcontext():
         return loop.run(callbacks, resume, quiet)
 
@@ -99,6 +102,7 @@ def _run_seeds(
     resume: bool,
     quiet: bool,
     command: str,
+    figures_only: bool,
 ) -> Result:
     """One run per seed, each in a folder of its own, then their mean and standard deviation."""
     if attacks:
@@ -114,8 +118,18 @@ def _run_seeds(
         once = replace(experiment, seed=seed, seeds=1)
         own = folder.seed(seed) if folder else None
         out, going_on = (own.path, resume and own.begun) if own else (None, False)
-        results.append(run(once, out=out, callbacks=callbacks, federation=federation, resume=going_on, quiet=quiet))
-    return summarise_seeds(results, folder, command)
+        results.append(
+            run(
+                once,
+                out=out,
+                callbacks=callbacks,
+                federation=federation,
+                resume=going_on,
+                quiet=quiet,
+                figures_only=figures_only,
+            )
+        )
+    return summarise_seeds(results, folder, command, figures_only)
 
 
 @dataclass
@@ -127,6 +141,7 @@ class _Loop:
     attacks: list[Attack]
     given: Federation | None
     command: str
+    figures_only: bool = False
     records: list[dict[str, Any]] = field(default_factory=list)
     notes: list[dict[int, dict[str, Any]]] = field(default_factory=list)
     spends: list[tuple[int, int, Any]] = field(default_factory=list)  # round, client, event
@@ -274,7 +289,8 @@ class _Loop:
         models = self.scoring.models(state, done)
         noted = [record["extra"] for record in self.records]
         unharmed = partial(unharmed_ends, self.experiment, self.given, self.folder, run)
-        truth = Truth(self.federation, self.notes, noted, models.predictors, unharmed, partial(priced, self.spends))
+        ledger, looked_at = partial(priced, self.spends), not self.figures_only
+        truth = Truth(self.federation, self.notes, noted, models.predictors, unharmed, ledger, looked_at)
         findings, failed = self.observers.findings(truth)
         result = summarise(
             self.experiment,
@@ -290,6 +306,7 @@ class _Loop:
             models,
             self.sittings,
             self.scoring.given_away(),
+            self.figures_only,
         )
         if failed:  # only now: what was trained and found is written
             raise CoveyError("; ".join(failed))

@@ -86,8 +86,9 @@ def summarise(
     models: Models | None = None,
     sittings: Sequence[Sitting] = (),
     start: str = "",
+    figures_only: bool = False,
 ) -> Result:
-    """The result of a finished run; with a folder also its files."""
+    """The result of a finished run; with a folder also its files, or its figures only."""
     evaluated = [r for r in records if r["accuracy"]]
     measured = [r for r in records if r.get("metrics")]
     total: dict[str, float] = defaultdict(float, seconds)
@@ -127,16 +128,18 @@ def summarise(
         findings=findings,
         folder=folder.path if folder else None,
     )
-    if folder and models is not None:
+    if folder and models is not None and not figures_only:
         folder.write_models(models)
-    _write(result)
+    _write(result, figures_only)
     return result
 
 
-def summarise_seeds(results: list[Result], folder: RunFolder | None, command: str) -> Result:
+def summarise_seeds(
+    results: list[Result], folder: RunFolder | None, command: str, figures_only: bool = False
+) -> Result:
     """The first seed's result with mean accuracies in place of its own, and mean ± std of all its figures under `seeds`."""
     if len(results) == 1:
-        return _in(folder, replace(results[0], command=command))
+        return _in(folder, replace(results[0], command=command), figures_only)
     flat = [numbers(r.json(), "") for r in results]
     names = [n for n in flat[0] if all(n in f for f in flat)]
     mean = {n: float(np.mean([f[n] for f in flat])) for n in names}
@@ -152,7 +155,8 @@ def summarise_seeds(results: list[Result], folder: RunFolder | None, command: st
         accuracy |= {k: v for k, v in first.accuracy.items() if k == LEADS}
     metrics = {name: _mean_of(entry, f"metrics.{name}", mean) for name, entry in first.metrics.items()}
     seeds = {"n": len(results), "mean": mean, "std": std}
-    return _in(folder, replace(first, accuracy=accuracy, metrics=metrics, seeds=seeds, command=command, models=None))
+    whole = replace(first, accuracy=accuracy, metrics=metrics, seeds=seeds, command=command, models=None)
+    return _in(folder, whole, figures_only)
 
 
 def _mean_of(entry: dict[str, Any], path: str, mean: dict[str, float]) -> dict[str, Any]:
@@ -167,11 +171,11 @@ def _declared(asked: Sequence[str], metrics: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _in(folder: RunFolder | None, result: Result) -> Result:
+def _in(folder: RunFolder | None, result: Result, figures_only: bool) -> Result:
     placed = replace(result, folder=folder.path if folder else None)
     if folder:
         folder.write_records(placed.records)
-    _write(placed)
+    _write(placed, figures_only)
     return placed
 
 
@@ -182,10 +186,12 @@ def read_result(folder: RunFolder) -> Result:
     return Result(**{k: v for k, v in content.items() if k in known}, records=folder.records(), folder=folder.path)
 
 
-def _write(result: Result) -> None:
+def _write(result: Result, figures_only: bool) -> None:
     if result.folder is None:
         return
     RunFolder(result.folder).write_result(result.json())
+    if figures_only:
+        return
     try:
         from covey.report.page import write_report
 

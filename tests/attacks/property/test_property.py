@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from covey.learn.machine import Machine
 from covey.learn.work import Job, Losses, Train
 from covey.messages import decode, encode
 from covey.randomness import generator
+from covey.results.folder import MODELS, REPORT
 from covey.rounds.loop import run
 
 
@@ -450,6 +452,28 @@ def test_it_works_on_clusters_and_says_what_it_assumed() -> None:
     dots = finding.details["pictures"][0]
     assert len(dots["x"]) == len(dots["y"]) == len(dots["label"]) == min(250, finding.details["rows scored"])
     encode(finding)
+
+
+def test_a_run_for_its_figures_alone_finds_the_same_and_draws_nothing(tmp_path: Path) -> None:
+    chosen, ended = experiment(training={"rounds": 30}), []
+    for figures_only in (False, True):
+        attack, out = PropertyInference(rows=100, trees=5), tmp_path / str(figures_only)
+        ended.append(
+            run(
+                chosen,
+                attacks=[attack],
+                federation=federation(),
+                quiet=True,
+                out=out,
+                figures_only=figures_only,
+            )
+        )
+        assert (out / "result.json").is_file()
+        assert [(out / name).exists() for name in (REPORT, MODELS)] == [not figures_only] * 2
+    (seen,), (unseen,) = (result.findings for result in ended)
+    assert "pictures" not in unseen.details
+    assert {**unseen.details, "pictures": seen.details["pictures"]} == seen.details
+    assert replace(unseen, details={}) == replace(seen, details={})
 
 
 def test_misuse_is_refused() -> None:

@@ -214,7 +214,7 @@ class PropertyInference:
             "first round scored": int(evidence.round.min()),
             **scores.details,
             **_steadiness(evidence.cosine[labels.victim]),
-            "pictures": pictures(evidence, labels, seed),
+            **({"pictures": pictures(evidence, labels, seed)} if truth.looked_at else {}),
         }
         return Finding(
             self.name,

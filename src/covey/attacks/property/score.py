@@ -121,7 +121,8 @@ def forest(evidence: Evidence, positive: int, trees: int, seed: int, size: int =
     rows = evidence.simulated[chosen].astype(np.float32)
     centre, spread = rows.mean(0), rows.std(0) + 1e-8
     fitted = RandomForestClassifier(trees, min_samples_leaf=2, random_state=key(seed, "forest") % 2**31, n_jobs=1)
-    fitted.fit((rows - centre) / spread, kind)
+    # By columns: trees read a feature at a time, and the rows of many processes are more than their caches hold.
+    fitted.fit(np.asfortranarray((rows - centre) / spread), kind)
     return lambda x: fitted.predict_proba((x.astype(np.float32) - centre) / spread)[:, 1] if len(x) else np.zeros(0)
 
 
