@@ -20,7 +20,7 @@ import json
 import struct
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, cast, overload
@@ -60,6 +60,14 @@ _DTYPES = (
     "bool",
 )
 T = TypeVar("T")
+
+
+class Rows(Sequence[T]):
+    """A field of a message that stands for those of many clients: one for each, written when somebody asks for it."""
+
+    def like(self) -> T:
+        """Something of the same size as each of them."""
+        raise NotImplementedError
 
 
 @overload

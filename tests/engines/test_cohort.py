@@ -17,16 +17,17 @@ from covey.algorithms import ALGORITHMS
 from covey.algorithms.averaging import Averages, GlobalModel, LocalModel
 from covey.algorithms.contract import declaration
 from covey.algorithms.fedavg import FedAvg
+from covey.algorithms.mingledpie.mingledpie import MingledUpdate
 from covey.data.federation import Dataset, Federation
 from covey.engines import start
-from covey.engines.cohort import Outcomes, reads_in_rows
+from covey.engines.cohort import Alone, Apart, Cohort, Outcomes, reads_in_rows
 from covey.engines.host import Host
 from covey.errors import CoveyWarning, NotFinite
 from covey.learn import rowwise as rowwise_room
 from covey.learn.kernels.pending import put_off
 from covey.learn.machine import Machine
-from covey.learn.work import Losses, Train, rowwise
-from covey.messages import size
+from covey.learn.work import Compute, Losses, Plan, Train, rowwise
+from covey.messages import Rows, size
 from covey.results.folder import RunFolder
 
 IN_ROWS = sorted(name for name, kind in ALGORITHMS.items() if declaration(kind).in_rows)
@@ -101,7 +102,7 @@ def test_some_run_so() -> None:
 @pytest.mark.parametrize("sizes", [(8,) * 7, (5, 12, 8, 9, 1, 8, 20)], ids=["even", "uneven"])
 @pytest.mark.parametrize("algorithm", IN_ROWS)
 def test_as_one_by_one(algorithm: str, sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other, cohorts = both(monkeypatch, experiment(algorithm), federation(sizes))
+    one, other, cohorts = both(monkeypatch, experiment(algorithm, clusters=3), federation(sizes))
     assert cohorts == 9  # three waves in each round
     assert_same(one, other)
 
@@ -136,12 +137,12 @@ def test_training_that_goes_wrong_is_said_so_whatever_breaks_on_it_first(
             bundle = replace(bundle, work=replace(bundle.work, start=bundle.work.start * float("nan")))
         return trained(machine, bundle)
 
-    for algorithm in ("fedavg", "ifca", "scaffold"):
+    for algorithm in ("fedavg", "ifca", "scaffold", "mingledpie"):
         spoilt.times = 0  # type: ignore[attr-defined]
         monkeypatch.setattr(Machine, "train_bundle", spoilt)
         with pytest.raises(NotFinite, match="local training gave values that are not finite"):
             run(
-                experiment(algorithm, training=rates),
+                experiment(algorithm, clusters=3, training=rates),
                 federation=federation((8,) * 7),
                 out=tmp_path / algorithm,
                 quiet=True,
@@ -155,21 +156,23 @@ def test_training_that_goes_wrong_is_said_so_whatever_breaks_on_it_first(
 @pytest.mark.parametrize("algorithm", IN_ROWS)
 def test_on_a_gpu(algorithm: str, sizes: tuple[int, ...]) -> None:
     training = {"rounds": 5, "epochs": 2, "batch_size": 4, "lr": 0.05}
-    here = run(experiment(algorithm, training=training), federation=federation(sizes), quiet=True)
+    here = run(experiment(algorithm, clusters=3, training=training), federation=federation(sizes), quiet=True)
     engine = {"device": "cuda", "clients_at_once": 3}
-    there = run(experiment(algorithm, training=training, engine=engine), federation=federation(sizes), quiet=True)
+    there = run(
+        experiment(algorithm, clusters=3, training=training, engine=engine), federation=federation(sizes), quiet=True
+    )
     for a, b in zip(vectors(here.state), vectors(there.state), strict=True):
         torch.testing.assert_close(a, b.cpu(), rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("participation", [{"share": 0.6}, {"share": 0.5, "sampling": "turns"}], ids=["drawn", "turns"])
-@pytest.mark.parametrize("algorithm", ["scaffold", "feddyn", "ifca"])
+@pytest.mark.parametrize("algorithm", ["scaffold", "feddyn", "ifca", "mingledpie"])
 def test_with_other_clients_in_every_round(
     algorithm: str, participation: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some remember something and some do not yet: such a wave goes one by one, and finds what sheets held."""
     training = {"rounds": 6, "batch_size": 4, "lr": 0.05}
-    given = experiment(algorithm, participation=participation, training=training)
+    given = experiment(algorithm, clusters=3, participation=participation, training=training)
     one, other, cohorts = both(monkeypatch, given, federation((8,) * 7))
     assert cohorts > 0
     assert_same(one, other)
@@ -388,6 +391,48 @@ def test_replies_in_rows_count_and_come_apart() -> None:
     ]
     assert torch.equal(each[2][1].model, models[2])
     assert outcomes.bytes_sent() == sum(size(reply) for _, reply, _ in each)
+
+
+def test_a_function_of_one_client_is_asked_for_each() -> None:
+    clients: Any = [f"client {i}" for i in (3, 4)]
+    cohort: Any = Cohort(np.array([3, 4]), 1, 0, np.array([1, 1]), Plan(), None, None, lambda: clients)  # type: ignore[arg-type]
+
+    def each(function: Any, *arguments: Any, **how: bool) -> Any:
+        return cohort.each(Compute("some", function, arguments, **how))
+
+    names, numbers, nothing = each(lambda me, number, same: ([me, same], number, None), cohort, np.array([7, 8]), "all")
+    assert names.tolist() == [["client 3", "all"], ["client 4", "all"]]
+    assert numbers.dtype == np.int64 and numbers.tolist() == [7, 8] and nothing is None
+    assert each(lambda me: [len(me)], cohort, alike=True) == [8]  # as one alone would say it
+    with pytest.raises(Apart) as parted:
+        each(lambda me: me, cohort, alike=True)
+    assert not isinstance(parted.value, Alone)  # the next round they may be alike
+    with pytest.raises(Alone):
+        each(lambda me: torch.zeros(2), cohort)
+
+
+class Letters(Rows[bytes]):
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, at: Any) -> Any:
+        return [b"abc", b"def", b"ghi"][at]
+
+    def like(self) -> bytes:
+        return bytes(3)
+
+
+def test_lists_and_bytes_in_rows_count_and_come_apart() -> None:
+    shown = np.fromiter([[0, 2], [1], [0, 12]], object, 3)
+    reply: Any = MingledUpdate(shown, Letters(), turn=np.array([0, 1, 12]))  # type: ignore[arg-type]
+    outcomes = Outcomes(np.array([3, 4, 5]), reply, {})
+    each = [reply for _, reply, _ in outcomes.each()]
+    assert each == [
+        MingledUpdate([0, 2], b"abc", turn=0),
+        MingledUpdate([1], b"def", turn=1),
+        MingledUpdate([0, 12], b"ghi", turn=12),
+    ]
+    assert outcomes.bytes_sent() == sum(map(size, each))
 
 
 def test_averages_of_rows() -> None:

@@ -269,7 +269,8 @@ class Declaration:
     surveyed: bool = False  # whether `covey audit --matrix` compares it unless told what to compare
     strengths: tuple[Strength, ...] = ()  # options that buy protection: `covey audit --frontier` sweeps them
     # whether its text (`broadcast`, `client`, `use`, `aggregate`) reads the same for many clients as for one: vectors as rows
-    # [n, d], numbers as arrays [n], nothing but plain training, losses and rowwise arithmetic asked for (see `engines.cohort`)
+    # [n, d], numbers as arrays [n], nothing but plain training, losses, rowwise arithmetic and functions of one client without
+    # vectors asked for (see `engines.cohort`)
     in_rows: bool = False
     rounds_sent: int = 1  # rounds whose sums one broadcast may hold: messages grow with it
     measures: Mapping[str, Measure] = field(default_factory=dict)  # what it notes about itself, and how to show it

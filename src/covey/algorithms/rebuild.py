@@ -166,16 +166,20 @@ def steadied(
     Clients that know the same models before know the same after, and compute them once a host. One that was away starts from
     older models, and its own may then differ a little from the others'.
     """
-    if me.memory.get("mark") != mark:
-        last = me.memory.get("models") or list(me.setting.start.unbind(0))
-        me.memory |= {"mark": mark, "before": last, "seen": me.memory.get("seen", 0) + 1}
-    before, seen = me.memory["before"], me.memory.get("seen", 1)
+    before, seen = yield Compute("steady", _known_before, (me, mark), alike=True)
     arguments = (before, seen, newest, drawn, me.setting)
     common, others_seen, models = yield Compute("steady", _steadied, arguments, shared=True)
     if others_seen != seen or not all(a is b or torch.equal(a, b) for a, b in zip(common, before)):
         *_, models = _steadied(*arguments)
     chosen = [bool(column.any()) for column in counts.T]
     return Rebuilt(models, list(models.unbind(0)), chosen, newest.shared)
+
+
+def _known_before(me: Client, mark: bytes) -> tuple[list[Tensor], int]:
+    if me.memory.get("mark") != mark:
+        last = me.memory.get("models") or list(me.setting.start.unbind(0))
+        me.memory |= {"mark": mark, "before": last, "seen": me.memory.get("seen", 0) + 1}
+    return me.memory["before"], me.memory.get("seen", 1)
 
 
 def _steadied(
@@ -193,17 +197,24 @@ def recall(me: Client, rebuilt: Rebuilt) -> Generator[Work, Any, Tensor]:
     Every client remembers k models, as it would in a deployment. In a simulation these are references to the rows that the
     clients of a host share, so that memory and checkpoints hold them once; a client that was away falls back to older ones.
     """
-    last = me.memory.get("models") or list(me.setting.start.unbind(0))
-    kept = [old.to(rebuilt.models.device) for old in last]
-    if rebuilt.shared is not None:
-        kept = [torch.where(me.setting.personal, old, rebuilt.shared) for old in kept]
-    rows = [new if known else old for new, old, known in zip(rebuilt.rows, kept, rebuilt.known)]
-    me.memory["models"] = rows
+    rows = yield Compute("keep", _remembered, (me, rebuilt), alike=True)
     if all(rebuilt.known):
         return rebuilt.models
     # Most clients remember the same rows: those share one stack, which the machine then evaluates in one go.
     common, stack = yield Compute("keep", _stack, (rows,), shared=True)
     return stack if all(a is b for a, b in zip(common, rows)) else torch.stack(rows)
+
+
+def _remembered(me: Client, rebuilt: Rebuilt) -> list[Tensor]:
+    last = me.memory.get("models") or me.setting.start.unbind(0)
+
+    def kept(old: Tensor) -> Tensor:
+        old = old.to(rebuilt.models.device)
+        return old if rebuilt.shared is None else torch.where(me.setting.personal, old, rebuilt.shared)
+
+    rows = [new if known else kept(old) for new, old, known in zip(rebuilt.rows, last, rebuilt.known)]
+    me.memory["models"] = rows
+    return rows
 
 
 def _stack(rows: list[Tensor]) -> tuple[list[Tensor], Tensor]:

@@ -2,14 +2,15 @@
 
 A round of a thousand small clients is mostly the Python of a thousand coroutines. Where all of a wave got the same message and
 the same plan and remember the same kinds of vectors, one coroutine runs for all of them: a vector has a row for each client, [n, d]
-(or is [d], one for all), a number is an array [n] (or one for all). What cannot go so (`Apart`) goes client by client, with the
-same results but for floating-point noise.
+(or is [d], one for all), a number is an array [n] (or one for all). A function that wants one client, with its memory, keys and
+random numbers, is asked for each of them, and what it says is an array [n] of whatever that is. What cannot go so (`Apart`) goes
+client by client, with the same results but for floating-point noise.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import repeat
@@ -20,9 +21,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covey.algorithms.contract import Setting, lowest
-from covey.learn.work import Plan
-from covey.messages import size
+from covey.algorithms.contract import Client, Setting, lowest
+from covey.learn.work import Compute, Plan
+from covey.messages import Rows, same, size
 from covey.names import OURS
 
 METHODS = ("broadcast", "client", "aggregate", "use")
@@ -39,7 +40,7 @@ class Alone(Apart):
 @dataclass
 class Cohort:
     """Many clients, as their algorithm's text sees them: a `Client` with arrays. What only one has (its data, its random numbers)
-    is not here.
+    is not here, but where a function is asked for each: it gets the client in the place of this.
     """
 
     ids: NDArray[np.int64]  # [n]
@@ -49,9 +50,11 @@ class Cohort:
     plan: Plan
     setting: Setting
     recall: Callable[[NDArray[np.int64]], dict[str, Tensor]]
+    members: Callable[[], list[Client]]
     notes: dict[str, Any] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
     chooser: None = None
+    secret: None = None
 
     @cached_property
     def samples(self) -> int | NDArray[np.int64]:
@@ -66,6 +69,35 @@ class Cohort:
     def remembers(self) -> bool:
         """Whether anything of it may have changed."""
         return "memory" in self.__dict__ and bool(self.memory)
+
+    def memories(self) -> Iterator[dict[str, Any]]:
+        """What each remembers now."""
+        if self.went_singly:
+            return (one.memory for one in self.clients)
+        return (memory for _, memory in Sheet(self.ids, self.memory).memories()) if self.remembers else repeat({})
+
+    @cached_property
+    def clients(self) -> list[Client]:
+        """Each with what is its own."""
+        return self.members()
+
+    @property
+    def went_singly(self) -> bool:
+        """Whether a function was asked for each, which may have changed what it remembers."""
+        return "clients" in self.__dict__
+
+    def each(self, work: Compute) -> Any:
+        """What a function for one client says of each, where that is no vector: those come in rows."""
+        n = len(self.ids)
+        if any(isinstance(argument, Tensor) for argument in work.arguments):
+            raise Alone
+        columns = [self.clients if argument is self else one_by_one(argument, n) for argument in work.arguments]
+        results = [work.function(*given) for _, *given in zip(self.ids, *columns)]
+        if work.alike:
+            if not all(same(one, results[0]) for one in results):
+                raise Apart
+            return results[0]
+        return tuple(map(column, zip(*results))) if isinstance(results[0], tuple) else column(results)
 
     def __getattr__(self, name: str) -> Any:
         raise Alone(name)
@@ -123,17 +155,20 @@ class Outcomes:
 
     def bytes_sent(self) -> int:
         """By all of them. A message's size depends on its numbers by how many digits they have, so equal ones are counted."""
-        names = [f.name for f in fields(self.reply)]
-        given = [getattr(self.reply, name) for name in names]
-        try:
-            kinds = _kinds([None if isinstance(one, Tensor) else one for one in given], len(self.clients))
-        except TypeError:  # a list or a table among them
-            return sum(map(size, split(self.reply, len(self.clients))))
+        given = {f.name: getattr(self.reply, f.name) for f in fields(self.reply)}
         # Rows, see `in_rows`; nobody looks at what is in them.
-        vectors = {n: v for n in names if isinstance(v := getattr(self.reply, n), Tensor)}
-        tensors = {n: torch.empty(v.shape[1:], dtype=v.dtype) for n, v in vectors.items()}
-        make = type(self.reply)
-        return sum(size(make(**{**dict(zip(names, kind)), **tensors})) * count for kind, count in kinds.items())
+        rows = {n: _like(v) for n, v in given.items() if isinstance(v, Tensor | Rows)}
+        lists = {n for n, v in given.items() if isinstance(v, np.ndarray) and isinstance(v[0], list)}
+        others = {n: column(map(tuple, v)) if n in lists else v for n, v in given.items() if n not in rows}
+        try:
+            kinds = _kinds(list(others.values()), len(self.clients))
+        except TypeError:  # a table among them, or a list for all
+            return sum(map(size, split(self.reply, len(self.clients))))
+        total, make = 0, type(self.reply)
+        for kind, count in kinds.items():
+            said = {n: list(value) if n in lists else value for n, value in zip(others, kind)}
+            total += size(make(**said, **rows)) * count
+        return total
 
 
 def is_own(algorithm: Any) -> bool:
@@ -152,6 +187,8 @@ def alike(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(alike(value, other[name]) for name, value in one.items())
     if is_dataclass(one) and type(one) is type(other):
         return all(alike(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
+    if isinstance(one, bytes) and isinstance(other, bytes):
+        return len(one) == len(other)  # what is sealed in them may differ by as little
     if isinstance(one, float | np.floating) or isinstance(other, float | np.floating):
         return bool(np.isclose(float(one), float(other), rtol=0.01, equal_nan=True))
     return bool(one == other)
@@ -172,7 +209,24 @@ def split(reply: Any, n: int) -> Iterator[Any]:
 def one_by_one(column: Any, n: int) -> Any:
     if isinstance(column, Tensor):
         return column.unbind(0) if column.dim() > 1 else repeat(column, n)
+    if isinstance(column, Rows):
+        return list(column)
     return column.tolist() if isinstance(column, np.ndarray) else repeat(column, n)
+
+
+def column(values: Iterable[Any]) -> Any:
+    """[n] of what each has, numbers or anything else; None where nobody has any."""
+    values = list(values)
+    if all(value is None for value in values):
+        return None
+    if isinstance(values[0], Tensor):
+        raise Alone
+    whole = all(type(value) is int for value in values)
+    return np.fromiter(values, np.int64 if whole else object, len(values))
+
+
+def _like(rows: Tensor | Rows[Any]) -> Any:
+    return rows.like() if isinstance(rows, Rows) else torch.empty(rows.shape[1:], dtype=rows.dtype)
 
 
 def _kinds(columns: list[Any], n: int) -> dict[tuple[Any, ...], int]:

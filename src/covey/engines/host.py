@@ -170,11 +170,14 @@ class Host:
         if compression is not None:
             with self._timed("compress"):
                 replies = [pack(compression, me, m, r) for me, m, r in zip(clients, messages, replies)]
+        self._stage_each(clients)
+        return [Outcome(me.id, reply, me.notes, me.events) for me, reply in zip(clients, replies)]
+
+    def _stage_each(self, clients: Sequence[Client]) -> None:
         owned([me.memory for me in clients if me.memory])
         for me in clients:
             if me.memory:
                 self._staged[me.id] = self.spill.put(me.id, me.memory)
-        return [Outcome(me.id, reply, me.notes, me.events) for me, reply in zip(clients, replies)]
 
     def _begin(self, round: int) -> None:
         if round != self._staged_round:
@@ -237,7 +240,8 @@ class Host:
     @cached_property
     def as_one(self) -> bool:
         """Whether nothing stands between the algorithm's text and the machine that wants to see each client."""
-        plain = not (self.replaced or self.keys or self.reticent or self.compression or self.machine.network.local)
+        keyed = bool(self.keys) and (self.setting.encryption != "none" or "own" in self.keys)
+        plain = not (self.replaced or keyed or self.reticent or self.compression or self.machine.network.local)
         ours = (
             self.defence is None and self.secret is None and self.private_seed is None and self.exposure == Exposure()
         )
@@ -276,8 +280,7 @@ class Host:
         messages = [message for _, message, _ in some]
         turns = [self.algorithm.client(me, received) for me, received in zip(clients, messages)]
         replies = self.advance(clients, turns, messages)
-        memories = Sheet(cohort.ids, cohort.memory).memories() if cohort.remembers else repeat((0, {}))
-        for me, alone, (_, reply, notes), (_, memory) in zip(clients, replies, outcomes.each(), memories):
+        for me, alone, (_, reply, notes), memory in zip(clients, replies, outcomes.each(), cohort.memories()):
             if not (alike(reply, alone) and alike(notes, me.notes) and alike(memory, me.memory)):
                 self._doubt(f"client {me.id}'s reply, notes or memory come out otherwise than alone")
                 raise Alone
@@ -293,10 +296,14 @@ class Host:
         if self.unlabelled is not None and any(map(self.unlabelled, ids.tolist())):
             return None
         sizes = self._joined_rows(ids, round)[1]
-        return Cohort(ids, round, self.setting.seed, sizes, calls.plan, self.setting, self._recall)
+        members = partial(self._clients, round, calls)
+        return Cohort(
+            ids, round, self.setting.seed, sizes, calls.plan, self.setting, self._recall, members, keys=self.keys
+        )
 
     def _advance_as_one(self, me: Cohort, begin: Callable[..., Coroutine], message: Any) -> Any:
         turn, answer = begin(me, message), None
+        self._share_of([message])
         while True:
             try:
                 request = turn.send(answer)
@@ -322,7 +329,11 @@ class Host:
             with self._timed(work.phase):
                 return on_rows(work, self.machine.device)
         if isinstance(work, Compute) and work.shared:
-            return self._compute(work, message)
+            whose = tuple(me.clients[0] if argument is me else argument for argument in work.arguments)
+            return self._compute(replace(work, arguments=whose), message)
+        if isinstance(work, Compute):
+            with self._timed(work.phase):
+                return me.each(work)
         raise Alone
 
     def _streams(self, ids: NDArray[np.int64], round: int) -> Streams:
@@ -373,6 +384,10 @@ class Host:
         return {name: stacked([m[name] for m in memories], device).expand(n, -1) for name in names}
 
     def _stage(self, me: Cohort) -> None:
+        if me.went_singly:
+            if me.remembers or any(one.notes or one.events for one in me.clients):
+                raise Alone  # what each remembers would be written in two places, what each says in none
+            self._stage_each(me.clients)
         if not me.remembers:
             return
         sheet = Sheet(me.ids, {name: kept(rows, len(me.ids)) for name, rows in me.memory.items()})
@@ -417,8 +432,7 @@ class Host:
 
     def advance(self, clients: Sequence[Client], turns: list[Coroutine], messages: Sequence[Any]) -> list[Any]:
         """Runs coroutines to their ends, in step; returns what they return."""
-        live = {id(m) for m in messages}
-        self._shared = {at: kept for at, kept in self._shared.items() if at[0] in live}
+        self._share_of(messages)
         done: list[Any] = [None] * len(turns)
         answers: dict[int, Any] = dict.fromkeys(range(len(turns)))
         while answers:
@@ -533,6 +547,11 @@ class Host:
         if len(self._losses_of) > KNOWN:
             self._losses_of.clear()
         self._losses_of[me.id, self.federation.phase(me.round)] = (ref(work.models), work.models._version, losses)
+
+    def _share_of(self, messages: Sequence[Any]) -> None:
+        """What clients share of other broadcasts than these is forgotten."""
+        live = {id(m) for m in messages}
+        self._shared = {at: kept for at, kept in self._shared.items() if at[0] in live}
 
     def _compute(self, work: Compute, broadcast: Any) -> Any:
         """What is the same for all clients of a broadcast."""

@@ -200,7 +200,8 @@ class Compute:
     `shared`: equal for all clients of a host, so done once a broadcast. `rowwise`: arithmetic on vectors [d] and numbers that
     reads the same for rows of [n, d] and [n, 1], and gives one or several vectors; a GPU computes it for many clients at once.
     `on_cpu`: it reads its vectors there; those of many clients leave a GPU in one copy. `may_wait`: rowwise, and nobody writes to
-    its arguments afterwards, so a GPU may compute it when somebody looks at a result, or adds it up over clients.
+    its arguments afterwards, so a GPU may compute it when somebody looks at a result, or adds it up over clients. `alike`: mostly
+    the same for all clients, who run as one only where it is.
     """
 
     phase: str
@@ -210,6 +211,7 @@ class Compute:
     rowwise: bool = False
     on_cpu: bool = False
     may_wait: bool = False
+    alike: bool = False
 
 
 def rowwise(function: Callable[..., Any], *arguments: Tensor | float, may_wait: bool = False) -> Compute:

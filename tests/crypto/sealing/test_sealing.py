@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -299,3 +300,48 @@ def test_plain_bytes_are_believed_only_where_they_were_written():
         assert type(travelled) is bytes and np.array_equal(plain.open(travelled), plain.open(fresh))
         with pytest.raises(CoveyError, match="altered on the way"):
             plain.open(travelled[:-1] + bytes([travelled[-1] ^ 1]))
+
+
+def test_rows_in_the_clear_are_the_bytes_and_the_sums_of_each():
+    """More clients than the mixer lets wait, beside one that came alone."""
+    plain = vectors(37, 5000)
+    members = [np.flatnonzero(row).tolist() for row in np.random.default_rng(1).random((37, 4)) < 0.6]
+    rows = sealing.seal_rows(KEYS["none"], torch.from_numpy(plain))
+    one_by_one = [SEALERS["none"].seal(vector) for vector in plain]
+    assert list(rows) == one_by_one and rows[5] == one_by_one[5] and len(rows) == 37
+    assert len(rows.like()) == len(one_by_one[0])
+    apart, together = (mixer(SEALERS["none"].public(), 4, 5000) for _ in range(2))
+    for blob, shown in zip([*one_by_one, one_by_one[0]], [*members, [2]], strict=True):
+        sealing.add(apart, blob, [shown])
+    sealing.add(together, rows, members)
+    sealing.add(together, one_by_one[0], [[2]])
+    assert apart.sums() == together.sums()
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, -2e30])
+def test_rows_that_would_spoil_a_sum_are_refused(wrong):
+    plain = torch.from_numpy(vectors(3, 20))
+    plain[1, 7] = wrong
+    with pytest.raises(CoveyError, match="spoil the sum"):
+        sealing.add(mixer(SEALERS["none"].public(), 2, 20), sealing.seal_rows(KEYS["none"], plain), [[0], [1], [0, 1]])
+    with pytest.raises(CoveyError, match="for 2 clients"):
+        sealing.add(mixer(SEALERS["none"].public(), 2, 20), sealing.seal_rows(KEYS["none"], plain), [[0], [1]])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_rows_on_a_gpu_are_added_there(monkeypatch):
+    monkeypatch.setattr("covey.crypto.sealing.plain._AT_ONCE", 5000 * 16)  # 37 clients in three parts
+    plain = vectors(37, 5000)
+    members = [np.flatnonzero(row).tolist() for row in np.random.default_rng(1).random((37, 4)) < 0.6]
+    here, there = (mixer(SEALERS["none"].public(), 4, 5000) for _ in range(2))
+    for blob, shown in zip(map(SEALERS["none"].seal, plain), members, strict=True):
+        here.add(blob, shown)
+    sealing.add(there, sealing.seal_rows(KEYS["none"], torch.from_numpy(plain[:30]).cuda()), members[:30])
+    for blob, shown in zip(map(SEALERS["none"].seal, plain[30:]), members[30:], strict=True):
+        there.add(blob, shown)  # of clients that went alone
+    for a, b in zip(here.sums(), there.sums(), strict=True):
+        assert Label.read(a).terms == Label.read(b).terms
+        assert np.allclose(SEALERS["none"].open(a), SEALERS["none"].open(b), rtol=2e-7, atol=0)
+    with pytest.raises(CoveyError, match="spoil the sum"):
+        sealing.add(there, sealing.seal_rows(KEYS["none"], torch.full((1, 5000), torch.nan).cuda()), [[0]])

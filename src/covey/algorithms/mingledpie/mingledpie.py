@@ -34,12 +34,14 @@ from functools import lru_cache, partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from covey import roles
 from covey.algorithms import rebuild
-from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting
+from covey.algorithms.contract import Client, Coroutine, Messages, Predictor, Server, Setting, lowest
 from covey.algorithms.mingledpie import turns
 from covey.algorithms.rebuild import Matrix, Rebuilt
 from covey.algorithms.robust.averages import UNDER_SEALS, check_group
@@ -97,9 +99,11 @@ class MingledUpdate:
     turn: Annotated[int | None, roles.Turn] = field(default=None, metadata=LATER)
 
     @property
-    def sums(self) -> list[int]:
-        """The sums that this vector is added to."""
-        return self.identities if self.turn is None else [self.turn]
+    def sums(self) -> list[list[int]]:
+        """The sums that each vector is added to: one client's, or those of many as one."""
+        if self.turn is not None:
+            return np.reshape(self.turn, (-1, 1)).tolist()
+        return self.identities.tolist() if isinstance(self.identities, np.ndarray) else [self.identities]
 
 
 FEWER = "more clients per cluster or fewer clusters would help"
@@ -111,6 +115,7 @@ class MingledPie:
     label: ClassVar[str] = "MingledPie"
     title: ClassVar[str] = "cluster identities among false ones, encrypted sums, models rebuilt by clients (NDSS 2025)"
     family: ClassVar[str] = "private"
+    in_rows: ClassVar[bool] = True
     surveyed: ClassVar[bool] = True
     sealing: ClassVar[str] = "sums"
     REFUSED: ClassVar[Mapping[str, str]] = UNDER_SEALS
@@ -259,15 +264,13 @@ class MingledPie:
     def client(self, me: Client, message: MingledSums) -> Coroutine:
         models = yield from self._models(me, message)
         losses = yield Losses(models)  # [k]
-        choice = int(losses.argmin())
+        choice = lowest(losses)
         me.note("cluster", choice)
         model = openings.sealable(me, (yield Train(models[choice], me.plan)), models[choice])
-        shown = yield Compute("identity", self._show, (me, choice))
-        turn = self._turn(me, shown) if self.turns else None
-        me.note("groups", shown if turn is None else [turn] * (turn == choice))  # the sums that its model is in
+        shown, turn, groups = yield Compute("identity", self._identities, (me, choice))
+        me.note("groups", groups)
         vector = model if turn is None else turns.contribution(model, turn, choice, self._limit(me.setting))
-        given = (Seals.of(me), vector, choice, me.setting.clusters)
-        sealed, boxes = yield Compute("encrypt", seal_with_indicator, given, on_cpu=True)
+        sealed, boxes = yield from sealed_with_indicator(me, vector, choice)
         return MingledUpdate(shown, sealed, boxes, turn)
 
     def aggregate(self, server: Server, state: MingledSums, replies: Iterator[tuple[int, Any]]) -> MingledSums:
@@ -279,8 +282,9 @@ class MingledPie:
         for i, reply in replies:
             if (reply.turn is None) is self.turns or not openings.keep_boxes(server, boxes, i, reply.boxes):
                 continue
-            members.append([*reply.sums, *everyone])
-            mixer.add(reply.sealed, members[-1])
+            shown = [[*sums, *everyone] for sums in reply.sums]
+            sealing.add(mixer, reply.sealed, shown)
+            members += shown
         groups = np.array([[j in shown for shown in members] for j in range(k + len(everyone))], dtype=bool)  # [., n]
         sizes = groups[:k].sum(1).tolist()
         if not any(sizes) or self._withheld(server, groups):
@@ -312,36 +316,42 @@ class MingledPie:
     def use(self, me: Client, message: MingledSums) -> Coroutine:
         models = yield from self._models(me, message)
         losses = yield Losses(models)
-        return Predictor(models, index=int(losses.argmin()))
+        return Predictor(models, index=lowest(losses))
 
     def _models(self, me: Client, message: MingledSums) -> Generator[Work, Any, Tensor]:
         """Decrypting and rebuilding is the same for all clients of a host; what they remember is their own."""
         if not message.sums:
             return me.setting.start
         self._refuse_small(message)
-        opened, counts = yield Compute("decrypt", open_sums, (Seals.of(me), message, me.setting.clusters), shared=True)
+        opened, counts = yield Compute("decrypt", _opened, (me, message), shared=True)
         rebuilt = yield Compute("rebuild", self._rebuild_all, (me, message, opened, counts), shared=True)
-        together = pairing(me.setting.clusters, self.rate, self.threshold, _reading(self.reading))
-        in_sums = self._in_sums(counts)
-        me.note("condition", rebuild.condition(in_sums))
-        if self.turns:
-            me.note("turn_gain", turns.noise_gain(counts))
-            me.note("alone", float((np.diag(counts) == 1).any()))
-        else:
-            me.note("noise_gain", rebuild.noise_gain(counts, together))
-        me.note("picture:mingled", counts.tolist())
+        for name, value in (yield Compute("measure", self._measured, (counts,), shared=True)).items():
+            me.note(name, value)
         if self.rebuild == "steady":
             mark = yield Compute("mark", _mark, (message,), shared=True)
-            drawn = self._drawn(me.setting, opened[: me.setting.clusters], in_sums, together)
+            in_sums = self._in_sums(counts)
+            drawn = self._drawn(me.setting, opened[: me.setting.clusters], in_sums)
             rebuilt = yield from rebuild.steadied(me, mark, rebuilt, in_sums, drawn)
         return (yield from rebuild.recall(me, rebuilt))
 
-    def _drawn(
-        self, setting: Setting, sums: Matrix, in_sums: Matrix, together: float
-    ) -> Callable[[Matrix, int], Matrix]:
+    def _measured(self, counts: Matrix) -> dict[str, Any]:
+        """What clients note of the counts that they have opened."""
+        noted: dict[str, Any] = {"condition": rebuild.condition(self._in_sums(counts))}
+        if self.turns:
+            noted["turn_gain"] = turns.noise_gain(counts)
+            noted["alone"] = float((np.diag(counts) == 1).any())
+        else:
+            noted["noise_gain"] = rebuild.noise_gain(counts, self._pairing(len(counts)))
+        return {**noted, "picture:mingled": counts.tolist()}
+
+    def _pairing(self, clusters: int) -> float:
+        return pairing(clusters, self.rate, self.threshold, _reading(self.reading))
+
+    def _drawn(self, setting: Setting, sums: Matrix, in_sums: Matrix) -> Callable[[Matrix, int], Matrix]:
         """From the last models to the next ones that these sums let expect."""
         if self.turns:
             return partial(turns.approach, in_sums, sums, self.min_group, self._rounds_of_turns(setting.clusters))
+        together = self._pairing(setting.clusters)
         return lambda last, _: rebuild.steady(in_sums, sums, last, together, setting.personal.cpu().numpy())
 
     def _rounds_of_turns(self, clusters: int) -> float:
@@ -386,6 +396,14 @@ class MingledPie:
         """Whose models are in which sum, of the opened counts."""
         return turns.contributors(counts) if self.turns else counts
 
+    def _identities(self, me: Client, choice: int) -> tuple[list[int], int | None, list[int]]:
+        """The set to show, whose turn it is where clients take turns, and the sums that its model is then in."""
+        shown = self._show(me, choice)
+        if not self.turns:
+            return shown, None, shown
+        turn = self._turn(me, shown)
+        return shown, turn, [turn] * (turn == choice)
+
     def _turn(self, me: Client, shown: list[int]) -> int:
         """The cluster of the shown set whose turn it is, and what to remember of the set's order."""
         draw = secrets.token_bytes if self.draw == "secret" else me.random("turn").bytes
@@ -402,7 +420,9 @@ class MingledPie:
         changed = me.memory.get("identity") != choice
         if kept is None or self.remember == "never" or (self.remember == "change" and changed):
             kept = fmd.no_memory(me.setting.clusters)
-        draw = secrets.token_bytes if self.draw == "secret" else me.random("identity").bytes
+        # A set that is remembered needs no random numbers: making a generator takes longer than all the rest.
+        drawing = self.draw == "keyed" and not kept[choice]
+        draw = me.random("identity").bytes if drawing else secrets.token_bytes
         public = me.keys["identities"]
         cluster_keys = _cluster_keys(public["rate"], public["addresses"], public["publics"])
         shown, kept = fmd.shown_set(cluster_keys, choice, self.threshold, kept, _reading(self.reading), draw)
@@ -410,14 +430,29 @@ class MingledPie:
         return shown
 
 
+def sealed_with_indicator(me: Client, model: Tensor, choice: Any) -> Coroutine:
+    """The sealed vector and its boxes; of clients that run as one, which hide nothing and share none, a vector for each."""
+    clusters = me.setting.clusters
+    if model.dim() == 2:
+        return sealing.seal_rows(me.keys["sealing"], with_indicator(model, choice, clusters)), None
+    given = (Seals.of(me), model, choice, clusters)
+    return (yield Compute("encrypt", seal_with_indicator, given, on_cpu=True))
+
+
 def seal_with_indicator(seals: Seals, model: Tensor, choice: int, clusters: int) -> tuple[bytes, list[bytes] | None]:
     """The model and the indicator of its cluster, sealed as one vector [d + k], and what goes with it to other clients."""
-    own = model.cpu().numpy()
-    vector = np.zeros(len(own) + clusters, own.dtype)
-    vector[: len(own)] = own
-    vector[len(own) + choice] = 1.0
-    (sealed,), boxes = seals.seal([vector])
+    (sealed,), boxes = seals.seal([with_indicator(model, choice, clusters).cpu().numpy()])
     return sealed, boxes
+
+
+def with_indicator(model: Tensor, choice: Any, clusters: int) -> Tensor:
+    """[d + k]; of models [n, d] and choices [n] rows."""
+    indicator = one_hot(torch.as_tensor(choice), clusters)
+    return torch.cat([model, indicator.to(model.device, model.dtype)], dim=-1)
+
+
+def _opened(me: Client, message: MingledSums) -> tuple[Matrix, Matrix]:
+    return open_sums(Seals.of(me), message, me.setting.clusters)
 
 
 def open_sums(seals: Seals, message: MingledSums, clusters: int) -> tuple[Matrix, Matrix]:

@@ -16,6 +16,7 @@ sooner, while its vector is empty shows when that is.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,13 +40,16 @@ def take(shown: Sequence[int], kept: Sequence[Order], draw: Callable[[int], byte
     return order[0], [*others, [list(shown), order[1:]]] if order[1:] else others
 
 
-def contribution(model: Tensor, turn: int, choice: int, limit: float) -> Tensor:
+def contribution(model: Tensor, turn: Any, choice: Any, limit: float) -> Tensor:
     """What counts of a trained model in this turn: all of it in its own cluster's, nothing in another's.
 
     A model beyond what can be sealed is refused in every turn: a refusal that came in its own turn alone would name its cluster.
+    Models of clients that run as one, [n, d], are not sealed, and nothing is beyond what that takes.
     """
-    check_vector(model.cpu().numpy(), limit)
-    return model if turn == choice else torch.zeros_like(model)
+    if model.dim() == 1:
+        check_vector(model.cpu().numpy(), limit)
+    own = torch.as_tensor(turn == choice, device=model.device)
+    return torch.where(own[..., None], model, 0.0)
 
 
 def contributors(counts: Matrix) -> Matrix:

@@ -2,12 +2,14 @@
 
 import hashlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from covey.crypto.sealing.sealing import (
     LABEL_BYTES,
@@ -20,6 +22,7 @@ from covey.crypto.sealing.sealing import (
     read_description,
 )
 from covey.errors import CoveyError
+from covey.messages import Rows
 
 name = "none"
 title = "no encryption: float32 in the clear"
@@ -29,6 +32,7 @@ _LABEL = Label("none", fingerprint(_PARAMETERS), bytes(8))
 LARGEST = 1e30  # that is added: sums of many stay numbers
 _LIMIT = float(np.finfo(np.float32).max)
 _WAITING, _STRETCH = 16, 8_192  # vectors in memory at once; numbers of each that are added together
+_AT_ONCE = 1 << 26  # numbers that a GPU takes to float64 at a time: half a gigabyte
 
 
 def generate_keys(bound: float, terms: int) -> bytes:
@@ -74,31 +78,85 @@ class PlainSealer:
         return describe(_PARAMETERS, _LABEL.key)
 
 
+class PlainRows(Rows[bytes]):
+    """What clients seal that run as one, [n, d], where it was computed. Nobody's bytes are written, and no numbers looked at,
+    before somebody asks for them: a mixer in the same process adds rows.
+    """
+
+    def __init__(self, vectors: Tensor) -> None:
+        self.vectors = vectors
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def __getitem__(self, at: Any) -> Any:
+        rows = self.vectors[at].cpu().numpy()
+        return PlainSealer().seal(rows) if rows.ndim == 1 else [PlainSealer().seal(row) for row in rows]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self[:])  # they leave a GPU in one copy
+
+    def like(self) -> bytes:
+        return bytes(LABEL_BYTES + 4 * self.vectors.shape[1])
+
+
 class PlainMixer:
     """Vectors wait for one another and are added in stretches that stay in a core's cache, in the order of their arrival: the sums
-    are those of adding each at once, bit for bit.
+    are those of adding each at once, bit for bit. Rows on a GPU are added there, in an order of its own: the sums are the same but
+    for float64's last bits, of which float32 mostly shows none.
     """
 
     def __init__(self, clusters: int, length: int) -> None:
         self._sums = np.zeros((clusters, length))  # [k, d]
+        self._there: Tensor | None = None  # [k, d]: of rows on a GPU
         self._terms = [0] * clusters
         self._waiting: list[tuple[NDArray[np.float32], list[int]]] = []  # values [d], its clusters
 
     def add(self, sealed: bytes, members: Sequence[int]) -> None:
         chosen = checked_members(members, len(self._terms))
         values = _read(sealed, self._sums.shape[1])
-        if not extreme(values) <= LARGEST:  # also where one is no number
-            raise CoveyError(f"A plain vector holds a number beyond ±{LARGEST:g} or none: one would spoil the sum.")
-        terms = Label.read(sealed).terms
+        _refuse_spoilt(extreme(values))
+        self._add(values, chosen, Label.read(sealed).terms)
+
+    def add_rows(self, sealed: PlainRows, members: Sequence[Sequence[int]]) -> None:
+        """Each of many clients' vectors into the sums of its own members."""
+        chosen = [checked_members(one, len(self._terms)) for one in members]
+        rows = sealed.vectors
+        if len(chosen) != len(rows) or rows.shape[1] != self._sums.shape[1]:
+            raise CoveyError(
+                f"Found {list(rows.shape)} numbers for {len(chosen)} clients of {self._sums.shape[1]} each."
+            )
+        lowest, highest = (float(one) for one in torch.stack(torch.aminmax(rows)).cpu())
+        _refuse_spoilt(max(highest, -lowest) if highest == highest else highest)
+        if rows.is_cuda:
+            self._add_there(rows, chosen)
+            return
+        for values, own in zip(rows.numpy(), chosen):
+            self._add(values, own, 1)
+
+    def sums(self) -> list[bytes]:
+        self._settle()
+        totals = self._sums if self._there is None else self._sums + self._there.cpu().numpy()
+        return [_write(total, terms) for total, terms in zip(totals, self._terms, strict=True)]
+
+    def _add(self, values: NDArray[np.float32], chosen: list[int], terms: int) -> None:
         for j in chosen:
             self._terms[j] += terms
         self._waiting.append((values, chosen))
         if len(self._waiting) == _WAITING:
             self._settle()
 
-    def sums(self) -> list[bytes]:
-        self._settle()
-        return [_write(total, terms) for total, terms in zip(self._sums, self._terms, strict=True)]
+    def _add_there(self, rows: Tensor, chosen: Sequence[Sequence[int]]) -> None:
+        shares = torch.zeros(len(self._terms), len(rows), dtype=torch.float64)
+        for i, own in enumerate(chosen):
+            shares[own, i] = 1.0
+            for j in own:
+                self._terms[j] += 1
+        if self._there is None:
+            self._there = torch.zeros(*self._sums.shape, dtype=torch.float64, device=rows.device)
+        room = max(1, _AT_ONCE // rows.shape[1])
+        for part, share in zip(torch.split(rows, room), torch.split(shares.to(rows.device), room, dim=1)):
+            self._there.addmm_(share, part.to(torch.float64))
 
     def _settle(self) -> None:
         for begin in range(0, self._sums.shape[1], _STRETCH):
@@ -108,6 +166,11 @@ class PlainMixer:
                 for j in chosen:
                     self._sums[j, stretch] += part
         self._waiting = []
+
+
+def _refuse_spoilt(largest: float) -> None:
+    if not largest <= LARGEST:  # also where one is no number
+        raise CoveyError(f"A plain vector holds a number beyond ±{LARGEST:g} or none: one would spoil the sum.")
 
 
 def _write(values: NDArray[Any], terms: int) -> bytes:

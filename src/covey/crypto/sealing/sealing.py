@@ -23,11 +23,13 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from covey.crypto import openings
 from covey.crypto.key_kinds import NOTHING_ENCRYPTED, KeyKind
 from covey.crypto.sealing import SCHEMES
 from covey.errors import CoveyError
+from covey.messages import Rows
 
 
 class Sealer(Protocol):
@@ -65,6 +67,20 @@ def sealer(keys: bytes) -> Sealer:
     """The client's side, from what `generate_keys` gave."""
     client: Sealer = _module(read_description(keys)["scheme"]).sealer(keys)
     return client
+
+
+def seal_rows(keys: bytes, vectors: Tensor) -> Rows[bytes]:
+    """What many clients seal that run as one, [n, d], where the scheme hides nothing: only such a one has rows."""
+    rows: Rows[bytes] = _module(read_description(keys)["scheme"]).PlainRows(vectors)
+    return rows
+
+
+def add(mixer: Any, sealed: bytes | Rows[bytes], members: Sequence[Sequence[int]]) -> None:
+    """Adds what a client has sealed, or many as one, to the sums of each of them."""
+    if isinstance(sealed, Rows):
+        mixer.add_rows(sealed, members)
+    else:
+        mixer.add(sealed, *members)
 
 
 @lru_cache(maxsize=4)
