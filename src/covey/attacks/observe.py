@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -72,6 +73,7 @@ class Observers:
     ) -> None:
         self.attacks = list(attacks)
         self.seed = setting.seed
+        self._seconds = 0.0
         self.machines: dict[int, Machine] = {}
         self.together: dict[int, Callable[..., Any]] = {}  # attack -> how its servers read what they see
         self.replaced: dict[int, Any] = {}
@@ -105,6 +107,19 @@ class Observers:
     def __bool__(self) -> bool:
         return bool(self.attacks)
 
+    def seconds(self) -> float:
+        """What attacks have taken of this process since the last call."""
+        taken, self._seconds = self._seconds, 0.0
+        return taken
+
+    @contextlib.contextmanager
+    def _timed(self) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds += time.perf_counter() - begin
+
     def see(self, round: int, sender: str, receiver: str, message: Any) -> Any:
         """A message passes: whoever may see it does. Returns it, as received.
 
@@ -114,16 +129,20 @@ class Observers:
             self.check_kind(sender, message)
         if self.attacks:
             view = View(round, sender, receiver, message)
-            once: dict[int, Any] = {}  # by whose copies they are
-            for n, attack in enumerate(self.attacks):
-                if sees(self.vantages[n], view):
-                    copies = self.copies[n]
-                    if id(copies) not in once:
-                        once[id(copies)] = copies.of(message, to_many=receiver.startswith("client:"))
-                    with _answering_for(attack):
-                        for shown in self._read(n, replace(view, message=once[id(copies)])):
-                            self._think(n, attack.observe(shown), round)
+            with self._timed():
+                self._show(view)
         return message
+
+    def _show(self, view: View) -> None:
+        once: dict[int, Any] = {}  # by whose copies they are
+        for n, attack in enumerate(self.attacks):
+            if sees(self.vantages[n], view):
+                copies = self.copies[n]
+                if id(copies) not in once:
+                    once[id(copies)] = copies.of(view.message, to_many=view.receiver.startswith("client:"))
+                with _answering_for(attack):
+                    for shown in self._read(n, replace(view, message=once[id(copies)])):
+                        self._think(n, attack.observe(shown), view.round)
 
     def check_kind(self, sender: str, reply: Any) -> None:
         """Refuses a reply that the algorithm does not declare."""
@@ -144,7 +163,7 @@ class Observers:
     def end_round(self, round: int) -> None:
         self.copies = self._no_copies()
         for n, attack in enumerate(self.attacks):
-            with _answering_for(attack):
+            with self._timed(), _answering_for(attack):
                 self._think(n, attack.end_round(round), round)
 
     def _no_copies(self) -> list[_Copies]:
@@ -157,7 +176,8 @@ class Observers:
         findings, failed = [], []
         for attack, vantage in zip(self.attacks, self.vantages):
             try:
-                finding = _explained(_refuse_no_finding(attack.finding(truth)), declaration(attack).means)
+                with self._timed():
+                    finding = _explained(_refuse_no_finding(attack.finding(truth)), declaration(attack).means)
                 finding = replace(finding, attack=attack.name)  # no score lands under another attack's name
                 _refuse_other_vantage(finding, vantage)
                 findings.append(finding)

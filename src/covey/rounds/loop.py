@@ -58,6 +58,7 @@ from covey.rounds.scoring import Scoring
 from covey.rounds.unharmed import unharmed_ends
 
 HEAVY = 20e6  # bytes to a client and round that nobody expects
+ATTACK = "attack"  # the phase of a round in which attacks think
 Callback = Callable[[dict[str, Any], Any], None]  # (this round's record, the server's state)
 
 
@@ -297,7 +298,7 @@ class _Loop:
             self.records,
             findings,
             self.spends,
-            {"prepare": self.prepared},
+            {"prepare": self.prepared, ATTACK: self.observers.seconds()},
             state,
             self.folder,
             self.command,
@@ -352,6 +353,7 @@ class _Loop:
         traffic.send(calls)
         for client, broadcast, _ in calls if self.observers else ():
             self.observers.see(round, self._server, f"client:{client}", broadcast)
+        watched = self.observers.seconds()
         facts = Facts()
         replies = self._replies(round, calls, traffic, facts, seconds)
         if arrivals is not None:
@@ -365,8 +367,10 @@ class _Loop:
         if self.observers:  # they are shown no round that training has spoilt
             self.hosts.check()
         self.spends.extend((round, client, event) for client, event in server.events)
+        seconds[ATTACK] += self.observers.seconds()
         seconds["aggregate"] -= seconds.pop("waited", 0.0) + sum(s for p, s in seconds.items() if p != "aggregate")
         self.observers.end_round(round)
+        seconds[ATTACK] += watched + self.observers.seconds()
         with self._checked_first():
             evaluation = self.scoring.evaluate(state, round) if self.scoring.is_due(round) else {"accuracy": None}
         self.hosts.check()  # only now: a GPU that is waited for after training stands still while the host prepares what follows
@@ -481,11 +485,12 @@ class _Loop:
         calls = [(client, question, plan) for client, question in questions.items() if not lost[client]]
         answers: dict[int, Any] = {}
         begin = time.perf_counter()
-        for outcome in self.hosts.advise(round, calls):
+        outcomes = list(self.hosts.advise(round, calls))
+        seconds["waited"] += time.perf_counter() - begin
+        for outcome in outcomes:
             traffic.up += size(outcome.reply)
             self.spends.extend((round, outcome.client, event) for event in outcome.events)
             answers[outcome.client] = self.observers.see(round, f"client:{outcome.client}", self._server, outcome.reply)
-        seconds["waited"] += time.perf_counter() - begin
         return answers
 
     def _calls(self, state: Any, round: int, clients: Sequence[int] | np.ndarray[Any, Any]) -> Sequence[Call]:

@@ -101,7 +101,7 @@ def summarise(
         accuracy=evaluated[-1]["accuracy"] if evaluated else {},
         rounds=len(records),
         rounds_to_target=hits[0] if hits else None,
-        seconds=dict(total),
+        seconds={phase: s for phase, s in total.items() if s > 0},
         bytes={way: float(np.mean([r["bytes"][way] for r in records])) for way in ("up", "down")},
         clustering=records[-1]["clustering"],
         attacks={f.attack: f.json() for f in findings},

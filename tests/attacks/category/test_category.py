@@ -446,3 +446,12 @@ def test_what_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
 def test_without_auxiliary_samples_it_says_what_to_set() -> None:
     with pytest.raises(CoveyError, match=r"partition\.public"):
         run(setting(partition={"public": 0}, attacks=["category"]), quiet=True)
+
+
+def test_the_time_of_attacks_is_counted_as_theirs() -> None:
+    """A run whose attacks thought for four of its five seconds once said that it had taken one."""
+    without = run(setting(), quiet=True)
+    watched = run(setting(attacks=[{"name": "category", **QUICK}]), quiet=True)
+    assert "attack" not in without.seconds
+    assert watched.seconds["attack"] > watched.seconds["aggregate"] > 0
+    assert all(s > 0 for s in watched.seconds.values())

@@ -17,7 +17,7 @@ KINDS = (
     ("client_mean", "Clients' own data", "own data"),
     ("global", "Whole test set", "whole set"),
 )
-PHASES = ("prepare", "train", "identity", "encrypt", "aggregate", "decrypt", "rebuild", "cluster", "evaluate")
+PHASES = ("prepare", "train", "identity", "encrypt", "aggregate", "decrypt", "rebuild", "cluster", "evaluate", "attack")
 MAX_POINTS = 400
 
 
