@@ -1,82 +1,78 @@
-"""One message for all clients is asked for once, and only where its broadcast hands on what the state holds."""
+"""One message for all clients is asked for once, where the algorithm says of its very text that it sends them the same."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+from covey import Experiment, run
 from covey.algorithms import ALGORITHMS
+from covey.algorithms.averaging import GlobalModel
 from covey.algorithms.contract import declaration
-from covey.engines.calls import Alike, is_for_all
+from covey.algorithms.fedavg import FedAvg
+from covey.data.federation import Federation
+from covey.engines.calls import Alike
+from covey.engines.cohort import sends_alike
 from covey.learn.work import Plan
 
 STATE = ["one", "two"]
-LOG: list[Any] = []
 
 
-class Plain:
+@dataclass(frozen=True)
+class Lopsided(FedAvg):
+    """Another text of what its parent says."""
+
     def broadcast(self, state: Any, client: int) -> Any:
-        return state
+        return GlobalModel(client * state.model)
 
 
-class Held(Plain):
-    def broadcast(self, state: Any, client: int) -> Any:
-        return state.held.sent
+@dataclass(frozen=True)
+class Sure(Lopsided):
+    sends_alike: ClassVar[bool] = True
 
 
-def inner(state: Any, client: int) -> Any:
-    def ask() -> int:
-        return client
-
-    return ask
+@dataclass(frozen=True)
+class Silent(FedAvg):
+    sends_alike: ClassVar[bool] = False
 
 
-def swallowing(state: Any, client: int) -> Any:
-    try:
-        return state[client % 2]
-    except Exception:
-        return state
+def test_a_word_holds_for_the_text_that_it_was_said_of() -> None:
+    assert [sends_alike(one()) for one in (FedAvg, Lopsided, Sure, Silent)] == [True, False, True, False]
 
 
-@pytest.mark.parametrize(
-    "broadcast",
-    [
-        lambda self, state, client: state[client],
-        lambda self, state, client: state if client == 3 else None,
-        lambda self, state, client: state if client is not None else None,
-        lambda self, state, client: state if isinstance(client, str) else None,
-        lambda self, state, client: (state, client),
-        lambda self, state, client: f"{client}",
-        lambda self, state, client: LOG.append(client) or state,  # type: ignore[func-returns-value]
-        lambda self, state, client: LOG.append(1) or state,  # type: ignore[func-returns-value]
-        lambda self, state, client: state.noisy(),
-        lambda self, state, client: LOG,
-        lambda self, *given: given[0],
-        lambda self, state, client=0: client,
-        lambda self, state, client: swallowing(state, client),
-        lambda self, state, client: inner(state, client),
-        lambda self, state, client: locals()["client"],
-    ],
-)
-def test_a_broadcast_that_does_more_than_hand_on_is_asked_for_each(broadcast: Callable[..., Any]) -> None:
-    kind = type("Own", (), {"broadcast": broadcast})
-    assert not is_for_all(kind().broadcast)
+@pytest.mark.parametrize(("algorithm", "asked"), [(FedAvg(), 1), (Silent(), 3)])
+def test_a_message_that_is_the_same_for_all_is_asked_for_once(
+    algorithm: FedAvg, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients: list[int] = []
+    monkeypatch.setattr(FedAvg, "broadcast", lambda self, state, client: (clients.append(client), state)[1])
+    x, y = np.eye(30, 4, dtype=np.float32), np.arange(30) % 2
+    data = Federation.from_arrays(x, y, clients=np.arange(30) // 10)
+    training, engine = {"rounds": 1, "epochs": 1, "batch_size": 4, "lr": 0.05}, {"device": "cpu", "workers": 1}
+    given = Experiment.of(algorithm=algorithm, clusters=1, model="softmax", training=training, engine=engine)
+    run(given, federation=data, quiet=True)
+    assert len(clients) == 3 * asked  # for the round, its evaluation, and the models that are kept
 
 
-def test_one_that_hands_on_what_the_state_holds_is_asked_once() -> None:
-    assert is_for_all(Plain().broadcast)
-    assert is_for_all(Held().broadcast)
-    assert not is_for_all(partial(Plain().broadcast))  # nobody knows its text
-    assert not is_for_all(lambda state, client: state)
+class Anything:
+    """A state of any algorithm."""
+
+    def __getattr__(self, name: str) -> Anything:
+        return self
 
 
 def test_every_algorithm_of_ours_that_reads_in_rows_is_asked_once() -> None:
     """Else a round on a GPU calls it a thousand times."""
-    assert all(is_for_all(kind().broadcast) for kind in ALGORITHMS.values() if declaration(kind).in_rows)
+    assert all(sends_alike(kind()) for kind in ALGORITHMS.values() if declaration(kind).in_rows)
+
+
+@pytest.mark.parametrize("name", [name for name, kind in ALGORITHMS.items() if declaration(kind).sends_alike])
+def test_who_says_so_sends_alike(name: str) -> None:
+    algorithm, state = ALGORITHMS[name](), Anything()
+    assert algorithm.broadcast(state, 0) is algorithm.broadcast(state, 1)
 
 
 def test_calls_alike_are_a_sequence_of_calls() -> None:

@@ -272,6 +272,7 @@ class Declaration:
     # [n, d], numbers as arrays [n], nothing but plain training, losses, rowwise arithmetic and functions of one client without
     # vectors asked for (see `engines.cohort`)
     in_rows: bool = False
+    sends_alike: bool = False  # whether `broadcast` gives all clients of a round the same: then it is asked once
     rounds_sent: int = 1  # rounds whose sums one broadcast may hold: messages grow with it
     measures: Mapping[str, Measure] = field(default_factory=dict)  # what it notes about itself, and how to show it
     min_group: int = 1  # fewest clients of an average that it hands out
@@ -360,6 +361,7 @@ _EXPECTED: dict[
     "family": _A_TEXT,
     "surveyed": (lambda value: isinstance(value, bool), "True or False"),
     "in_rows": (lambda value: isinstance(value, bool), "True or False"),
+    "sends_alike": (lambda value: isinstance(value, bool), "True or False"),
     "numbered": (lambda value: isinstance(value, bool), "True or False"),
     "strengths": (_tuple_of(Strength), "a tuple of strength.Strength"),
     "rounds_sent": (

@@ -27,6 +27,7 @@ class FedAvg(masking.Masked):
     label: ClassVar[str] = "FedAvg"
     title: ClassVar[str] = "one model, averaged by sample counts (McMahan et al. 2017)"
     in_rows: ClassVar[bool] = True
+    sends_alike: ClassVar[bool] = True
     surveyed: ClassVar[bool] = True
     sends: ClassVar[Messages] = (GlobalModel,)
     replies: ClassVar[Messages] = (LocalModel,)

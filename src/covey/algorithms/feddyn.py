@@ -45,6 +45,7 @@ class FedDyn:
     label: ClassVar[str] = "FedDyn"
     title: ClassVar[str] = "a regulariser per client that moves its optimum to the global one (Acar et al. 2021)"
     in_rows: ClassVar[bool] = True
+    sends_alike: ClassVar[bool] = True
     sends: ClassVar[Messages] = (GlobalModel,)
     replies: ClassVar[Messages] = (LocalModel,)
     trains: ClassVar[str] = "one"

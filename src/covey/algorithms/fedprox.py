@@ -29,6 +29,7 @@ class FedProx(masking.Masked):
     label: ClassVar[str] = "FedProx"
     title: ClassVar[str] = "FedAvg with a pull back to the global model (Li et al. 2020)"
     in_rows: ClassVar[bool] = True
+    sends_alike: ClassVar[bool] = True
     sends: ClassVar[Messages] = (GlobalModel,)
     replies: ClassVar[Messages] = (LocalModel,)
     trains: ClassVar[str] = "one"

@@ -49,6 +49,7 @@ class IFCA(masking.Masked):
     label: ClassVar[str] = "IFCA"
     title: ClassVar[str] = "each client joins the cluster whose model fits it best (Ghosh et al. 2020)"
     in_rows: ClassVar[bool] = True
+    sends_alike: ClassVar[bool] = True
     surveyed: ClassVar[bool] = True
     counted: ClassVar[bool] = True
     chooses: ClassVar[bool] = True  # clients ask `me.choose` which cluster to take part in

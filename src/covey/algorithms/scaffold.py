@@ -62,6 +62,7 @@ class Scaffold:
     label: ClassVar[str] = "SCAFFOLD"
     title: ClassVar[str] = "control variates against client drift (Karimireddy et al. 2020)"
     in_rows: ClassVar[bool] = True
+    sends_alike: ClassVar[bool] = True
     sends: ClassVar[Messages] = (ControlledModel,)
     replies: ClassVar[Messages] = (ControlledChange,)
     trains: ClassVar[str] = "one"

@@ -10,7 +10,7 @@ client by client, with the same results but for floating-point noise.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import repeat
@@ -26,7 +26,7 @@ from covey.learn.work import Compute, Plan
 from covey.messages import Rows, same, size
 from covey.names import OURS
 
-METHODS = ("broadcast", "client", "aggregate", "use")
+IN_ROWS = ("broadcast", "client", "aggregate", "use")  # methods of which an algorithm says that they read in rows
 
 
 class Apart(Exception):
@@ -110,12 +110,20 @@ class Cohort:
 
 
 def reads_in_rows(algorithm: Any) -> bool:
-    """Whether it says so of the very text that runs: a subclass that writes a method anew must say it again."""
+    return _says(algorithm, "in_rows", IN_ROWS)
+
+
+def sends_alike(algorithm: Any) -> bool:
+    return _says(algorithm, "sends_alike", ("broadcast",))
+
+
+def _says(algorithm: Any, word: str, methods: Sequence[str]) -> bool:
+    """Whether it says so of the very text of these methods that runs: a subclass that writes one anew must say it again."""
     kinds = type(algorithm).__mro__
-    said = next((place for place, kind in enumerate(kinds) if "in_rows" in vars(kind)), None)
-    if said is None or not vars(kinds[said])["in_rows"]:
+    said = next((place for place, kind in enumerate(kinds) if word in vars(kind)), None)
+    if said is None or not vars(kinds[said])[word]:
         return False
-    return all(next((p for p, kind in enumerate(kinds) if m in vars(kind)), 0) >= said for m in METHODS)
+    return all(next((p for p, kind in enumerate(kinds) if m in vars(kind)), 0) >= said for m in methods)
 
 
 @dataclass(frozen=True)

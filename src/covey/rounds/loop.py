@@ -20,8 +20,8 @@ from covey.attacks.contract import Attack, Truth
 from covey.attacks.observe import Observers
 from covey.compression.replies import unpack
 from covey.data.federation import Federation
-from covey.engines.calls import Alike, Call, is_for_all
-from covey.engines.cohort import Outcomes, reads_in_rows
+from covey.engines.calls import Alike, Call
+from covey.engines.cohort import Outcomes, sends_alike
 from covey.engines.host import Outcome, heterogeneous
 from covey.engines.listing import listed
 from covey.engines.prepare import device_of, prepare, refuse_phases
@@ -505,8 +505,7 @@ class _Loop:
     @cached_property
     def _asked_once(self) -> bool:
         """Whether one message is asked for, for all clients of a call, and they all have one plan."""
-        algorithm, same_plan = self.experiment.algorithm, self.experiment.participation.slowest >= 1
-        return same_plan and reads_in_rows(algorithm) and is_for_all(algorithm.broadcast)
+        return self.experiment.participation.slowest >= 1 and sends_alike(self.experiment.algorithm)
 
     def _able(self, present: np.ndarray[Any, Any], lost: np.ndarray[Any, Any], round: int) -> Iterable[int]:
         """Of those without labels the ones that come now, drawn or not, where the algorithm places them: they are asked once."""

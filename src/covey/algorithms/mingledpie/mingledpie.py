@@ -116,6 +116,7 @@ class MingledPie:
     title: ClassVar[str] = "cluster identities among false ones, encrypted sums, models rebuilt by clients (NDSS 2025)"
     family: ClassVar[str] = "private"
     in_rows: ClassVar[bool] = True
+    sends_alike: ClassVar[bool] = True
     surveyed: ClassVar[bool] = True
     sealing: ClassVar[str] = "sums"
     REFUSED: ClassVar[Mapping[str, str]] = UNDER_SEALS
