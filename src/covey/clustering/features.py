@@ -23,12 +23,18 @@ class Projection:
 
     def __call__(self, x: NDArray[np.generic]) -> Floats:
         """[m, ...] -> [m, components]"""
-        parts = [flat(x[i : i + BLOCK], self.scale) - self.mean for i in range(0, len(x), BLOCK)]
-        return np.concatenate([part @ self.axes for part in parts])
+        return np.concatenate([self._part(x[i : i + BLOCK]) for i in range(0, len(x), BLOCK)])
+
+    def _part(self, x: NDArray[np.generic]) -> Floats:
+        floats = flat(x, self.scale)
+        floats -= self.mean
+        return floats @ self.axes
 
 
 def flat(x: NDArray[np.generic], scale: float) -> Floats:
-    return x.reshape(len(x), -1).astype(np.float32) * np.float32(scale)
+    floats = x.reshape(len(x), -1).astype(np.float32)
+    floats *= np.float32(scale)
+    return floats
 
 
 def principal_components(
