@@ -1,5 +1,6 @@
 """Identity sets: group algebra by hand, rates by counting, thresholds in both readings, memory."""
 
+import hashlib
 import json
 import math
 import os
@@ -179,6 +180,32 @@ def test_inconsistent_keys_are_refused():
         check_keys(swapped)
     with pytest.raises(CoveyError, match="2 address"):
         check_keys(type(keys)(keys.rate, keys.addresses, keys.publics[:2]))
+    x = keys.addresses[0][0]
+    same = x[:31] + bytes([x[31] | 128])  # powers do not read the highest bit, products do
+    assert rbcl.crypto_scalarmult_ristretto255_base(same) == keys.publics[0][0]
+    with pytest.raises(CoveyError, match="cluster 0"):
+        check_keys(type(keys)(keys.rate, ((same, *keys.addresses[0][1:]), *keys.addresses[1:]), keys.publics))
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.125, 0.3])
+def test_a_set_is_what_the_paper_compares(rate):
+    """H(h^r) and H(u^x), as they stand there."""
+    keys = generate_keys(6, rate, np.random.default_rng(0).bytes)
+    for true in range(6):
+        r = rbcl.crypto_core_ristretto255_scalar_reduce(np.random.default_rng(true).bytes(64))
+        u = rbcl.crypto_scalarmult_ristretto255_base(r)
+
+        def words(pairs):
+            powers = [rbcl.crypto_scalarmult_ristretto255(*pair) for pair in pairs]
+            return [int.from_bytes(hashlib.sha256(power).digest()[:8], "little") for power in powers]
+
+        own = words((r, h) for h in keys.publics[true])
+        others = [words((x, u) for x in row) for row in keys.addresses]
+        if rate == 0.3:
+            shown = [j for j, (word,) in enumerate(others) if (word - own[0]) % 2**64 < round(rate * 2**64)]
+        else:
+            shown = [j for j, row in enumerate(others) if all((a ^ b) & 1 == 0 for a, b in zip(own, row))]
+        assert matches(keys, true, r) == shown
 
 
 def test_an_identity_set_takes_two_milliseconds_at_most():
