@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from covey.algorithms.averaging import LocalModel
 from covey.algorithms.scaffold import ControlledChange
+from covey.crypto.signatures import Envelope
 from covey.errors import CoveyError
 from covey.messages import MAGIC, copied, decode, encode, message, same, size
 
@@ -208,7 +209,7 @@ def test_size_does_not_touch_the_data() -> None:
 
 
 def test_the_size_of_a_message_is_that_of_its_bytes_whatever_came_before() -> None:
-    shared = torch.zeros(3)
+    shared, long = torch.zeros(3), bytes(2000)
     messages = [
         LocalModel(torch.zeros(3), 1),
         LocalModel(torch.zeros(3), 10),
@@ -219,6 +220,13 @@ def test_the_size_of_a_message_is_that_of_its_bytes_whatever_came_before() -> No
         LocalModel(torch.zeros(3), True),
         ControlledChange(shared, shared),
         ControlledChange(shared, shared.clone()),
+        Envelope("client:1", "upload", 9, 0, b"", b"1234", b""),
+        Envelope("client:2", "upload", 8, 0, b"", b"4321", b""),
+        Envelope("client:2", "upload", 10, 0, b"", b"4321", b""),
+        Envelope('client "2"', "up\\load", 10, 0, b"", b"4321", b""),
+        Envelope("client ä 2", "up\nload", 10, 0, b"", b"4321", b""),
+        Envelope("client a 2", "up nload", -10, 0, b"", long, bytes(2000)),
+        Envelope("client a 2", "up nload", -10, 0, b"", long, long),
     ]
     for _ in range(2):
         assert [size(m) for m in messages] == [len(encode(m)) for m in messages]

@@ -161,25 +161,34 @@ def _shape(value: Any) -> tuple[Any, ...] | None:
     if kind not in _NAMES:
         return None
     shape: list[Any] = [kind]
-    tensors: list[int] = []
-    for name in _field_names(cast(Any, kind)):
+    buffers: list[int] = []  # that are referred to where they occur again
+    for name, absent in _field_names(cast(Any, kind)).items():
         part = getattr(value, name)
         type_of_part = type(part)
         if type_of_part is Tensor or isinstance(part, Tensor):
             shape += (part.dtype, part.shape)
-            tensors.append(id(part))
+            buffers.append(id(part))
+        elif type_of_part is bytes:
+            shape += (bytes, len(part))
+            if len(part) >= LONG:
+                buffers.append(id(part))
+        elif type_of_part is int and not absent:
+            shape += (int, len(str(part)))  # the number of a round, or of a client
+        elif type_of_part is str and not absent and part.isascii() and part.isprintable():
+            shape += (str, len(part) + part.count('"') + part.count("\\"))  # these two are written with one sign more
         elif part is None or type_of_part in _PLAIN:
             shape += (type_of_part, part)
         elif type_of_part is float:
             shape.append(repr(part))  # -0.0 equals 0.0, and is longer
         else:
             return None
-    return tuple(shape) if len(tensors) < 2 or len(set(tensors)) == len(tensors) else None
+    return tuple(shape) if len(buffers) < 2 or len(set(buffers)) == len(buffers) else None
 
 
 @functools.cache
-def _field_names(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(kind))
+def _field_names(kind: type) -> dict[str, bool]:
+    """Names, and whether a message may be written without the field: see `_is_absent`."""
+    return {field.name: "later" in field.metadata for field in dataclasses.fields(kind)}
 
 
 def decode(

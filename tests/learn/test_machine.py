@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from covey import randomness
 from covey.algorithms.contract import Predictor
 from covey.engines.evaluation import Examiner
-from covey.errors import CoveyError
+from covey.errors import CoveyError, NotFinite
 from covey.learn.flat import Network
 from covey.learn.initial import initial
 from covey.learn.kernels.graph import Replays
@@ -192,6 +192,19 @@ def test_global_generator_is_left_alone() -> None:
     for kernel in ("loop", "stacked"):
         Machine(net, x, y, kernel=kernel).compute([Job(torch.arange(9), 1, Train(initial(net, 1), plan))])
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_values_that_are_no_numbers_are_told_by_the_place_of_their_job() -> None:
+    """Of jobs in several groups, whose checks wait until all have been computed; one that is lenient is not checked."""
+    net, x, y = made("fcnn")
+    good, rows = initial(net, 1), torch.arange(4)
+    starts = [good, good, torch.full_like(good, float("nan")), good]
+    jobs = [Job(rows, i, Train(start, Plan(epochs=1 + i % 2))) for i, start in enumerate(starts)]
+    with pytest.raises(NotFinite, match="local training gave values that are not finite") as raised:
+        Machine(net, x, y).compute(jobs)
+    assert raised.value.of == (2,)
+    lenient = [replace(job, lenient=True) for job in jobs]
+    assert [bool(v.isfinite().all()) for v in Machine(net, x, y).compute(lenient)] == [True, True, False, True]
 
 
 def test_refusals() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -90,14 +90,15 @@ class Machine:
         for index, job in enumerate(jobs):
             self._check(job)
             groups[_kind(job, numbers)].append(index)
+        checks: list[tuple[_Check, list[int]]] = []
         with precision(self._precision, self.device):
             for (work, *_), members in groups.items():
-                try:
-                    answers = self._group(work, [jobs[i] for i in members])
-                except NotFinite as error:
-                    raise NotFinite(str(error), [members[i] for i in error.of]) from None
+                answers, check = self._group(work, [jobs[i] for i in members])
+                checks.append((check, members))
                 for index, answer in zip(members, answers):
                     results[index] = answer
+        for check, members in checks:  # only now: a GPU computes one group while the host prepares the next
+            check.make(members)
         return [result for result in results if result is not None]
 
     def train_bundle(self, bundle: Bundle) -> Tensor:
@@ -135,18 +136,22 @@ class Machine:
         with precision(self._precision, self.device):
             losses = evaluate.sample_losses(self.kernel.points, self.samples, models.to(self.device), rows)
             means = evaluate.means(losses, sizes.tolist())
-            _check_numbers([means], "the losses", HUGE)
+            _Check.of([means], "the losses", HUGE).make()
             return means
 
-    def _group(self, work: object, jobs: list[Job]) -> list[Tensor]:
+    def _group(self, work: object, jobs: list[Job]) -> tuple[list[Tensor], _Check]:
+        answers, check = self._computed(work, jobs)
+        return answers, _Check() if all(job.lenient for job in jobs) else check
+
+    def _computed(self, work: object, jobs: list[Job]) -> tuple[list[Tensor], _Check]:
         if work is Train:
             return self._train(jobs)
         if work in (Losses, SampleLosses, Logits):
             return self._evaluate(work, jobs)
         whole = [self.network.whole(_at(job).to(self.device)) for job in jobs]
         answers = [self._point(job.work, at, _rows(job).to(self.device)) for at, job in zip(whole, jobs)]
-        _check_finite(jobs, answers, "the gradients", "the model they are taken at holds huge or undefined values")
-        return answers
+        reason = "the model they are taken at holds huge or undefined values"
+        return answers, _Check.of(answers, "the gradients", reason)
 
     def _point(self, work: Work, at: Tensor, rows: Tensor) -> Tensor:
         points = self.kernel.points
@@ -161,26 +166,26 @@ class Machine:
                 return points.fisher(at, rows)[: len(work.at)]
         raise TypeError(f"{type(work).__name__} is not computed at a point")
 
-    def _train(self, jobs: list[Job]) -> list[Tensor]:
+    def _train(self, jobs: list[Job]) -> tuple[list[Tensor], _Check]:
         jobs, size = self._whole_jobs(jobs)
         facts = self.network.facts
         wave = lay_out(jobs, self.device, facts.dropping or facts.drawing, self._together)
         trained = self.kernel.train(wave)[:, :size]
         answers = _in_order(trained.unbind(0), wave.order)
-        _check_finite(jobs, [trained], "local training", _too_fast(wave.plan), answers)
-        return answers
+        return answers, _Check.of([trained], "local training", _too_fast(wave.plan), answers)
 
-    def _evaluate(self, work: object, jobs: list[Job]) -> list[Tensor]:
+    def _evaluate(self, work: object, jobs: list[Job]) -> tuple[list[Tensor], _Check]:
         models = self.network.whole(_models(jobs[0]).to(self.device))
         rows = [_rows(job) for job in jobs]
         every, sizes = self._together.of(rows), [r.shape[0] for r in rows]
         if work is Logits:
-            return list(torch.split(evaluate.logits_of(self.kernel.points, self.samples, models, every), sizes, dim=1))
+            logits = evaluate.logits_of(self.kernel.points, self.samples, models, every)
+            return list(torch.split(logits, sizes, dim=1)), _Check()
         losses = evaluate.sample_losses(self.kernel.points, self.samples, models, every)
-        answers = evaluate.means(losses, sizes) if work is Losses else losses
-        each = list(answers) if work is Losses else []  # of each job
-        _check_finite(jobs, [answers], "the losses", HUGE, each)  # means are on the CPU already
-        return list(answers) if work is Losses else list(torch.split(losses, sizes, dim=1))
+        if work is SampleLosses:
+            return list(torch.split(losses, sizes, dim=1)), _Check.of([losses], "the losses", HUGE)
+        means = evaluate.means(losses, sizes)  # on the CPU already
+        return list(means), _Check.of([means], "the losses", HUGE, list(means))
 
     def _check(self, job: Job) -> None:
         work = job.work
@@ -302,23 +307,24 @@ def _at(job: Job) -> Tensor:
     return at
 
 
-def _check_finite(jobs: list[Job], answers: list[Tensor], what: str, reason: str, each: Sequence[Tensor] = ()) -> None:
-    """One sum per group: cheap, and any NaN or infinity shows in it. `each`: the same by job, to tell whose they are."""
-    if all(job.lenient for job in jobs):
-        return
-    try:
-        _check_numbers(answers, what, reason)
-    except NotFinite as error:
-        raise NotFinite(str(error), [i for i, one in enumerate(each) if not one.isfinite().all()]) from None
+@dataclass(frozen=True)
+class _Check:
+    """Whether the answers to a group of jobs are numbers: one sum is cheap, and any NaN or infinity shows in it."""
 
+    total: Tensor | int = 0  # where it was computed: only `make` waits for it
+    words: str = ""
+    each: Sequence[Tensor] = ()  # the answers by job, to tell whose they are
 
-def _check_numbers(answers: list[Tensor], what: str, reason: str) -> None:
-    _check_total(sum(answer.sum() for answer in answers), what, reason)
+    @classmethod
+    def of(cls, answers: list[Tensor], what: str, reason: str, each: Sequence[Tensor] = ()) -> _Check:
+        total = sum(answer.sum() for answer in answers)
+        return cls(total, f"{what} gave values that are not finite: {reason}", each)
 
-
-def _check_total(total: Tensor | int, what: str, reason: str) -> None:
-    if not math.isfinite(float(total)):
-        raise NotFinite(f"{what} gave values that are not finite: {reason}")
+    def make(self, members: Sequence[int] = ()) -> None:
+        """`members`: the places of the jobs."""
+        if not math.isfinite(float(self.total)):
+            wrong = [members[i] for i, one in enumerate(self.each) if not one.isfinite().all()]
+            raise NotFinite(self.words, wrong)
 
 
 def _too_fast(plan: Plan) -> str:

@@ -28,6 +28,7 @@ from covey.learn.flat import Network
 from covey.messages import decode, encode, message
 from covey.metrics.totals import CLASSES, NUMBERS
 
+SEEN = 32  # sets of models that clients share, of which it is known where they lie
 MOST_BYTES = 256 << 20  # of models that clients have to themselves: beyond, none of them is kept
 
 
@@ -60,7 +61,7 @@ class _Collection:
         self.mixtures: dict[int, dict[str, Any]] = {}
         self.left_out = 0
         self._blocks: dict[bytes, int] = {}  # digest of models to choose from -> the first of them
-        self._last: tuple[Tensor, int] | None = None  # the block that came last
+        self._seen: list[tuple[Tensor, int]] = []  # blocks that came last, where they lie
 
     def add(self, client: int, use: Predictor) -> None:
         if use.weights is not None:
@@ -83,14 +84,15 @@ class _Collection:
             self.own[client] = model.detach().float().cpu()
 
     def _block(self, models: Tensor) -> int:
-        if self._last is not None and _same_memory(self._last[0], models):  # what all clients of a host were sent
-            return self._last[1]
+        for seen, first in self._seen:  # what many clients of a host were sent
+            if _same_memory(seen, models):
+                return first
         same = models.detach().float().cpu().contiguous()
         digest = hashlib.blake2b(same.numpy().tobytes(), digest_size=16).digest()
         if digest not in self._blocks:
             self._blocks[digest] = len(self.shared)
             self.shared += list(same)
-        self._last = (models, self._blocks[digest])
+        self._seen = [*self._seen[1 - SEEN :], (models, self._blocks[digest])]
         return self._blocks[digest]
 
 

@@ -169,6 +169,18 @@ def test_a_participant_takes_only_what_bs_signed_for_this_round_cluster_and_size
             open_package(own(keys, 0), bad, round)
 
 
+def test_a_participant_begins_from_the_mean_of_its_models() -> None:
+    keys = issue_keys("none", 3, 2048)
+    models = np.random.default_rng(0).normal(0, 1, (3, 50))
+    sizes = [1, 3, 1]
+    sealed = [blinded.sealer(keys["bs"]["participants"]).seal(model) for model in models]
+    signed = [sign(keys["bs"], "bs", purpose_of(k, n), 4, one) for k, (n, one) in enumerate(zip(sizes, sealed))]
+    opened = [blinded.opener(keys["clients"]["opening"]).open(one) / n for n, one in zip(sizes, sealed)]
+    package = envelopes.Package(0, [0, 1, 2], signed, sizes)
+    for _ in range(2):  # models that are kept open stay as they are
+        assert np.array_equal(open_package(keys["clients"], package, 4), np.mean(opened, axis=0))
+
+
 def test_each_party_holds_its_own_keys_only(keys: dict[str, dict[str, Any]]) -> None:
     assert set(keys) == {"clients", "bs", "csp"}
     assert set(keys["bs"]) == {"csp", "participants", "signing", "known"}  # seals for both, opens nothing

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.crypto.blinded import blinded
-from covey.crypto.blinded.integers import Sketch, moved, moved_back, to_floats
+from covey.crypto.blinded.integers import ModularRows, Sketch, gram, moved, moved_back, rounded, to_floats, to_integers
 from covey.errors import CoveyError
 
 UNIT = 2.0**-24
@@ -60,6 +61,45 @@ def test_distances_survive_and_coordinates_do_not(keys: dict[str, bytes], rearra
     assert np.allclose(np.linalg.norm(seen, axis=1), apart, atol=1e-3)
     same = np.allclose(seen[:, : rows.shape[1]], rows - rows[0], atol=1e-6)
     assert same != rearranged
+
+
+def test_whole_numbers_are_sealed_as_the_weights_that_they_come_from(keys: dict[str, bytes]) -> None:
+    row = models(2, 300)[0].astype(np.float32)
+    under, opener = blinded.sealer(keys["sealing"]), blinded.opener(keys["opening"])
+    whole = rounded(row).astype(np.int32)
+    assert np.array_equal(opener.open(under.seal_whole(whole)), opener.open(under.seal(row)))
+    assert np.array_equal(opener.open(under.seal_whole(whole)), to_floats(whole))
+
+
+def test_numbers_are_rounded_alike_in_any_precision_one_by_one_or_together() -> None:
+    halves = (np.arange(-50, 50) + 0.5) * UNIT  # a half goes to the even number
+    rows = np.stack([models(2, 300)[0], np.resize([*halves, 1e-42, -0.0, 63.999996], 300)]).astype(np.float32)
+    expected = np.stack([np.rint(row.astype(np.float64) * 2.0**24).astype(np.int64) for row in rows])
+    assert np.array_equal(np.stack([to_integers(row) for row in rows]), expected)
+    for weights in (rows, rows.astype(np.float64), torch.from_numpy(rows), torch.from_numpy(rows).double()):
+        assert np.array_equal(np.asarray(rounded(weights)), expected)
+    assert np.array_equal(rounded(torch.from_numpy(rows)).to(torch.int32).numpy(), expected)
+
+
+@pytest.mark.parametrize("bad", [64.0, -64.0, float("nan"), float("inf")])
+def test_one_weight_of_many_rows_that_cannot_be_carried_is_refused(bad: float) -> None:
+    rows = torch.zeros(3, 5)
+    rows[1, 4] = bad
+    with pytest.raises(CoveyError, match="5 weights"):
+        rounded(rows)
+
+
+def test_a_gpu_compares_and_averages_rows_as_numpy_does() -> None:
+    """In torch, which here computes on the CPU: sums are in another order, and a mean may be rounded the other way."""
+    offsets = np.random.default_rng(1).integers(-(2**25), 2**25, (7, 70_000)).astype(np.int32)
+    first = offsets[0] + 5
+    plain, other = ModularRows(first, offsets), ModularRows(first, torch.from_numpy(offsets))
+    assert np.allclose(gram(other.offsets), gram(offsets), rtol=1e-12)
+    assert np.allclose(blinded.points(other) @ blinded.points(other).T, gram(offsets) * UNIT**2, rtol=1e-9)
+    weights = [[1, 1, 1, 0, 0, 0, 1], [0, 1, 0, 1, 1, 0, 0]]
+    for one, two in zip(plain.means(weights), other.means(weights), strict=True):
+        assert one.dtype == two.dtype and np.abs(one - two).max() <= 1 and (one == two).mean() > 0.5
+    assert plain.on(torch.device("cpu")) is plain
 
 
 def test_two_covers_of_one_row_have_nothing_in_common(keys: dict[str, bytes]) -> None:

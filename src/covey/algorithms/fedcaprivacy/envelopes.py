@@ -6,6 +6,7 @@ or was seen before; see `crypto.signatures`. With `encryption = "none"` there ar
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from covey import roles
 from covey.crypto.blinded import blinded
+from covey.crypto.blinded.integers import to_integers
 from covey.crypto.key_kinds import Describe, KeyKind
 from covey.crypto.signatures import Envelope, Signer, Verifier
 from covey.errors import CoveyError
@@ -71,7 +73,12 @@ def issue_keys(scheme: str, clients: int, bits: int, terms: int = 1, fast: bool 
 
 
 def seal_model(keys: Mapping[str, Any], me: int, round: int, model: Any) -> Envelope:
-    return sign(keys, f"client:{me}", UPLOAD, round, blinded.sealer(keys["csp"]).seal(model))
+    return seal_row(keys, me, round, to_integers(model))
+
+
+def seal_row(keys: Mapping[str, Any], me: int, round: int, row: NDArray[np.signedinteger[Any]]) -> Envelope:
+    """A model in whole numbers."""
+    return sign(keys, f"client:{me}", UPLOAD, round, blinded.sealer(keys["csp"]).seal_whole(row))
 
 
 def pad_model(
@@ -91,9 +98,10 @@ def open_package(keys: Mapping[str, Any], package: Package, round: int) -> NDArr
     opened = []
     for cluster, envelope, size in zip(package.clusters, package.models, package.sizes, strict=True):
         payload = accept(verifier, envelope, purpose_of(cluster, size), round)
-        opened.append(_open_model(keys["opening"], payload) / size)
-    mean: NDArray[np.float64] = np.mean(opened, axis=0)
-    return mean
+        model = _open_model(keys["opening"], payload)
+        opened.append(model if size == 1 else model / size)
+    total: NDArray[np.float64] = functools.reduce(np.add, opened)  # one after another, as a mean over a stack adds them
+    return total / len(opened)
 
 
 def sign(keys: Mapping[str, Any], sender: str, purpose: str, round: int, payload: bytes) -> Envelope:

@@ -34,7 +34,7 @@ from covey.algorithms.fedcaprivacy.envelopes import (
     issue_keys,
     open_package,
     pad_model,
-    seal_model,
+    seal_row,
 )
 from covey.algorithms.fedcaprivacy.exchanges import (
     SPARE,
@@ -59,11 +59,12 @@ from covey.algorithms.fedcaprivacy.two_servers import (
 )
 from covey.algorithms.robust.averages import UNDER_SEALS
 from covey.crypto.blinded.blinded import permutation, sealer, secure_bits, terms_for
+from covey.crypto.blinded.integers import rounded
 from covey.crypto.key_kinds import Describe
 from covey.crypto.signatures import Envelope
 from covey.errors import CoveyError, meant
 from covey.leaks import EAVESDROPPER, IDENTITY, ISOLATION, LINKAGE, SERVER, SERVERS, Given
-from covey.learn.work import Compute, Train, Work
+from covey.learn.work import Compute, Train, Work, rowwise
 from covey.measures import HIDDEN, QUANTILES, Measure
 
 MOST_BUCKETS = 32  # weights that a Paillier ciphertext holds at least
@@ -182,8 +183,10 @@ class FedCAPrivacy:
     def client(self, me: Client, message: Package) -> Coroutine:
         start = yield from self._model(me, message)
         model = yield Train(start[0], me.plan)
-        padded = self.mitigation == "rearrange"
-        return (yield Compute("encrypt", _sealed, (me, model, start[0] if padded else None), on_cpu=True))
+        if self.mitigation == "rearrange":
+            model = yield Compute("encrypt", _padded, (me, model, start[0]), on_cpu=True)
+        row = yield rowwise(_whole, model)  # where it was trained, of all participants at once
+        return (yield Compute("encrypt", _sealed, (me, row), on_cpu=True))
 
     def aggregate(self, server: Server, state: BusinessState, replies: Iterator[tuple[int, Any]]) -> BusinessState:
         bs = self._business_server(server.setting, server.keys)
@@ -211,7 +214,8 @@ class FedCAPrivacy:
     def answer(self, server: Server, message: Any) -> CoveredMeans | CoveredSums:
         """The CSP, which meets nobody but BS."""
         self._check_request(server.setting, message)
-        csp = CloudProvider(server.keys, self.gamma, self.median, self.min_size, self.threads)
+        device = server.setting.start.device
+        csp = CloudProvider(server.keys, self.gamma, self.median, self.min_size, self.threads, device)
         return answer_request(server, csp, message)
 
     def check_question(self, server: Server, message: Any, past: Sequence[Mapping[str, int]]) -> dict[str, int]:
@@ -285,13 +289,18 @@ class FedCAPrivacy:
         return server.random(purpose) if self.draw == "keyed" else None
 
 
-def _sealed(me: Client, model: Tensor, start: Tensor | None) -> Envelope:
-    """A trained model for the CSP; with its start: filled up to whole blocks."""
-    row = model.cpu().numpy()
-    if start is not None:
-        random = me.random("padding") if me.secret is None else None
-        row = pad_model(me.keys, row, start.cpu().numpy(), random)
-    return seal_model(me.keys, me.id, me.round, row)
+def _padded(me: Client, model: Tensor, start: Tensor) -> Tensor:
+    random = me.random("padding") if me.secret is None else None
+    return torch.from_numpy(pad_model(me.keys, model.cpu().numpy(), start.cpu().numpy(), random))
+
+
+def _whole(models: Tensor) -> Tensor:
+    whole: Tensor = rounded(models).to(torch.int32)
+    return whole
+
+
+def _sealed(me: Client, row: Tensor) -> Envelope:
+    return seal_row(me.keys, me.id, me.round, row.cpu().numpy())
 
 
 def _open_package(keys: dict[str, Any], package: Package, round: int, like: Tensor) -> Tensor:

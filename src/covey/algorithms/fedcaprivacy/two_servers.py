@@ -20,13 +20,14 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from covey import roles
 from covey.algorithms.fedcaprivacy.envelopes import BS, UPLOAD, Package, accept, purpose_of, sign, verifier_of
 from covey.clustering.spectral import exposed, soft_spectral
 from covey.crypto.blinded import blinded
-from covey.crypto.blinded.integers import Cover, Points
+from covey.crypto.blinded.integers import Cover, ModularRows, Points
 from covey.crypto.signatures import Envelope
 from covey.errors import CoveyError
 from covey.messages import message
@@ -184,13 +185,15 @@ class CloudProvider:
     median: bool
     min_size: int
     workers: int = 1
+    device: str | torch.device = "cpu"  # where it compares and averages rows
 
     def open(self, request: CoveredRound) -> blinded.CoveredRows | Points:
         """Rows, or the points that sketches are."""
         opener = blinded.opener(self.keys["opening"], self.workers)
         if request.kept:
             return blinded.sketch_points(opener, request.rows, np.array(request.kept))
-        return opener.open_covered(request.rows)
+        opened = opener.open_covered(request.rows)
+        return opened.on(torch.device(self.device)) if isinstance(opened, ModularRows) else opened
 
     def memberships(
         self, request: CoveredRound, opened: blinded.CoveredRows | Points, random: np.random.Generator

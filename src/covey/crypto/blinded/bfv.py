@@ -62,7 +62,14 @@ class BfvRows:
         self.block = keys.ring.degree
 
     def seal(self, vector: ArrayLike) -> bytes:
-        return self._seal(to_integers(vector))
+        return self.seal_whole(to_integers(vector))
+
+    def seal_whole(self, row: NDArray[np.signedinteger[Any]]) -> bytes:
+        blocks = -(-row.size // self.block)
+        padded = np.zeros(blocks * self.block, np.int64)
+        padded[: row.size] = centred(row.astype(np.int64), self._ring.plain_modulus)
+        plaintexts = [self._encoder.encode(block) for block in padded.reshape(blocks, -1)]
+        return self._box.seal_plaintexts(plaintexts, row.size)
 
     def check(self, sealed: bytes, length: int) -> None:
         claimed, _ = read_words(sealed, self._label, self._ring, length)
@@ -95,7 +102,7 @@ class BfvRows:
         return [self._add(self._move(row, cover), cover.blind) for row in sealed]
 
     def seal_mean(self, mean: Any, length: int) -> bytes:
-        return self._seal(mean)
+        return self.seal_whole(mean)
 
     def uncover(self, sealed: bytes, cover: Cover, length: int) -> bytes:
         claimed, words = read_words(self._add(sealed, -cover.blind), self._label, self._ring)
@@ -116,13 +123,6 @@ class BfvRows:
         rows = self.open_covered(sealed)
         return np.asarray(rows.offsets[:, kept], np.int64), rows.length
 
-    def _seal(self, integers: Integers) -> bytes:
-        rows = -(-integers.size // self.block)
-        padded = np.zeros(rows * self.block, np.int64)
-        padded[: integers.size] = centred(integers, self._ring.plain_modulus)
-        plaintexts = [self._encoder.encode(row) for row in padded.reshape(rows, -1)]
-        return self._box.seal_plaintexts(plaintexts, integers.size)
-
     def _open(self, sealed: bytes) -> Integers:
         claimed, plaintexts = self._box.open_plaintexts(sealed, self._encoder.encode(np.zeros(1, np.int64)))
         return np.concatenate([self._encoder.decode(p) for p in plaintexts]).astype(np.int64)[: claimed.length]
@@ -130,7 +130,7 @@ class BfvRows:
     def _add(self, sealed: bytes, integers: Integers) -> bytes:
         """A fresh encryption for every row: unlike Paillier's it costs little."""
         claimed, words = read_words(sealed, self._label, self._ring)
-        _, more = read_words(self._seal(integers), self._label, self._ring, claimed.length)
+        _, more = read_words(self.seal_whole(integers), self._label, self._ring, claimed.length)
         return write_words(
             (words + more) % np.uint64(self._ring.modulus), self._label, claimed.length, claimed.terms + 1
         )

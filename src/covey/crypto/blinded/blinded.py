@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from covey.crypto.blinded import SCHEMES
-from covey.crypto.blinded.integers import PRECISION, Cover, Integers, Points, Sketch, parts, to_floats
+from covey.crypto.blinded.integers import PRECISION, Cover, Integers, Points, Sketch, gram, to_floats
 from covey.crypto.key_kinds import NOTHING_ENCRYPTED, KeyKind
 
 
@@ -43,8 +43,8 @@ class CoveredRows(Protocol):
         ...
 
     @property
-    def offsets(self) -> NDArray[np.signedinteger[Any]]:
-        """Each row minus row 0, [n, d], as whole numbers."""
+    def offsets(self) -> Any:
+        """Each row minus row 0, [n, d], as whole numbers; a tensor where a GPU computes with them."""
         ...
 
     def means(self, weights: ArrayLike) -> list[Any]:
@@ -59,6 +59,10 @@ class RowSealer(Protocol):
         ...
 
     def seal(self, vector: ArrayLike) -> bytes: ...
+    def seal_whole(self, row: NDArray[np.signedinteger[Any]]) -> bytes:
+        """The same of weights that are whole numbers already: see `integers.rounded`."""
+        ...
+
     def check(self, sealed: bytes, length: int) -> None:
         """Refuses bytes that are no sealed row of this length."""
         ...
@@ -170,11 +174,7 @@ def points(rows: CoveredRows | Points) -> Points:
     """[n, n]: points with the same distances as the rows, which is all that clustering needs of them."""
     if isinstance(rows, np.ndarray):
         return np.asarray(rows, np.float64)
-    n = len(rows.offsets)
-    gram = np.zeros((n, n))
-    for part in parts(rows.offsets):
-        gram += part @ part.T
-    values, vectors = np.linalg.eigh(gram)
+    values, vectors = np.linalg.eigh(gram(rows.offsets))
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)) * 2.0**-PRECISION)
 
 

@@ -41,7 +41,10 @@ class ClearRows:
     block = LEAST_BLOCK  # near the number of weights in one Paillier ciphertext
 
     def seal(self, vector: ArrayLike) -> bytes:
-        return _write(to_integers(vector).astype("<i4"))
+        return self.seal_whole(to_integers(vector))
+
+    def seal_whole(self, row: NDArray[np.signedinteger[Any]]) -> bytes:
+        return _write(row.astype("<i4", copy=False))
 
     def check(self, sealed: bytes, length: int) -> None:
         if sealed[:1] != b"4" or len(sealed) != 1 + 4 * length:
@@ -66,7 +69,9 @@ class ClearRows:
         covered = []
         for row in sealed:
             blind = blinds[row[:1]]
-            covered.append(_write(moved(_read(row)[None], self.block, cover)[0].astype(blind.dtype) + blind))
+            own = moved(_read(row)[None], self.block, cover)[0].astype(blind.dtype)
+            own += blind
+            covered.append(_write(own))
         return covered
 
     def seal_mean(self, mean: Any, length: int) -> bytes:
@@ -83,12 +88,13 @@ class ClearRows:
     def open_covered(self, sealed: Sequence[bytes]) -> ModularRows:
         rows = np.stack([_read(row) for row in sealed])
         first = rows[0].copy()
-        rows -= first
+        for row in rows:  # while it is in the cache
+            row -= first
         return ModularRows(first, rows)
 
     def open_sketches(self, sealed: Sequence[bytes], kept: Integers) -> tuple[Integers, int]:
         rows = self.open_covered(sealed)
-        return rows.offsets[:, kept].astype(np.int64), rows.length
+        return np.asarray(rows.offsets[:, kept], np.int64), rows.length
 
 
 def sealer(key: bytes) -> ClearRows:
@@ -105,4 +111,4 @@ def _read(row: bytes) -> Any:
 
 def _write(row: Any) -> bytes:
     width: bytes = {4: b"4", 8: b"8"}[row.dtype.itemsize]
-    return width + bytes(row.data)
+    return b"".join((width, row.data))  # one copy

@@ -57,7 +57,10 @@ class PaillierRows:
         return self.vectors.packing.slots
 
     def seal(self, vector: ArrayLike) -> bytes:
-        return self.vectors.seal(to_floats(to_integers(vector)))  # refuses what every scheme refuses
+        return self.seal_whole(to_integers(vector))  # refuses what every scheme refuses
+
+    def seal_whole(self, row: NDArray[np.signedinteger[Any]]) -> bytes:
+        return self.vectors.seal(to_floats(row))
 
     def check(self, sealed: bytes, length: int) -> None:
         vector = self.vectors.read(sealed)
