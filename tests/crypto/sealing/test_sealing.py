@@ -328,20 +328,25 @@ def test_rows_that_would_spoil_a_sum_are_refused(wrong):
         sealing.add(mixer(SEALERS["none"].public(), 2, 20), sealing.seal_rows(KEYS["none"], plain), [[0], [1]])
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_rows_on_a_gpu_are_added_there(monkeypatch):
+gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
+@pytest.mark.parametrize("alone", [0, 7])  # clients that came one by one
+def test_rows_are_added_where_they_are(device, alone, monkeypatch):
+    monkeypatch.setattr("covey.crypto.sealing.plain._THERE", (device,))
     monkeypatch.setattr("covey.crypto.sealing.plain._AT_ONCE", 5000 * 16)  # 37 clients in three parts
     plain = vectors(37, 5000)
     members = [np.flatnonzero(row).tolist() for row in np.random.default_rng(1).random((37, 4)) < 0.6]
     here, there = (mixer(SEALERS["none"].public(), 4, 5000) for _ in range(2))
     for blob, shown in zip(map(SEALERS["none"].seal, plain), members, strict=True):
         here.add(blob, shown)
-    sealing.add(there, sealing.seal_rows(KEYS["none"], torch.from_numpy(plain[:30]).cuda()), members[:30])
-    for blob, shown in zip(map(SEALERS["none"].seal, plain[30:]), members[30:], strict=True):
-        there.add(blob, shown)  # of clients that went alone
+    rows = sealing.seal_rows(KEYS["none"], torch.from_numpy(plain[alone:]).to(device))
+    sealing.add(there, rows, members[alone:])
+    for blob, shown in zip(map(SEALERS["none"].seal, plain[:alone]), members[:alone], strict=True):
+        there.add(blob, shown)
     for a, b in zip(here.sums(), there.sums(), strict=True):
         assert Label.read(a).terms == Label.read(b).terms
         assert np.allclose(SEALERS["none"].open(a), SEALERS["none"].open(b), rtol=2e-7, atol=0)
     with pytest.raises(CoveyError, match="spoil the sum"):
-        sealing.add(there, sealing.seal_rows(KEYS["none"], torch.full((1, 5000), torch.nan).cuda()), [[0]])
+        sealing.add(there, sealing.seal_rows(KEYS["none"], torch.full((1, 5000), torch.nan).to(device)), [[0]])

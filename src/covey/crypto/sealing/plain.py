@@ -32,6 +32,7 @@ _LABEL = Label("none", fingerprint(_PARAMETERS), bytes(8))
 LARGEST = 1e30  # that is added: sums of many stay numbers
 _LIMIT = float(np.finfo(np.float32).max)
 _WAITING, _STRETCH = 16, 8_192  # vectors in memory at once; numbers of each that are added together
+_THERE = ("cuda",)  # where rows are added as one product, and not brought here
 _AT_ONCE = 1 << 26  # numbers that a GPU takes to float64 at a time: half a gigabyte
 
 
@@ -108,6 +109,7 @@ class PlainMixer:
 
     def __init__(self, clusters: int, length: int) -> None:
         self._sums = np.zeros((clusters, length))  # [k, d]
+        self._here = False  # whether anything is in them
         self._there: Tensor | None = None  # [k, d]: of rows on a GPU
         self._terms = [0] * clusters
         self._waiting: list[tuple[NDArray[np.float32], list[int]]] = []  # values [d], its clusters
@@ -128,7 +130,7 @@ class PlainMixer:
             )
         lowest, highest = (float(one) for one in torch.stack(torch.aminmax(rows)).cpu())
         _refuse_spoilt(max(highest, -lowest) if highest == highest else highest)
-        if rows.is_cuda:
+        if rows.device.type in _THERE:
             self._add_there(rows, chosen)
             return
         for values, own in zip(rows.numpy(), chosen):
@@ -136,18 +138,25 @@ class PlainMixer:
 
     def sums(self) -> list[bytes]:
         self._settle()
-        totals = self._sums if self._there is None else self._sums + self._there.cpu().numpy()
-        return [_write(total, terms) for total, terms in zip(totals, self._terms, strict=True)]
+        return [_write(total, terms) for total, terms in zip(self._totals(), self._terms, strict=True)]
+
+    def _totals(self) -> NDArray[Any]:
+        if self._there is None:
+            return self._sums
+        if self._here:
+            return self._sums + self._there.cpu().numpy()
+        return self._there.to(torch.float32).cpu().numpy()  # as they are written: half of what must be copied
 
     def _add(self, values: NDArray[np.float32], chosen: list[int], terms: int) -> None:
         for j in chosen:
             self._terms[j] += terms
+        self._here = True
         self._waiting.append((values, chosen))
         if len(self._waiting) == _WAITING:
             self._settle()
 
     def _add_there(self, rows: Tensor, chosen: Sequence[Sequence[int]]) -> None:
-        shares = torch.zeros(len(self._terms), len(rows), dtype=torch.float64)
+        shares = np.zeros((len(self._terms), len(rows)))
         for i, own in enumerate(chosen):
             shares[own, i] = 1.0
             for j in own:
@@ -155,7 +164,8 @@ class PlainMixer:
         if self._there is None:
             self._there = torch.zeros(*self._sums.shape, dtype=torch.float64, device=rows.device)
         room = max(1, _AT_ONCE // rows.shape[1])
-        for part, share in zip(torch.split(rows, room), torch.split(shares.to(rows.device), room, dim=1)):
+        there = torch.from_numpy(shares).to(rows.device)
+        for part, share in zip(torch.split(rows, room), torch.split(there, room, dim=1)):
             self._there.addmm_(share, part.to(torch.float64))
 
     def _settle(self) -> None:
