@@ -143,9 +143,9 @@ class PlainMixer:
     def _totals(self) -> NDArray[Any]:
         if self._there is None:
             return self._sums
-        if self._here:
-            return self._sums + self._there.cpu().numpy()
-        return self._there.to(torch.float32).cpu().numpy()  # as they are written: half of what must be copied
+        # As they are written, where nothing is to be added: half of what must be copied.
+        there: NDArray[Any] = (self._there if self._here else self._there.to(torch.float32)).cpu().numpy()
+        return self._sums + there if self._here else there
 
     def _add(self, values: NDArray[np.float32], chosen: list[int], terms: int) -> None:
         for j in chosen:
