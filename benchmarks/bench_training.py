@@ -1,6 +1,6 @@
 """Rounds of federated training on a CPU: covey against the usual research loop, Flower's simulation, Apple's pfl and FedJAX.
 
-    python benchmarks/bench_training.py [--quick] [--repeats 5] [--json FILE]
+    python benchmarks/bench_training.py [--quick] [--repeats 5] [--rivals flower,pfl] [--json FILE]
 
 FedAvg over 120 clients of 500 samples (28×28, uint8; MNIST where COVEY_DATA holds it, else noise: the work is the same),
 batch 50, 1 and 5 local epochs, the FCNN 784–200–10 and a LeNet-like CNN. A time is that of a whole round: sending the
@@ -65,9 +65,12 @@ def make_data(folder: str) -> str:
     return kind
 
 
-def present() -> list[str]:
+def present(rivals: list[str]) -> list[str]:
+    """covey, and of these rivals those that are installed."""
+    if unknown := set(rivals) - set(CONTENDERS):
+        raise SystemExit(f"--rivals names {', '.join(sorted(unknown))}: choose of {', '.join(CONTENDERS)}")
     names = []
-    for name in CONTENDERS:
+    for name in ("covey", *(rival for rival in rivals if rival != "covey")):
         missing = [package for package in NEEDS.get(name, ()) if importlib.util.find_spec(package) is None]
         if missing:
             print(f"{name} is left out: {', '.join(missing)} not installed here (`make bench` installs the rivals)")
@@ -123,6 +126,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="turns that are timed")
     parser.add_argument("--models", default="fcnn,cnn")
     parser.add_argument("--epochs", default="1,5")
+    parser.add_argument("--rivals", default=",".join(CONTENDERS), help="whom covey is measured against")
     parser.add_argument("--cores", type=int, default=0, help="keep everybody to so many cores; 0: all")
     parser.add_argument("--json", help="write the figures to this file")
     arguments = parser.parse_args()
@@ -132,7 +136,7 @@ def main() -> None:
     for model in models:
         plain = sum(parameter.numel() for parameter in network(model).parameters())
         assert plain == Network(model, (28, 28), 10).d, f"the rivals' {model} has {plain} parameters"
-    names = present()
+    names = present(arguments.rivals.split(","))
     cases = []
     with tempfile.TemporaryDirectory() as folder:
         about = {

@@ -1,7 +1,7 @@
 """Speed against the project's goals: one table from the stored figures, and the CPU figures measured again.
 
     python benchmarks/goals.py                        the table, from benchmarks/results
-    python benchmarks/goals.py --measure [--minutes 4]    first measures what two quiet cores can tell, in that time
+    python benchmarks/goals.py --measure [--minutes 9] [--parts state,million]    first measures what two quiet cores can tell
 
 `--measure` writes benchmarks/results, and when, how and beside what load to results/measured.json; peers that are not installed are
 left out of the training figures (`make bench` installs them), whose stored file then stays. `python benchmarks/charts.py` puts the
@@ -14,11 +14,12 @@ import argparse
 import importlib.util
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -183,10 +184,12 @@ def deployment(content: Any) -> Iterator[Row]:
     yield Row("deployed round of three silos beyond their work", content["overhead"]["median"], 2.0, unit="s")
 
 
+RIVALS = "'research loop,flower,flower as it comes,pfl'"
 # By stored file: its rows, and the command that makes it.
 SOURCES: dict[str, tuple[Callable[[Any], Iterator[Row]], str]] = {
-    "training-fcnn": (training, "bench_training.py --models fcnn --epochs 1 --repeats 4"),
-    "training-cnn": (training, "bench_training.py --models cnn --epochs 1 --repeats 2"),
+    "training-fcnn": (training, f"bench_training.py --models fcnn --epochs 1 --repeats 4 --rivals {RIVALS}"),
+    "training-fedjax": (training, "bench_training.py --models fcnn --epochs 1 --repeats 4 --rivals fedjax"),
+    "training-cnn": (training, f"bench_training.py --models cnn --epochs 1 --repeats 2 --rivals {RIVALS}"),
     "state": (state, "bench_state.py --epochs 1 --repeats 9"),
     "mingledpie": (mingledpie, "bench_mingledpie.py --schemes ckks,bfv"),
     "million": (million, "bench_million.py"),
@@ -203,8 +206,14 @@ SOURCES: dict[str, tuple[Callable[[Any], Iterator[Row]], str]] = {
     "own-models-h200": (own_models, "bench_own_models.py"),
     "million-h200": (million, "gpu.sh"),
 }
-QUICK = ("state", "training-fcnn", "mingledpie", "training-cnn", "million", "sealing")  # what `--measure` measures
-PEERS = {"training-fcnn": ("flwr", "pfl"), "training-cnn": ("flwr", "pfl"), "sealing": ("tenseal",)}
+# What `--measure` measures, in this order: what no time is left for keeps its stored figures.
+QUICK = ("state", "training-fcnn", "training-cnn", "mingledpie", "million", "sealing", "training-fedjax")
+PEERS = {
+    "training-fcnn": ("flwr", "pfl"),
+    "training-cnn": ("flwr", "pfl"),
+    "training-fedjax": ("fedjax",),
+    "sealing": ("tenseal",),
+}
 
 
 def table() -> str:
@@ -229,12 +238,12 @@ def _short(figure: float) -> str:
     return f"{figure:,.0f}" if figure >= 100 else f"{figure:.1f}" if figure >= 10 else f"{figure:.2f}"
 
 
-def measure(minutes: float) -> None:
-    """The CPU figures, as many as the time allows, those first that take the least."""
+def measure(minutes: float, parts: Sequence[str] = QUICK) -> None:
+    """These CPU figures, as many as the time allows."""
     until = time.monotonic() + 60 * minutes
     before = used_by_others()
-    for name in QUICK:
-        script, *options = SOURCES[name][1].split()
+    for name in parts:
+        script, *options = shlex.split(SOURCES[name][1])
         left = until - time.monotonic()
         missing = [peer for peer in PEERS.get(name, ()) if importlib.util.find_spec(peer) is None]
         if missing or left < 15:
@@ -244,6 +253,7 @@ def measure(minutes: float) -> None:
         part = RESULTS / f".{name}.part"
         print(f"== {name}: {SOURCES[name][1]}", flush=True)
         command = [sys.executable, str(HERE / script), *options, "--json", str(part)]
+        begin = time.monotonic()
         process = subprocess.Popen(command, start_new_session=True)
         try:
             if process.wait(timeout=left) == 0 and part.is_file():
@@ -251,6 +261,7 @@ def measure(minutes: float) -> None:
                 store(part, RESULTS / f"{name}.json")
                 note(name, max(before, after))
                 before = after
+                print(f"   {time.monotonic() - begin:.0f} s", flush=True)
             else:
                 print(f"   failed (exit {process.returncode}); what is stored stays", flush=True)
         except subprocess.TimeoutExpired:
@@ -308,10 +319,11 @@ def _case(case: dict[str, Any]) -> tuple[Any, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", action="store_true")
-    parser.add_argument("--minutes", type=float, default=4.0)
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--parts", default=",".join(QUICK), help="what to measure, by the name of its file in results")
     arguments = parser.parse_args()
     if arguments.measure:
-        measure(arguments.minutes)
+        measure(arguments.minutes, arguments.parts.split(","))
     print(table())
 
 

@@ -35,24 +35,16 @@ KINDS: dict[str, Any] = {
     "sealed": lambda: rehearsal("routing", encryption="bfv", training={"rounds": ROUNDS}),
     "two servers": lambda: rehearsal({"name": "fedcaprivacy", "min_size": 2}, encryption="bfv"),
 }
-PREPARED: dict[str, Path] = {}
-
-
-def prepared(kind: str) -> Path:
-    """A folder with keys and data of this kind, made once."""
-    if kind not in PREPARED:
-        PREPARED[kind] = Path(tempfile.mkdtemp())
-        Deployment(PREPARED[kind], KINDS[kind]())
-    return PREPARED[kind]
 
 
 class Protocol(RuleBasedStateMachine):
-    kind = "noised"
+    kind: str
+    prepared: Path  # a folder with keys and data of this kind
 
     @initialize()
     def begin(self) -> None:
         self.folder = Path(tempfile.mkdtemp())
-        shutil.copytree(prepared(self.kind), self.folder, dirs_exist_ok=True)
+        shutil.copytree(self.prepared, self.folder, dirs_exist_ok=True)
         self.deployment = Deployment.opened(self.folder, KINDS[self.kind]())
         self.coordinator = self.deployment.coordinator()
         self.state, _ = self.coordinator._begin()
@@ -237,8 +229,9 @@ class _nothing:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_protocol(kind: str) -> None:
-    machine = type(f"Protocol of {kind}", (Protocol,), {"kind": kind})
+def test_the_protocol(kind: str, tmp_path: Path) -> None:
+    Deployment(tmp_path, KINDS[kind]())
+    machine = type(f"Protocol of {kind}", (Protocol,), {"kind": kind, "prepared": tmp_path})
     examples = max(8, STEPS // 6)
     machine.TestCase.settings = settings(
         max_examples=examples,

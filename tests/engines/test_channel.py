@@ -8,11 +8,14 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import pytest
 
-from covey.engines.channel import Channel
+from covey.engines.channel import HALF, SHORT, Channel, Shelf
 from support.patience import PATIENCE
+
+Ends: TypeAlias = Callable[[], tuple[Channel, Channel]]
 
 
 def ends() -> tuple[Channel, Channel]:
@@ -20,7 +23,16 @@ def ends() -> tuple[Channel, Channel]:
     return Channel(here), Channel(there)
 
 
-def test_messages_of_all_lengths_arrive_in_order() -> None:
+def ends_with_a_shelf() -> tuple[Channel, Channel]:
+    (here, there), shelf = mp.Pipe(), Shelf()
+    return Channel(here, receives=shelf), Channel(there, sends=shelf)
+
+
+BOTH = pytest.mark.parametrize("ends", [ends, ends_with_a_shelf])
+
+
+@BOTH
+def test_messages_of_all_lengths_arrive_in_order(ends: Ends) -> None:
     here, there = ends()
     sent = [b"", b"a", os.urandom(3_000_000), b"", os.urandom(70_000)]
     sender = threading.Thread(target=lambda: [there.send(data) for data in sent])
@@ -112,7 +124,8 @@ def test_messages_stay_whole_however_often_their_sender_is_interrupted(interrupt
     assert all(message in left for message in arrived)  # whole, and in order
 
 
-def test_messages_stay_whole_however_often_their_receiver_is_interrupted(interrupt: Interrupter) -> None:
+@BOTH
+def test_messages_stay_whole_however_often_their_receiver_is_interrupted(ends: Ends, interrupt: Interrupter) -> None:
     here, there = ends()
     sent: list[bytes] = []
     arrived: list[bytes] = []
@@ -151,3 +164,54 @@ def test_a_message_may_be_sent_in_pieces_and_its_memory_is_used_again() -> None:
     assert here.receive() == b"short"
     assert first[:5] == b"short"  # so a message must be read before the next one is received
     sender.join()
+
+
+def laid(*numbers: int) -> list[bytes]:
+    return [bytes([number]) * (SHORT + 1 + number) for number in numbers]
+
+
+def test_a_long_message_is_read_where_its_sender_laid_it() -> None:
+    here, there = ends_with_a_shelf()
+    first, second, third = laid(1, 2, 3)
+    there.send(first[:10], memoryview(first)[10:])
+    there.send(second)  # nobody need read meanwhile: none of it is in the pipe, which holds less
+    one = here.receive()
+    assert one == first
+    assert here.receive() == second
+    there.send(third)
+    assert one[: len(first)] == third[: len(first)]  # so a message must be read before the next one is received
+    assert here.receive() == third
+
+
+def test_nothing_is_laid_over_what_is_not_read_yet() -> None:
+    shelf = Shelf()
+    first, second, third = laid(1, 2, 3)
+    assert [shelf.lay([first], len(first)), shelf.lay([second], len(second))] == [1, 2]
+    assert shelf.lay([third], len(third)) == 0
+    assert shelf.read(1, len(first)) == first  # who has it may be reading still
+    assert shelf.lay([third], len(third)) == 0
+    assert shelf.read(2, len(second)) == second
+    assert shelf.lay([third], len(third)) == 3
+    assert shelf.read(2, len(second)) == second
+    assert shelf.read(3, len(third)) == third
+
+
+def test_what_finds_no_room_on_the_shelf_takes_the_pipe() -> None:
+    here, there = ends_with_a_shelf()
+    sent = [*laid(1, 2, 3, 4), b"short", bytes(HALF + 1), *laid(5, 6)]
+    sender = threading.Thread(target=lambda: [there.send(data) for data in sent])
+    sender.start()
+    assert [bytes(here.receive()) for _ in sent] == sent
+    sender.join()
+
+
+def test_a_forked_process_lays_its_messages_on_a_shelf() -> None:
+    here, there = ends_with_a_shelf()
+    sent = laid(*range(1, 8))
+    if not (child := os.fork()):
+        for data in sent:
+            there.send(data)
+        os._exit(0)
+    there.close()
+    assert [bytes(here.receive()) for _ in sent] == sent
+    assert os.waitpid(child, 0)[1] == 0

@@ -25,7 +25,7 @@ import torch
 
 from covey.engines.allocation import keep_freed
 from covey.engines.calls import Call
-from covey.engines.channel import Channel
+from covey.engines.channel import Channel, Shelf
 from covey.engines.host import Host
 from covey.engines.orphans import die_with_parent
 from covey.engines.spill import Spill
@@ -129,7 +129,8 @@ class Workers:
         sys.stdout.flush()
         sys.stderr.flush()
         for number in range(count):
-            ours, theirs = (Channel(end) for end in context.Pipe())
+            (here, there), replies = context.Pipe(), Shelf()
+            ours, theirs = Channel(here, receives=replies), Channel(there, sends=replies)
             process = context.Process(
                 target=_work,
                 args=(make_host, theirs, [*self._pipes, ours]),
