@@ -207,10 +207,7 @@ class PropertyInference:
         evidence = self.evidence()
         labels = labels_of(truth, evidence.round, evidence.cluster)
         seed = self.knowledge.setting.seed
-        device = next(
-            (part.device for part in self.memory["simulated"] if isinstance(part, Tensor)), torch.device("cpu")
-        )
-        scores = judge(evidence, labels, seed, self.trees, self.remove_own, device)
+        scores = judge(evidence, labels, seed, self.trees, self.remove_own)
         details = {
             "property": str(truth.federation.notes.get("property", "")),
             "simulated group": self._group(int(evidence.cluster.max()) + 1),

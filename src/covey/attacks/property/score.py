@@ -6,16 +6,13 @@ The forest is fitted on simulated rows. Observed rows, which are the test, reach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from covey.attacks.contract import Truth
-from covey.attacks.property.trees import LEAST, Tree, grow, shares
 from covey.errors import CoveyError
 from covey.messages import message
 from covey.randomness import generator, key
@@ -24,9 +21,6 @@ OTHER, PROPERTY, PLACEBO = 0, 1, 2  # what went into a simulated row
 CONTROLS = ("shuffled truth", "placebo property")
 Rows = NDArray[np.floating[Any]]
 Whole = NDArray[np.int64]
-Forest = Callable[[Rows], Rows]  # from rows [n, f] to the probability [n] that they hold what it learnt
-CPU = torch.device("cpu")
-CHECKED = 2  # trees of a forest from a GPU that scikit-learn grows again
 
 
 @message
@@ -72,14 +66,7 @@ def labels_of(truth: Truth, round: Whole, cluster: Whole) -> Labels:
     return Labels(shown * there, there)
 
 
-def judge(
-    evidence: Evidence,
-    labels: Labels,
-    seed: int,
-    trees: int = 100,
-    remove_own: bool = False,
-    device: torch.device = CPU,
-) -> Scores:
+def judge(evidence: Evidence, labels: Labels, seed: int, trees: int = 100, remove_own: bool = False) -> Scores:
     """AUC over the rounds of the victim's cluster with a bootstrap interval, beside its controls.
 
     Observed rows are scored by a forest that learnt from groups of the assumed size; rows less the attacker's own share by one
@@ -94,17 +81,14 @@ def judge(
     if len(evidence.without_own):
         tested["own contribution removed"] = (evidence.without_own, int(sizes[1]))
     chosen = list(tested)[-1 if remove_own else 0]
-    lessons = [(PROPERTY, size) for _, size in tested.values()]
-    if (evidence.kind == PLACEBO).any():
-        lessons.append((PLACEBO, tested[chosen][1]))
-    fitted = forests(evidence, lessons, trees, seed, device)
-    scores = {name: of(seen) for (name, (seen, _)), of in zip(tested.items(), fitted)}
+    scores = {name: forest(evidence, PROPERTY, trees, seed, size)(seen) for name, (seen, size) in tested.items()}
     score = scores[chosen]
     low, high = interval(score[rows], truth, seed)
     controls = {CONTROLS[0]: shuffled(score[rows], truth, seed)}
     placebo = None
-    if len(fitted) > len(tested):
-        other = fitted[-1](tested[chosen][0][rows])
+    if (evidence.kind == PLACEBO).any():
+        seen, size = tested[chosen]
+        other = forest(evidence, PLACEBO, trees, seed, size)(seen[rows])
         controls[CONTROLS[1]] = auc(other, truth)
         placebo = (controls[CONTROLS[1]], *interval(other, truth, seed))
     details = {
@@ -117,66 +101,11 @@ def judge(
     return Scores(auc(score[rows], truth), low, high, controls, details, placebo)
 
 
-@dataclass(frozen=True)
-class Lesson:
-    """What a forest learns from."""
+def forest(evidence: Evidence, positive: int, trees: int, seed: int, size: int = 0) -> Any:
+    """A function from rows [n, f] to the probability [n] that they hold what `positive` rows hold.
 
-    rows: NDArray[np.float32]  # [m, f] standardised
-    kind: NDArray[np.bool_]  # [m]
-    centre: NDArray[np.float32]  # [f]
-    spread: NDArray[np.float32]  # [f]
-
-    def standardised(self, x: Rows) -> NDArray[np.float32]:
-        rows: NDArray[np.float32] = (x.astype(np.float32) - self.centre) / self.spread
-        return rows
-
-
-def forest(evidence: Evidence, positive: int, trees: int, seed: int, size: int = 0) -> Forest:
-    """The one that learns `positive` from simulated groups of this size; 0: from the largest."""
-    return forests(evidence, [(positive, size)], trees, seed, CPU)[0]
-
-
-def forests(
-    evidence: Evidence, wanted: Sequence[tuple[int, int]], trees: int, seed: int, device: torch.device
-) -> list[Forest]:
-    """For each kind of rows and size of simulated groups a forest: scikit-learn's, on a GPU the same trees grown there."""
-    lessons, state = [_lesson(evidence, *one) for one in wanted], key(seed, "forest") % 2**31
-    if device.type == "cpu" or not all(np.isfinite(lesson.rows).all() for lesson in lessons):
-        return [_by_scikit_learn(lesson, trees, state) for lesson in lessons]
-    try:
-        grown = grow([(lesson.rows, lesson.kind) for lesson in lessons], trees, state, device)
-        same = all(_as_scikit_learns(own, lesson, state) for own, lesson in zip(grown, lessons))
-    except RuntimeError:  # the GPU is full, say: that costs time, not the score of a run that has ended
-        same = False
-    if not same:
-        return [_by_scikit_learn(lesson, trees, state) for lesson in lessons]
-    return [_by_trees(lesson, own) for lesson, own in zip(lessons, grown)]
-
-
-def _as_scikit_learns(trees: Sequence[Tree], lesson: Lesson, state: int) -> bool:
-    """The first of them. They are drawn as today's scikit-learn draws; should that ever change, its own count."""
-    few = _fitted(lesson, min(CHECKED, len(trees)), state).estimators_
-    theirs = [tree.predict_proba(lesson.rows)[:, 1] for tree in few]
-    return np.array_equal(shares(trees[: len(few)], lesson.rows), theirs)
-
-
-def _lesson(evidence: Evidence, positive: int, size: int) -> Lesson:
-    chosen = (evidence.kind == OTHER) | (evidence.kind == positive)
-    chosen &= evidence.size == (size or evidence.size.max())
-    kind = evidence.kind[chosen] == positive
-    if kind.all() or not kind.any():
-        raise CoveyError("a property attack simulated updates of one kind only: give the attacker rows of both kinds")
-    rows = evidence.simulated[chosen].astype(np.float32)
-    centre, spread = rows.mean(0), rows.std(0) + 1e-8
-    return Lesson((rows - centre) / spread, kind, centre, spread)
-
-
-def _by_scikit_learn(lesson: Lesson, trees: int, state: int) -> Forest:
-    fitted = _fitted(lesson, trees, state)
-    return lambda x: fitted.predict_proba(lesson.standardised(x))[:, 1] if len(x) else np.zeros(0)
-
-
-def _fitted(lesson: Lesson, trees: int, state: int) -> Any:
+    It learns from simulated groups of this size; 0: from the largest.
+    """
     try:
         from sklearn.ensemble import RandomForestClassifier
     except ModuleNotFoundError as absent:
@@ -184,19 +113,17 @@ def _fitted(lesson: Lesson, trees: int, state: int) -> Any:
             "scoring a property attack needs scikit-learn, which is not installed here: install it, or save the evidence "
             "and score it elsewhere"
         ) from absent
-    fitted = RandomForestClassifier(trees, min_samples_leaf=LEAST, random_state=state, n_jobs=1)
+    chosen = (evidence.kind == OTHER) | (evidence.kind == positive)
+    chosen &= evidence.size == (size or evidence.size.max())
+    kind = evidence.kind[chosen] == positive
+    if kind.all() or not kind.any():
+        raise CoveyError("a property attack simulated updates of one kind only: give the attacker rows of both kinds")
+    rows = evidence.simulated[chosen].astype(np.float32)
+    centre, spread = rows.mean(0), rows.std(0) + 1e-8
+    fitted = RandomForestClassifier(trees, min_samples_leaf=2, random_state=key(seed, "forest") % 2**31, n_jobs=1)
     # By columns: trees read a feature at a time, and the rows of many processes are more than their caches hold.
-    return fitted.fit(np.asfortranarray(lesson.rows), lesson.kind)
-
-
-def _by_trees(lesson: Lesson, trees: Sequence[Tree]) -> Forest:
-    def mean(x: Rows) -> Rows:
-        total = np.zeros(len(x))
-        for share in shares(trees, lesson.standardised(x)):  # in their order, as scikit-learn adds them
-            total += share
-        return total / len(trees)
-
-    return mean
+    fitted.fit(np.asfortranarray((rows - centre) / spread), kind)
+    return lambda x: fitted.predict_proba((x.astype(np.float32) - centre) / spread)[:, 1] if len(x) else np.zeros(0)
 
 
 def auc(score: Rows, truth: Whole) -> float:
