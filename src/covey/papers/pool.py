@@ -11,6 +11,7 @@ tables.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import math
@@ -45,6 +46,11 @@ BY_CLIENT = (
     "classes",
 )  # in a round's record, beside "clients" of each metric: most of its bytes
 NO_MEMORY = ("CUDA out of memory", "CUDA error: out of memory")  # as torch says it, whoever passes it on
+BROKEN = (
+    "CUDA error"  # of a process that can compute no more, maybe by no fault of its run: under MPS one fault breaks all
+)
+TRIES = 3  # of a run whose process broke or ended
+POLITE = 5.0  # seconds in which a process that computes nothing may end by itself
 PACKED = "runs.tar.xz"
 REFUSED = "refused.json"  # name of a run -> why there is none, on any machine: what tables that grow say of it
 
@@ -80,6 +86,7 @@ class Answer:
     said: str = ""
     problem: str = ""
     refused: bool = False  # by covey, on whatever machine
+    broken: bool = False  # the process can do no more
 
 
 @dataclass(frozen=True)
@@ -151,16 +158,16 @@ def run_many(wanted: Sequence[Item], options: Options, workers: int, minutes: fl
     """Runs what these tables need, so many runs at a time; what went wrong, run by run. When time is up what runs is broken off.
 
     What a table can do without, it says itself: `Table.grows`, `Options.attempt`. Where processes share too little memory of a GPU,
-    the one that is refused some ends, and its run is done by those that are left.
+    the one that is refused some ends, and its run is done by those that are left; a run whose process broke is done by another.
     """
-    begin, done, problems = time.monotonic(), 0, list[str]()
+    begin, done, problems, broke = time.monotonic(), 0, list[str](), Counter[str]()
     wishes, pool = Wishes(wanted, options), list[Worker]()
     try:
         while True:
             while sum(bool(w.job) for w in pool) < workers and (job := wishes.next()):
                 idle = next((w for w in pool if not w.job), None)
                 if idle is None:
-                    pool.append(idle := Worker(options))
+                    pool.append(idle := Worker(options, workers))
                 idle.give(job)
             busy, left = {w.answers: w for w in pool if w.job}, begin + 60 * minutes - time.monotonic()
             if not busy or left <= 0:
@@ -176,6 +183,14 @@ def run_many(wanted: Sequence[Item], options: Options, workers: int, minutes: fl
                     worker.stop()
                     options.say(f"the GPU's memory is used up: {workers} processes go on, and redo {job.item.name}")
                     continue
+                if answer.broken:
+                    broke[job.name] += 1
+                    pool.remove(worker)
+                    worker.stop()
+                    if broke[job.name] < TRIES:
+                        wishes.again(job)
+                        options.say(f"a process broke, another redoes {job.item.name}: {problem.splitlines()[0]}")
+                        continue
                 if answer.refused:
                     options.failed[job.name] = problem
                 wishes.ended(job)
@@ -186,8 +201,6 @@ def run_many(wanted: Sequence[Item], options: Options, workers: int, minutes: fl
                 options.say(f"[{spent:5.0f} s] {words}")
                 if problem and not wishes.spares(job):
                     problems.append(f"{job.item.name}: {problem}")
-                if not worker.alive:
-                    pool.remove(worker)
     finally:
         for worker in pool:
             worker.stop()
@@ -212,17 +225,13 @@ def refused(out: Path) -> dict[str, str]:
 class Worker:
     """A process that takes jobs until it is stopped."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, of: int) -> None:
         context = multiprocessing.get_context("spawn")
         self.answers, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, replace(options, seen=[])), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, replace(options, seen=[]), of), daemon=True)
         self._process.start()
         theirs.close()
         self.job: Job | None = None
-
-    @property
-    def alive(self) -> bool:
-        return self._process.is_alive()
 
     def give(self, job: Job) -> None:
         self.job = job
@@ -235,38 +244,56 @@ class Worker:
             answer: Answer = self.answers.recv()
         except (EOFError, ConnectionError):
             self._process.join()
-            answer = Answer(problem=f"its process ended with exit code {self._process.exitcode}")
+            answer = Answer(problem=f"its process ended with exit code {self._process.exitcode}", broken=True)
         return job, answer
 
     def stop(self) -> None:
+        """One that waits ends by itself: what dies with work under way on a GPU breaks the others there, under MPS."""
+        if self.job is None and self._process.is_alive():
+            with contextlib.suppress(OSError):
+                self.answers.send(None)
+            self._process.join(POLITE)
         self._process.terminate()
         self._process.join()
         self.answers.close()
 
 
-def _serve(jobs: Connection, options: Options) -> None:
+def _serve(jobs: Connection, options: Options, of: int) -> None:
     import torch
+
+    from covey.learn.kernels.kernels import share_gpu
 
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started the pool, and stops it from there
     torch.set_num_threads(1)
-    while True:
-        item, table = jobs.recv()
+    share_gpu(of)
+    while (job := jobs.recv()) is not None:
+        item, table = job
         begin = time.perf_counter()
         try:
             said = _completed(Experiment.of(table), options) if table else _computed(item, options)
-            jobs.send(Answer(f"{said}, {time.perf_counter() - begin:.1f} s"))
+            answer = Answer(f"{said}, {time.perf_counter() - begin:.1f} s")
         except Exception as e:  # one run that fails must not cost the others
-            jobs.send(_problem(e))
-        finally:
-            _hand_back_memory()
+            answer = _problem(e)
+        if not answer.broken:
+            answer = _with_memory_handed_back(answer)
+        jobs.send(answer)  # only now: whoever has it may end this process, and nothing must be under way on a GPU then
 
 
 def _problem(error: Exception) -> Answer:
     """Only what covey refuses on every machine is said of the run itself: data or memory may be there on another."""
     words = str(error) if isinstance(error, CoveyError) else f"{type(error).__name__}: {error}"
-    of_machine = isinstance(error, Unavailable) or _without_memory(words)
-    return Answer(problem=words, refused=isinstance(error, CoveyError) and not of_machine)
+    broken = BROKEN in words and not _without_memory(words)
+    of_machine = isinstance(error, Unavailable) or _without_memory(words) or broken
+    return Answer(problem=words, refused=isinstance(error, CoveyError) and not of_machine, broken=broken)
+
+
+def _with_memory_handed_back(answer: Answer) -> Answer:
+    try:
+        _hand_back_memory()
+    except RuntimeError as e:  # the GPU broke meanwhile: what was finished is finished, this process does no more
+        return replace(answer, problem=answer.problem or str(e), broken=True)
+    return answer
 
 
 def _hand_back_memory() -> None:

@@ -1,6 +1,7 @@
 """A multi-label classifier in plain torch: logistic regression or one hidden layer, on standardised features.
 
-Small on purpose: it is trained once per cluster and attacked round, on whatever device the rows are on, with nothing but torch.
+Small on purpose: it is trained once per cluster and attacked round, with nothing but torch. L-BFGS takes thousands of small steps
+one after another, for each of which a shared GPU lets it wait: few rows are fitted on the CPU, wherever they come from.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from covey.randomness import normals
 STEPS = 40  # of L-BFGS
 DECAY = 1e-3  # weight decay where the rows are clean
 DECAYS = (1e-3, 1e-1, 1.0)  # what noisy rows are tried with
+FEW = 4_000_000  # numbers in rows that a CPU core goes through as fast as a GPU is asked to
 
 
 class _LBFGS(torch.optim.LBFGS):  # type: ignore[misc]
@@ -35,6 +37,10 @@ class MultiLabel:
     scale: Tensor  # [features]
     layers: tuple[tuple[Tensor, Tensor], ...]  # (weights [out, in], biases [out]); ReLU between them
 
+    def to(self, device: torch.device) -> MultiLabel:
+        layers = tuple((weight.to(device), bias.to(device)) for weight, bias in self.layers)
+        return MultiLabel(self.mean.to(device), self.scale.to(device), layers)
+
     def probabilities(self, x: Tensor) -> Tensor:
         """[n, features] -> [n, labels]."""
         return _forward(self.layers, (x - self.mean) / self.scale).sigmoid()
@@ -49,6 +55,9 @@ def fit(
     not decide. `averaged` [m, features]: rows that every row of x is an average of. Where they are fewer than the features, the
     logistic regression is fitted in their span, in which all its steps lie: the same weights at a fraction of the work.
     """
+    device = x.device
+    if x.numel() <= FEW:
+        x, labels, averaged = x.cpu(), labels.cpu(), None if averaged is None else averaged.cpu()
     mean, scale = x.mean(0), x.std(0, unbiased=False)
     scale = torch.where(scale > 1e-12 * scale.max(), scale, torch.inf)
     z = (x - mean) / scale
@@ -56,8 +65,8 @@ def fit(
         basis = torch.linalg.qr(((averaged - mean) / scale).T).Q  # [features, m]
         inside = z @ basis
         ((weight, bias),) = _trained(inside, labels, hidden, key, decay, _reach(z, labels) / _reach(inside, labels))
-        return MultiLabel(mean, scale, ((weight @ basis.T, bias),))
-    return MultiLabel(mean, scale, _trained(z, labels, hidden, key, decay))
+        return MultiLabel(mean, scale, ((weight @ basis.T, bias),)).to(device)
+    return MultiLabel(mean, scale, _trained(z, labels, hidden, key, decay)).to(device)
 
 
 def _reach(z: Tensor, labels: Tensor) -> float:

@@ -25,6 +25,7 @@ from covey.learn.schedule import Wave
 NAMES = ("auto", "linear", "loop", "stacked", "streams")
 CACHE = 4e6  # bytes of the parameters and activations that share a CPU's cache: four or five FCNNs; flat around there
 GPU = 32e9  # bytes of a GPU that one captured step may use; more clients at once gain nothing beyond
+_sharing = 1  # processes that train on this GPU: each of them sees all of its memory free before the others take theirs
 LARGE = (
     500_000  # parameters from which a convolutional network's clients go on streams, on a GPU (H200: 1.5-1.6x there)
 )
@@ -48,6 +49,12 @@ class Kernel(Protocol):
     @property
     def points(self) -> Points: ...
     def train(self, wave: Wave) -> Tensor: ...
+
+
+def share_gpu(processes: int) -> None:
+    """So many processes, of which this is one, train on the same GPU: its captured steps leave the others their part."""
+    global _sharing
+    _sharing = processes
 
 
 def choose(name: str, network: Network, samples: Samples, device: torch.device, chunk: int = 0) -> Kernel:
@@ -119,7 +126,8 @@ class SideBySide:
         self._short: set[tuple[int, ...]] = set()  # shapes of waves of few steps that have come once
         self._room = CACHE
         if self._device.type == "cuda":
-            self._room = min(GPU, torch.cuda.mem_get_info(self._device)[0] / 2)
+            free, whole_gpu = torch.cuda.mem_get_info(self._device)
+            self._room = min(GPU, free / 2, whole_gpu / (2 * _sharing))
             self._replays = Replays(samples, network.features, accumulate, self._room)
 
     def train(self, wave: Wave) -> Tensor:
