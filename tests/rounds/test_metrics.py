@@ -8,10 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from covey import Experiment, run
 from covey.data.dataset import Dataset
 from covey.data.federation import Federation
+from covey.engines.evaluation import RoundScores, Score, Scores, accuracies
 from covey.errors import CoveyError
 from covey.report.comparison import lede
 from covey.report.format import percent
@@ -177,3 +179,38 @@ def test_without_true_clusters_the_clients_mean_leads_everywhere(tmp_path: Path)
 
 def comparison_headline(folder: RunFolder) -> str:
     return lede([folder.read(), folder.read()])[0]
+
+
+def score(client: int, own: float, index: int) -> Score:
+    return Score(client, own, own / 2, index, [own, own], {"accuracy": own}, torch.tensor([own, 1.0]))
+
+
+def test_figures_of_clients_as_one_are_looked_at_last() -> None:
+    """They may still be under way from a GPU; who is with whom is known before."""
+    looked: list[int] = []
+
+    def figures(kind: int) -> Score:
+        looked.append(kind)
+        return score(7, (0.5, 0.75)[kind], kind)
+
+    scores = RoundScores(None)
+    scores.add(Scores(np.array([1, 2, 5]), np.array([0, 1, 0]), [0, 1], figures))
+    grouped = scores.grouped()
+    assert grouped.clients == [1, 2, 5]
+    assert [places.tolist() for places in grouped.members if not isinstance(places, slice)] == [[0, 2], [1]]
+    assert not looked
+    assert scores.own.tolist() == [0.5, 0.75, 0.5]
+    assert {cluster: totals.tolist() for cluster, totals in scores.totals.items()} == {0: [1.0, 2.0], 1: [0.75, 1.0]}
+    assert looked == [0, 1]  # once
+
+
+def test_clients_as_one_and_alone_are_scored_side_by_side() -> None:
+    scores = RoundScores(None)
+    scores.add(score(0, 0.25, 0))
+    scores.add(Scores(np.array([1, 2]), np.array([0, 0]), [1], lambda kind: score(1, 0.5, 1)))
+    scores.add(score(3, 1.0, 0))
+    assert scores.own_by_client() == {0: 0.25, 1: 0.5, 2: 0.5, 3: 1.0}
+    assert scores.clusters.tolist() == [0, 1, 1, 0]
+    assert {cluster: totals.tolist() for cluster, totals in scores.totals.items()} == {0: [1.25, 2.0], 1: [1.0, 2.0]}
+    record = accuracies(scores, scores.grouped(), intended=False)
+    assert record["per_cluster"] == [pytest.approx(0.625), 0.5]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -494,6 +494,19 @@ def there(tensor: Tensor, device: torch.device) -> Tensor:
     if device.type == "cuda" and not tensor.is_cuda and tensor.nbytes <= PINNED:
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
+
+
+def on_its_way(tensor: Tensor) -> Callable[[], NDArray[Any]]:
+    """The way back: a copy that is begun now, and waited for when it is looked at. What was copied may be overwritten."""
+    copy = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda).copy_(tensor, non_blocking=True)
+    arrived = torch.cuda.current_stream(tensor.device).record_event() if tensor.is_cuda else None
+
+    def look() -> NDArray[Any]:
+        if arrived is not None:
+            arrived.synchronize()
+        return copy.numpy()
+
+    return look
 
 
 class Together:

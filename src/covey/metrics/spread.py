@@ -75,8 +75,7 @@ def spread_of(
     if full or len(listed) <= IN_FULL:
         rounded = {value: _rounded(value) for value in set(known.tolist())}  # clients alike share theirs; none: None
         of_each = list(map(rounded.get, values.tolist()))
-        by_client = dict(zip(clients, of_each))
-        record["clients"] = of_each if clients == listed else [by_client.get(i) for i in listed]
+        record["clients"] = of_each if clients == listed else list(map(dict(zip(clients, of_each)).get, listed))
     return record
 
 
@@ -123,8 +122,8 @@ def _uneven(shares: Floats) -> bool:
 
 
 def _list(values: Floats) -> list[Any]:
-    return [_rounded(value) for value in values]
+    return list(map(_rounded, values.tolist()))
 
 
 def _rounded(value: float) -> float | None:
-    return None if math.isnan(value) else round(float(value), DIGITS)
+    return None if math.isnan(value) else round(value, DIGITS)

@@ -122,7 +122,7 @@ class OnDevice:
 
     def totals(self, raw: Tensor) -> Floats:
         """[m, groups, s] from outputs [m, n, classes]."""
-        return self.table(self.sums(raw))
+        return self.table(self.sums(raw).cpu().numpy())
 
     def sums(self, raw: Tensor) -> Tensor:
         """All that is needed of the outputs, [m, groups + 2 · groups · classes] on their device: nothing here waits for it."""
@@ -135,10 +135,9 @@ class OnDevice:
         cells[:, 1].scatter_add_(1, self._true.expand(m, -1), (chosen == self._targets).double())
         return torch.cat([(loss @ self._members.t()).reshape(m, -1), cells.view(m, -1)], dim=1)
 
-    def table(self, sums: Tensor) -> Floats:
+    def table(self, found: Floats) -> Floats:
         """The totals [m, groups, s] from these."""
-        m, groups, classes = len(sums), len(self._sizes), self._classes
-        found = sums.cpu().numpy()
+        m, groups, classes = len(found), len(self._sizes), self._classes
         counts = found[:, groups:].reshape(m, 2, groups, classes)
         table = np.empty((m, groups, 2 + 3 * classes))
         table[:, :, 0], table[:, :, 1] = found[:, :groups], counts[:, 1].sum(2)

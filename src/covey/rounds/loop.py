@@ -372,14 +372,22 @@ class _Loop:
         self.observers.end_round(round)
         seconds[ATTACK] += watched + self.observers.seconds()
         with self._checked_first():
+            # What is written down of the clients' notes before a GPU is waited for, which may still train.
+            chosen, extra = chosen_clusters(facts), {**server.notes, **means_of(facts), **pictures_of(facts)}
+            clusters = clusters_of(chosen, self.records[-1]["clusters"] if self.records else None, self.listed)
+            noted = {
+                "clustering": self.scoring.agreement(round, chosen, clusters),
+                "clusters": clusters,
+                **self.scoring.cohesion(round, clusters),
+                "extra": extra | self._clock(arrivals, present, round),
+                **memberships_of(facts, self.listed),
+            }
             evaluation = self.scoring.evaluate(state, round) if self.scoring.is_due(round) else {"accuracy": None}
         self.hosts.check()  # only now: a GPU that is waited for after training stands still while the host prepares what follows
         for phase, s in self.hosts.seconds().items():
             seconds[phase] += s
         if self.observers:
             self.notes.append(facts.of_each)
-        chosen = chosen_clusters(facts)
-        clusters = clusters_of(chosen, self.records[-1]["clusters"] if self.records else None, self.listed)
         n = max(len(calls), 1)
         record: dict[str, Any] = {
             "round": round,
@@ -387,13 +395,8 @@ class _Loop:
             "dropped": len(lost),
             "seconds": {p: s for p, s in seconds.items() if s > 0},
             "bytes": {"up": traffic.up / n, "down": traffic.down / n},
-            **evaluation,
-            "clustering": self.scoring.agreement(round, chosen, clusters),
-            "clusters": clusters,
-            **self.scoring.cohesion(round, clusters),
-            "extra": {**server.notes, **means_of(facts), **pictures_of(facts), **self._clock(arrivals, present, round)},
         }
-        return state, record | memberships_of(facts, self.listed)
+        return state, record | evaluation | noted
 
     @contextlib.contextmanager
     def _checked_first(self) -> Iterator[None]:

@@ -53,15 +53,16 @@ class Scoring:
         scores = RoundScores(self.federation.at(round + 1).clusters)
         for score in self.hosts.score(round + 1, self.calls(state, round, served)):
             scores.add(score)
+        grouped, of = scores.grouped(), self.listed.tolist()
         ages = self._newcomers(state, round, scores)
         accuracy = None
         if self.network.task != NUMBERS:
             # A cluster that changes keeps no model of its own.
             intended = self._intended() and not self.federation.phases
-            accuracy = accuracies(scores, intended, self.federation.notes.get("target"))
+            accuracy = accuracies(scores, grouped, intended, self.federation.notes.get("target"))
         last = round == self.experiment.training.rounds or self.has_reached({"accuracy": accuracy})
-        of = self.listed.tolist()
-        record = {"accuracy": accuracy} | ages | measured(self.metrics, self.network.task, of, scores, full=last)
+        figures = measured(self.metrics, self.network.task, of, scores, grouped, full=last)
+        record = {"accuracy": accuracy} | ages | figures
         if self._sampled:
             record["evaluated"] = {"clients": len(served), "of": self.setting.clients}
             if any("clients" in figures for figures in record["metrics"].values()):
