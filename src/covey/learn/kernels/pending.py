@@ -390,11 +390,13 @@ def source(text: Written, shapes: tuple[tuple[bool, bool], ...], kept: tuple[int
             f"tl.store(out{p} + rows[:, None] * out_row + columns[None, :], {_as_triton(text.results[p])}, mask=both)"
         )
     for t, one in enumerate(texts):
-        before.append(f"t{t} = tl.zeros((COLUMNS,), dtype=tl.float64)")
+        before.append(
+            f"t{t} = tl.zeros((ROWS, COLUMNS), dtype=tl.float64)"
+        )  # over rows only at the end: warps hold some each
         numbers = f"tl.where(both, {_as_triton(one)}, 0.0)"
-        inside.append(f"t{t} += tl.sum({numbers}.to(tl.float64) * weight[:, None], axis=0)")
+        inside.append(f"t{t} += {numbers}.to(tl.float64) * weight[:, None]")
     stores = [
-        f"tl.store(sums + (tl.program_id(1) * {len(texts)} + {t}) * d + columns, t{t}, mask=inside)"
+        f"tl.store(sums + (tl.program_id(1) * {len(texts)} + {t}) * d + columns, tl.sum(t{t}, axis=0), mask=inside)"
         for t in range(len(texts))
     ]
     lines = [

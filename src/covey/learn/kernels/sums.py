@@ -19,7 +19,7 @@ def _sums(models, order, weights, starts, sums, d, row, ROWS: tl.constexpr, COLU
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = columns < d
     begin, end = tl.load(starts + group), tl.load(starts + group + 1)
-    total = tl.zeros((COLUMNS,), dtype=tl.float64)
+    total = tl.zeros((ROWS, COLUMNS), dtype=tl.float64)  # over rows only at the end: warps hold some each
     for first in range(begin, end, ROWS):
         at = first + tl.arange(0, ROWS)
         there = at < end
@@ -28,9 +28,9 @@ def _sums(models, order, weights, starts, sums, d, row, ROWS: tl.constexpr, COLU
         model = tl.load(
             models + which[:, None] * row + columns[None, :], mask=there[:, None] & inside[None, :], other=0.0
         )
-        total += tl.sum(model.to(tl.float64) * weight[:, None], axis=0)
+        total += model.to(tl.float64) * weight[:, None]
     place = sums + group.to(tl.int64) * d + columns
-    tl.store(place, tl.load(place, mask=inside, other=0.0) + total, mask=inside)
+    tl.store(place, tl.load(place, mask=inside, other=0.0) + tl.sum(total, axis=0), mask=inside)
 
 
 def add(sums: Tensor, models: Tensor, order: Tensor, weights: Tensor, starts: Tensor) -> None:
