@@ -5,7 +5,7 @@ Everything that concerns one model at a time (evaluation, gradients at a point) 
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from covey.learn.examine import example_inputs
 from covey.learn.flat import Network, once
 from covey.learn.kernels.batched import Batch
+from covey.learn.kernels.convolutions import own_convolutions
 from covey.learn.losses import example_targets
 from covey.learn.objective import Objective, clipped
 from covey.learn.precision import of_steps
@@ -27,6 +28,7 @@ class Stacked:
     def __init__(self, network: Network, device: torch.device) -> None:
         self._network, self._device = network, device
         self._objectives: dict[tuple[int, float], Objective] = {}
+        self._has_convolutions = self.has(nn.Conv2d)
 
     def has(self, kind: type[nn.Module]) -> bool:
         """Whether the network has a layer of this kind."""
@@ -49,7 +51,8 @@ class Stacked:
 
         inputs = batch.inputs
         given = tuple(None if t is None else 0 for t in inputs)
-        with written_out():
+        own = own_convolutions(self._device) if self._has_convolutions and not batch.clip else nullcontext()
+        with written_out(), own:
             if batch.clip:
                 per_sample = vmap(vmap(grad(sample_loss), in_dims=(None, *given)), in_dims=(0, *given))(model, *inputs)
                 scale = clipped(batch.factor, per_sample.norm(dim=2), batch.divisors, batch.clip)
