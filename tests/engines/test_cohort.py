@@ -24,7 +24,7 @@ from covey.engines.cohort import Alone, Apart, Cohort, Outcomes, reads_in_rows
 from covey.engines.host import Host
 from covey.errors import CoveyWarning, NotFinite
 from covey.learn import rowwise as rowwise_room
-from covey.learn.kernels.pending import put_off
+from covey.learn.kernels.vectors.pending import put_off
 from covey.learn.machine import Machine
 from covey.learn.work import Compute, Losses, Plan, Train, rowwise
 from covey.messages import Rows, size

@@ -18,8 +18,9 @@ from covey.algorithms.feddyn import _gradient
 from covey.algorithms.scaffold import _changes, _changes_from
 from covey.errors import NotFinite
 from covey.learn.flat import Network
-from covey.learn.kernels import pending
-from covey.learn.kernels.pending import Doubt, Pending, cut, difference, kept, less, put_off, settled, summed
+from covey.learn.kernels.vectors import doubts
+from covey.learn.kernels.vectors.doubts import Doubt
+from covey.learn.kernels.vectors.pending import Pending, cut, difference, kept, less, put_off, settled, summed
 from covey.learn.machine import Machine
 from covey.learn.rowwise import add_to_groups
 from covey.learn.work import Bundle, Plan, Train
@@ -148,7 +149,7 @@ def test_a_doubt_that_nobody_answers_sums_up_by_itself_and_keeps_nothing() -> No
     doubt.check()
     del models
     gc.collect()
-    assert not any(known is doubt for known in pending._DOUBTS.values())
+    assert not any(known is doubt for known in doubts._DOUBTS.values())
 
 
 @pytest.mark.gpu

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from covey.algorithms.feddyn import _gradient
 from covey.algorithms.scaffold import _changes, _changes_from
-from covey.learn.kernels.pointwise import NotWritten, Pointwise, Written, is_fixed, written
+from covey.learn.kernels.vectors.pointwise import NotWritten, Pointwise, Written, is_fixed, written
 
 VECTORS = [torch.randn(257, generator=torch.Generator().manual_seed(i)) for i in range(4)]
 OPERATIONS = {"add": np.add, "sub": np.subtract, "mul": np.multiply}

@@ -36,7 +36,8 @@ from covey.engines.evaluation import Examiner, Score, Scores
 from covey.engines.spill import Spill
 from covey.errors import CoveyError, CoveyWarning, NotFinite
 from covey.experiment.exposure import Exposure, expose
-from covey.learn.kernels.pending import Doubt, kept, settled
+from covey.learn.kernels.vectors.doubts import Doubt
+from covey.learn.kernels.vectors.pending import kept, settled
 from covey.learn.machine import Machine
 from covey.learn.rowwise import by_rows, on_cpu, on_rows, owned
 from covey.learn.schedule import WAVES, stacked, there

@@ -20,7 +20,7 @@ from covey.learn import evaluate
 from covey.learn.flat import Network
 from covey.learn.kernels.graph import Recordings
 from covey.learn.kernels.kernels import choose
-from covey.learn.kernels.pending import Doubt
+from covey.learn.kernels.vectors.doubts import Doubt
 from covey.learn.precision import check, precision
 from covey.learn.samples import Samples
 from covey.learn.schedule import Together, lay_out, lay_out_bundle

@@ -18,8 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covey.learn.kernels.pending import IN_ONE_PASS, answer, put_off, settled, summed, waits
 from covey.learn.kernels.products import takes_triton
+from covey.learn.kernels.vectors.doubts import answer
+from covey.learn.kernels.vectors.pending import IN_ONE_PASS, put_off, settled, summed, waits
 from covey.learn.schedule import stacked, there
 from covey.learn.work import Compute
 
@@ -161,7 +162,7 @@ def _sums_kernel(device: torch.device) -> Any:
     if not takes_triton(device):
         return None
     try:
-        from covey.learn.kernels import sums as kernel
+        from covey.learn.kernels.vectors import sums as kernel
 
         tried = torch.zeros(2, 3, dtype=torch.float64, device=device)
         order, starts = torch.arange(2, device=device), torch.tensor([0, 1, 2], device=device)

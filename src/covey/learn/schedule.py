@@ -16,7 +16,7 @@ from torch import Tensor
 
 from covey import randomness
 from covey.crypto.noise.source import SecretNoise
-from covey.learn.kernels.pending import Pending, cut, in_rows, less
+from covey.learn.kernels.vectors.pending import Pending, cut, in_rows, less
 from covey.learn.work import Bundle, Job, Plan, Train
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from covey.crypto.noise.source import SecretNoise
 from covey.errors import CoveyError, meant
-from covey.learn.kernels.pending import Doubt
+from covey.learn.kernels.vectors.doubts import Doubt
 from covey.randomness import Streams
 
 VECTORS = "vectors"  # the phase of arithmetic on clients' vectors

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from covey.learn.kernels.linear import Linear
-from covey.learn.kernels.pending import difference, settled
 from covey.learn.kernels.products import takes_triton
+from covey.learn.kernels.vectors.pending import difference, settled
 from covey.learn.losses import softmax_delta
 from covey.learn.precision import of_products
 from covey.learn.rule import Rule

@@ -1,0 +1,1 @@
+"""Arithmetic on the vectors of many clients on a GPU, where every pass over its memory counts."""
