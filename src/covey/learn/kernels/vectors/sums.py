@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS, COLUMNS = 16, 256
+ROWS, COLUMNS = 8, 256  # as measured on an H200
 
 
 @triton.jit
