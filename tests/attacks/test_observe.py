@@ -12,7 +12,7 @@ import torch
 from covey.algorithms.ifca import IFCA, ClusterModels, ClusterUpdate
 from covey.attacks.contract import Finding, Knowledge, Truth, View, sees
 from covey.attacks.observe import Observers
-from covey.engines.host import Host
+from covey.engines.hosts.host import Host
 from covey.engines.prepare import prepare
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment

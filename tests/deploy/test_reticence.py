@@ -74,7 +74,7 @@ def test_refusals_tell_nothing_that_noise_hides(tmp_path: Path, encryption: str)
     bright = {}
     for number, name in enumerate(deployment.names):
         host = deployment.parties[name].host
-        x = host._data(host._own_rows(number, 1), True)[0].reshape(-1, PIXELS)
+        x = host._data(host._rows.of(number, 1), True)[0].reshape(-1, PIXELS)
         bright[name] = [bool((x[:, j] + x[:, 20] > 1.83).any()) for j in range(PIXELS)]
     telling = [j for j in range(PIXELS) if len({own[j] for own in bright.values()}) == 2][:2]
     assert len(telling) == 2

@@ -154,7 +154,7 @@ def test_a_silo_started_again_remembers(tmp_path: Path) -> None:
     shown: list[dict[str, Any]] = []
 
     def restart(done: int, record: Any) -> None:
-        shown.append(deployment.parties["north"].host.memories[0]["sets"])
+        shown.append(deployment.parties["north"].host.memories.whole[0]["sets"])
         deployment.parties["north"] = deployment.silo("north")
 
     coordinator.run(restart)

@@ -21,7 +21,7 @@ from covey.algorithms.mingledpie.mingledpie import MingledUpdate
 from covey.data.federation import Dataset, Federation
 from covey.engines import start
 from covey.engines.cohort import Alone, Apart, Cohort, Outcomes, reads_in_rows
-from covey.engines.host import Host
+from covey.engines.hosts.host import Host
 from covey.errors import CoveyWarning, NotFinite
 from covey.learn import rowwise as rowwise_room
 from covey.learn.kernels.vectors.pending import put_off
@@ -318,7 +318,7 @@ def test_room_for_one_state_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
         hosts.add(id(self))
         self.spill.limit = 1.5 * 6 * 4 * self.machine.network.d
         staged(self, cohort)
-        assert not self._staged and not self.memories, "laid by client by client"
+        assert not self.memories.staged and not self.memories.whole, "laid by client by client"
 
     monkeypatch.setattr(Host, "_stage", stage)
     monkeypatch.setattr(start, "IN_ROWS", ("cpu",))

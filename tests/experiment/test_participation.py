@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.engines.host import heterogeneous
+from covey.engines.calls import heterogeneous
 from covey.experiment.participation import Participation
 from covey.learn.work import Plan
 

@@ -52,8 +52,9 @@ from covey.deploy.model import SiloModel
 from covey.deploy.transcript import Transcript
 from covey.deploy.usage import Usage
 from covey.deploy.watch.watch import spendings
+from covey.engines.calls import heterogeneous
 from covey.engines.evaluation import Examiner, Score
-from covey.engines.host import Host, heterogeneous
+from covey.engines.hosts.host import Host
 from covey.engines.prepare import device_of
 from covey.errors import CoveyError
 from covey.learn.machine import Machine
@@ -133,7 +134,7 @@ class Silo:
         self.state = self._load()
         self.usage.check_state(self.state.run, self.state.round, self.state.outcome == ANSWERED)
         self.host = self._host(party.keys, samples)
-        self.host.memories[self.number] = self.state.memory
+        self.host.memories.whole[self.number] = self.state.memory
 
     def handle(self, data: bytes) -> bytes:
         """The answer to a letter; a CoveyError, told to the user as well, where it is refused."""
@@ -308,9 +309,9 @@ class Silo:
             plan = heterogeneous(plan, float(speeds[self.number]))
         call = (self.number, broadcast, plan)
         self.host.run_id = self.state.run
-        self.host.memories[self.number] = self.state.memory  # not that of a try whose answer could not be stored
+        self.host.memories.whole[self.number] = self.state.memory  # not that of a try whose answer could not be stored
         (outcome,) = self.host.run(round, [call])
-        memory = self.host.snapshot(round).get(self.number, {})
+        memory = self.host.memories.snapshot(round).get(self.number, {})
         score = self.host.score(round, [call])[0] if self._reports else None
         self._warn(round, outcome.notes)
         if self.budget.account.limit and not (outcome.events or self.state.spends):
@@ -342,9 +343,9 @@ class Silo:
             raise CoveyError(self.stopped)
         self.usage.check_advice(self.state.run, self.state.advised)
         self.host.run_id = self.state.run
-        self.host.memories[self.number] = self.state.memory
+        self.host.memories.whole[self.number] = self.state.memory
         (outcome,) = self.host.advise(round, [(self.number, question, self.experiment.training.plan(round))])
-        memory = self.host.snapshot(round).get(self.number, {})
+        memory = self.host.memories.snapshot(round).get(self.number, {})
         before = self.state
         self._save(replace(self.state, memory=memory, advised=self.state.advised + 1))
         with self._back_to(before):

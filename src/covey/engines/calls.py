@@ -34,3 +34,10 @@ class Alike(Sequence[Call]):
         if isinstance(at, slice):
             return Alike(self.clients[at], self.message, self.plan)
         return (int(self.clients[at]), self.message, self.plan)
+
+
+def heterogeneous(plan: Plan, share: float) -> Plan:
+    """E_i = d_i E_m, at least one epoch (or step)."""
+    if plan.steps:
+        return plan.but(steps=max(1, round(plan.steps * share)))
+    return plan.but(epochs=max(1, round(plan.epochs * share)))

@@ -15,7 +15,7 @@ from covey.algorithms.contract import Setting, declaration
 from covey.data.dataset import Dataset
 from covey.data.federation import Federation, check, who
 from covey.engines.evaluation import Examiner
-from covey.engines.host import Host
+from covey.engines.hosts.host import Host
 from covey.engines.listing import listed, places
 from covey.engines.settle import cut
 from covey.engines.spill import Spill

@@ -26,7 +26,7 @@ import torch
 from covey.engines.allocation import keep_freed
 from covey.engines.calls import Call
 from covey.engines.channel import Channel, Shelf
-from covey.engines.host import Host
+from covey.engines.hosts.host import Host
 from covey.engines.orphans import die_with_parent
 from covey.engines.spill import Spill
 from covey.errors import CoveyError, NotFinite
@@ -92,13 +92,13 @@ class InProcess:
             yield from self.host.predictors(round, calls[at : at + self.wave])
 
     def seconds(self) -> dict[str, float]:
-        return self.host.take_seconds()
+        return self.host.timing.take()
 
     def memories(self, done: int) -> dict[int, dict[str, Any]]:
-        return self.host.snapshot(done)
+        return self.host.memories.snapshot(done)
 
     def restore(self, memories: dict[int, dict[str, Any]]) -> None:
-        self.host.restore(memories)
+        self.host.memories.restore(memories)
 
     def close(self) -> None:
         pass
@@ -346,12 +346,12 @@ def _answers(host: Host, request: dict[str, Any], messages: list[Any]) -> Iterat
         for at in range(0, len(calls), request["wave"]):
             yield getattr(host, do)(request["round"], calls[at : at + request["wave"]])
     elif do == "seconds":
-        yield host.take_seconds()
+        yield host.timing.take()
     elif do == "memories":
-        yield from parts(host.snapshot(request["done"]))
+        yield from parts(host.memories.snapshot(request["done"]))
         yield None
     elif do == "restore":
-        host.restore(request["memories"])
+        host.memories.restore(request["memories"])
         yield None
 
 

@@ -9,7 +9,7 @@ import torch
 from covey.algorithms.contract import Setting
 from covey.data.federation import Federation
 from covey.engines.dealing import dealt
-from covey.engines.host import Host
+from covey.engines.hosts.host import Host
 from covey.engines.prepare import device_of, make_host
 from covey.engines.simulate import Hosts, InProcess, Workers, can_fork, cores, forks_safely
 from covey.experiment.experiment import Experiment

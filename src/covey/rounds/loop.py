@@ -20,9 +20,9 @@ from covey.attacks.contract import Attack, Truth
 from covey.attacks.observe import Observers
 from covey.compression.replies import unpack
 from covey.data.federation import Federation
-from covey.engines.calls import Alike, Call
+from covey.engines.calls import Alike, Call, heterogeneous
 from covey.engines.cohort import Outcomes, sends_alike
-from covey.engines.host import Outcome, heterogeneous
+from covey.engines.hosts.host import Outcome
 from covey.engines.listing import listed
 from covey.engines.prepare import device_of, prepare, refuse_phases
 from covey.engines.settle import data_line, settle, settled, unpinned

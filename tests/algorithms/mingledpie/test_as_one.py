@@ -10,7 +10,7 @@ import pytest
 
 from covey import Experiment, run
 from covey.engines import start
-from covey.engines.host import Host
+from covey.engines.hosts.host import Host
 from covey.results.folder import RunFolder
 
 

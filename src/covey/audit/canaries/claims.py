@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from covey.engines.host import Outcome
+from covey.engines.hosts.host import Outcome
 from covey.ledger.events import Event, GaussianRelease, LaplaceRelease
 from covey.ledger.pricing import price
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from covey.algorithms.contract import Client, Coroutine, Setting, declaration
 from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Federation
-from covey.engines.host import Host, Outcome
+from covey.engines.hosts.host import Host, Outcome
 from covey.engines.prepare import make_host, setting_of
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment

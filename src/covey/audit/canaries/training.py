@@ -18,7 +18,7 @@ from covey.audit.canaries.claims import Claim, claims, worst_claim
 from covey.audit.canaries.mechanism import Public, Trials, released, training_trials
 from covey.audit.canaries.verdict import LedgerTest
 from covey.data.dataset import Dataset
-from covey.engines.host import Outcome
+from covey.engines.hosts.host import Outcome
 from covey.engines.prepare import device_of
 from covey.experiment.experiment import Experiment
 from covey.learn.flat import Network

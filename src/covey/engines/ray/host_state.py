@@ -21,7 +21,7 @@ from covey.attacks.observe import Observers
 from covey.data.dataset import Dataset
 from covey.data.federation import Federation
 from covey.data.holdings import Holdings
-from covey.engines.host import Host
+from covey.engines.hosts.host import Host
 from covey.engines.prepare import device_of, make_host, network_of
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment

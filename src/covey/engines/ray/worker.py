@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from covey.engines.host import Host
+from covey.engines.hosts.host import Host
 from covey.engines.ray.host_state import federation_of, unpack
 from covey.engines.simulate import respond
 from covey.errors import CoveyError
@@ -55,7 +55,7 @@ class Worker:
             self._messages, self._held = self._here(decode(ray.get(place[0]))), number
         answer = next(respond(self._host, asked, self._messages, encode))
         clients = [client for client, _, _ in asked.get("calls", [])] if asked["do"] in ("run", "advise") else []
-        changed = self._host().changed(clients) if self._host.cache_info().currsize else {}
+        changed = self._host().memories.changed(clients) if self._host.cache_info().currsize else {}
         try:
             return raw(answer), list(changed), raw(encode(changed))
         except CoveyError as e:  # a memory that cannot be stored: no checkpoint could hold it either
@@ -82,5 +82,5 @@ class Worker:
 
         parcel, data = ray.get(self._shared)
         host = unpack(parcel, self._keys, federation_of(data))
-        host.restore(self._memories)
+        host.memories.restore(self._memories)
         return host
