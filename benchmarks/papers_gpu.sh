@@ -19,11 +19,16 @@
 #             puts each by; with the last of them the part runs. Or cifar10.npz, a part of 20,000 + 5,000 images: 42 MB
 #   faces     utkface32.npz                                5 MB
 #
+# A machine that has torch but not what else covey needs: benchmarks/gpu_packages.sh packs it here.
+#
 # In a part, tables come in the order of what they complete: items of docs/coverage.md that lack nothing else first, then the
-# cheapest. Seconds of a run, with 15 processes on one H200 (16 November, commits 8fb09e73 and 21ab3e3d): FedCAPrivacy 17 to 40
-# (60 rounds; Fig. 3 113, Fig. 5 up to 76, linkage's short runs 5), MingledPie 15 on Fashion-MNIST and 61 on Location-30 (IFCA 10),
-# property inference 17 to 40 on UTKFace, PQFed 18 to 55 on MNIST, AFC-CFL's choices 5 to 11; a day before, at 7e091ec: baselines 9
-# to 15, text 34, tuning 6. So 15 processes do 25 to 60 runs a minute. CIFAR's were not measured.
+# cheapest. Seconds of a run, with 15 processes on one H200 under MPS, which doubles what small models get of it (1,050 rounds/s of
+# property inference in place of 577): LFW's property inference 32 to 46 (half of it the attack's forests, on the CPU), AFC-CFL on all of
+# CIFAR-10 112 to 176 for Table 1, 190 with noise, 160 of them its attack (16 November, 58958ab3 and 01750594; both attacks take less
+# since, which no pool has measured yet). Before that day's work on their rounds: FedCAPrivacy 17 to 40 (60 rounds; Fig. 3 113, Fig. 5 up
+# to 76, linkage's short runs 5), MingledPie 15 on Fashion-MNIST and 61 on Location-30 (IFCA 10), property inference 17 to 40 on UTKFace,
+# PQFed 18 to 55 on MNIST, AFC-CFL's choices 5 to 11, baselines 9 to 15, text 34, tuning 6. MingledPie on CIFAR-100 and CIFAR-10 trains
+# 120 convolutional networks on all their samples at once: few such runs fit the GPU's memory side by side.
 set -u
 out=$1 part=$2 minutes=$3 processes=${4:-15}
 kept=${PAPERS_RUNS:-/tmp/papers-runs}/$part data=${PAPERS_DATA:-/tmp/papers-data}
