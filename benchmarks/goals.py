@@ -191,7 +191,7 @@ SOURCES: dict[str, tuple[Callable[[Any], Iterator[Row]], str]] = {
     "training-fedjax": (training, "bench_training.py --models fcnn --epochs 1 --repeats 4 --rivals fedjax"),
     "training-cnn": (training, f"bench_training.py --models cnn --epochs 1 --repeats 2 --rivals {RIVALS}"),
     "state": (state, "bench_state.py --epochs 1 --repeats 9"),
-    "mingledpie": (mingledpie, "bench_mingledpie.py --schemes ckks,bfv"),
+    "mingledpie": (mingledpie, "bench_mingledpie.py --schemes ckks --quick"),
     "million": (million, "bench_million.py"),
     "scale": (scale, "bench_scale.py"),
     "ray": (ray, "bench_ray.py --repeats 9"),
@@ -207,7 +207,7 @@ SOURCES: dict[str, tuple[Callable[[Any], Iterator[Row]], str]] = {
     "million-h200": (million, "gpu.sh"),
 }
 # What `--measure` measures, in this order: what no time is left for keeps its stored figures.
-QUICK = ("state", "training-fcnn", "training-cnn", "mingledpie", "million", "sealing", "training-fedjax")
+QUICK = ("state", "training-fcnn", "mingledpie", "million", "sealing", "training-fedjax", "training-cnn")
 PEERS = {
     "training-fcnn": ("flwr", "pfl"),
     "training-cnn": ("flwr", "pfl"),
