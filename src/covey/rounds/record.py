@@ -20,6 +20,8 @@ from covey.engines.listing import places
 from covey.experiment.participation import Participation
 from covey.messages import size
 
+Spend = tuple[int, int, Any]  # round, client, event
+
 
 @dataclass
 class Traffic:

@@ -23,6 +23,7 @@ from covey.results.folder import RunFolder
 from covey.results.frame import frame
 from covey.results.models import Models
 from covey.results.provenance import Sitting, ended, versions
+from covey.rounds.record import Spend
 from covey.statistics import deviation
 
 
@@ -76,7 +77,7 @@ def summarise(
     experiment: Experiment,
     records: list[dict[str, Any]],
     findings: list[Finding],
-    spends: list[tuple[int, int, Any]],
+    spends: list[Spend],
     seconds: dict[str, float],
     state: Any,
     folder: RunFolder | None,
@@ -200,7 +201,7 @@ def _write(result: Result, figures_only: bool) -> None:
         return
 
 
-def priced(spends: list[tuple[int, int, Any]], delta: float | None = None) -> dict[str, Any]:
+def priced(spends: list[Spend], delta: float | None = None) -> dict[str, Any]:
     """The ledger of a run; `delta` overrides the δ that its events carry."""
     if not spends:
         return {}
