@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -218,7 +220,7 @@ def test_only_finished_runs_are_packed(tmp_path: Path) -> None:
         assert sorted(archive.getnames()) == ["runs/done/metrics.jsonl", "runs/done/result.json"]
 
 
-def test_a_real_process_runs_and_says_what_went_wrong(tmp_path: Path) -> None:
+def test_a_real_process_runs_and_says_what_went_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = pool.Worker(Options(tmp_path, quiet=True, device="cpu"), 1)
     item = Item("pqfed", "fig5", "no such data")
     try:
@@ -227,13 +229,24 @@ def test_a_real_process_runs_and_says_what_went_wrong(tmp_path: Path) -> None:
         assert job.item == item and not answer.said and "pqfed's fig5 runs on" in answer.problem
         worker.job = pool.Job("b", item, None)
         worker._process.kill()
-        assert worker.taken()[1] == pool.Answer(problem="its process ended with exit code -9", broken=True)
+        ended = pool.Answer(problem="its process ended with exit code -9", broken=True)
+        assert worker.taken()[1] == ended
+        worker.give(pool.Job("c", item, None))  # it had ended while it waited
+        assert worker.taken()[1] == ended
     finally:
         worker.stop()
 
+    monkeypatch.setattr(pool, "POLITE", 60.0)  # a busy machine takes its time to start it
     waiting = pool.Worker(Options(tmp_path, quiet=True, device="cpu"), 1)
     waiting.stop()
     assert waiting._process.exitcode == 0  # it ended by itself, which leaves a GPU that others share as it was
+
+    monkeypatch.setattr(pool, "POLITE", 0.1)
+    hanging = pool.Worker(Options(tmp_path, quiet=True, device="cpu"), 1)
+    assert hanging._process.pid
+    os.kill(hanging._process.pid, signal.SIGSTOP)
+    hanging.stop()
+    assert hanging._process.exitcode == -signal.SIGKILL
 
 
 def test_patterns_name_tables_in_their_order() -> None:

@@ -1,7 +1,7 @@
 """The simulation's hosts: one in this process (a GPU, or a single core), or one per worker process on this machine.
 
 Workers are forked, so that they share the data and whatever algorithm the user defined, notebook or script. Each owns the
-clients whose number is its own modulo the number of workers, with their memories; only codec bytes pass through the pipes.
+clients whose number is its own modulo the number of workers, with their memories; only codec bytes pass between the processes.
 Replies are handed on in the order of the calls and at most two waves per worker are under way, so neither the result nor the
 memory depends on how many workers there are.
 """

@@ -235,7 +235,8 @@ class Worker:
 
     def give(self, job: Job) -> None:
         self.job = job
-        self.answers.send((job.item, job.experiment.table() if job.experiment else None))
+        with contextlib.suppress(ConnectionError):  # it has ended while it waited, which `taken` says
+            self.answers.send((job.item, job.experiment.table() if job.experiment else None))
 
     def taken(self) -> tuple[Job, Answer]:
         job, self.job = self.job, None
@@ -254,6 +255,8 @@ class Worker:
                 self.answers.send(None)
             self._process.join(POLITE)
         self._process.terminate()
+        self._process.join(POLITE)
+        self._process.kill()  # one that hangs
         self._process.join()
         self.answers.close()
 

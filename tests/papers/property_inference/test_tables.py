@@ -11,6 +11,7 @@ from covey.data.dataset import Dataset
 from covey.experiment.experiment import Experiment
 from covey.papers.cells import Sheet, cell
 from covey.papers.harness import Options, tables
+from covey.papers.outcome import Outcome
 from covey.papers.property_inference import figures as printed
 from covey.papers.property_inference import notes as property_notes
 from covey.papers.property_inference import tables as property_inference
@@ -82,6 +83,18 @@ def test_what_the_paper_leaves_open_is_shown_with_every_table(monkeypatch: pytes
         open_points = {"Dirichlet β", "clip C", "δ", "clusters", "simulated groups", "AUC covers", "cluster chosen on"}
         assert open_points <= set(made.settings) and made.settings["Dirichlet β"] == beta
         assert f"gaps at {beta:g}" in made.notes
+
+
+@pytest.mark.parametrize("drawn", [True, False])
+def test_a_figure_whose_runs_drew_no_map_says_so(drawn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    details = {"cosine of consecutive updates": 0.5, "its deviation": 0.1} | ({"pictures": []} if drawn else {})
+    (wanted, *_) = GRIDS["fig2"](Options(out=Path(), dataset="utkface"))
+    monkeypatch.setattr(property_inference, "measure", lambda options, table: ([wanted], [[Outcome({}, [])]]))
+    monkeypatch.setattr(property_inference, "finding", lambda outcome: {"details": details})
+    monkeypatch.setattr(property_inference, "_cells", lambda grid, runs: [])
+    monkeypatch.setattr(property_inference, "label_gaps", lambda options, beta, clients: [])
+    made = property_inference.fig2(Options(out=Path(), dataset="utkface"))
+    assert any("draw no t-SNE" in note for note in made.notes) is not drawn
 
 
 def test_a_gap_is_the_distance_of_the_victims_label_shares(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,9 @@ from covey.statistics import student_interval
 SCORES = dict(zip(claims.SCORES, (auc, kept)))
 READINGS = dict(zip(claims.READINGS, ("global", "client_mean")))
 TITLE = "Property inference on clustered federated learning (RAID 2023)"
+NO_MAPS = (
+    "Runs of a pool (`covey reproduce --many`) draw no t-SNE: this table's own command does, with an --out of its own."
+)
 
 
 def table3(options: Options) -> Reproduction:
@@ -146,15 +149,16 @@ def _utility(options: Options, table: str, title: str, most: int) -> Reproductio
 def fig2(options: Options) -> Reproduction:
     """Figs. 2 to 4: t-SNE of the updates (in each run's report) and the cosine similarity of consecutive updates."""
     grid, runs = measure(options, "fig2")
-    cells = _cells(grid, runs)
+    cells, drawn = _cells(grid, runs), True
     for w, outcomes in zip(grid, runs):
         details = [finding(o)["details"] for o in outcomes]
+        drawn = drawn and all("pictures" in d for d in details)
         alike = [float(d["cosine of consecutive updates"]) for d in details]
         mean, deviation = printed.COSINE[w.column]
         cells.append(cell(f"{w.row}, cosine", w.column, alike, mean, unit="cosine"))
         spread = [float(d["its deviation"]) for d in details]
         cells.append(cell(f"{w.row}, deviation", w.column, spread, deviation, unit="cosine"))
-    return _made(options, "fig2", "Updates as the attacker sees them", cells)
+    return _made(options, "fig2", "Updates as the attacker sees them", cells, () if drawn else (NO_MAPS,))
 
 
 def mild_skew(options: Options) -> Reproduction:
