@@ -49,8 +49,10 @@ for one in $PARTS; do
       tests graphs-fcnn tests/learn/test_training.py -k "graphs and fcnn" &
       tests graphs-cnn tests/learn/test_training.py -k "graphs and cnn" &
       tests graphs-gru tests/learn/test_training.py -k "graphs and gru" &
-      tests steps tests/learn/test_training.py tests/learn/test_convolutions.py -k "not graphs" &
-      tests bundles tests/learn/test_bundles.py tests/learn/test_pointwise.py tests/learn/test_arithmetic.py &
+      tests steps tests/learn/test_training.py -k "not graphs" &
+      tests convolutions tests/learn/test_convolutions.py &
+      tests bundles tests/learn/test_bundles.py &
+      tests arithmetic tests/learn/test_pointwise.py tests/learn/test_arithmetic.py &
       tests pending tests/learn/test_pending.py tests/learn/test_rowwise.py &
       tests rounds tests/engines/test_cohort.py tests/algorithms/test_averaging.py tests/metrics/test_metrics.py &
       tests leftovers tests/rounds/test_process.py &
