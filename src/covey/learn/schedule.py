@@ -133,7 +133,7 @@ def lay_out(jobs: Sequence[Job], device: torch.device, drawing: bool = False, to
         return _step_keys(_numbers([_key(j, w, use) for j, w in zip(jobs, works)]), int(steps[0]), device)
 
     keys = _numbers([_key(j, w, "order") for j, w in zip(jobs, works)])
-    batches = _batches(plan, keys, sizes, steps, np.cumsum(sizes) - sizes, device, secret)
+    batches = _batches(plan, Lots(keys, sizes, steps, np.cumsum(sizes) - sizes), device, secret)
     factor = batches.factor
     if works[0].weights is not None:
         factor = factor * joined(chosen([_given(work.weights) for work in works]), device)[batches.position]
@@ -206,7 +206,8 @@ def lay_out_bundle(
         of_clients = bundle.streams.of(work.purpose, use)
         return of_clients if order is None else of_clients[order]
 
-    rows, factor, counts, divisors = _batches_of_bundle(bundle, keys("order"), sizes, steps, offsets, device, replayed)
+    lots = Lots(keys("order"), sizes, steps, offsets)
+    rows, factor, counts, divisors = _batches_of_bundle(bundle, lots, device, replayed)
     constant = _constant(plan, start, anchor, correction, own=False)
     return Wave(
         plan=plan,
@@ -229,27 +230,21 @@ def lay_out_bundle(
 
 
 def _batches_of_bundle(
-    bundle: Bundle,
-    keys: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    steps: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    device: torch.device,
-    replayed: Replayed | None,
+    bundle: Bundle, lots: Lots, device: torch.device, replayed: Replayed | None
 ) -> tuple[Tensor, ...]:
     """Rows of the dataset, factor, counts and divisors of each step."""
     plan, joined_rows = bundle.work.plan, bundle.rows
     if plan.poisson or replayed is None:
-        batches = _batches(plan, keys, sizes, steps, offsets, device, None)
+        batches = _batches(plan, lots, device, None)
         return joined_rows[batches.position], batches.factor, batches.counts, batches.divisors
-    shape = _shape(plan, sizes, steps)
+    shape = _shape(plan, lots)
 
     def lay(table: Tensor) -> tuple[Tensor, ...]:
         batches = _shuffled(shape, table)
         return joined_rows[batches.position].contiguous(), batches.factor.contiguous(), batches.counts, batches.divisors
 
-    key = ("laying out batches", shape, len(sizes), joined_rows.data_ptr(), len(joined_rows))
-    return replayed(key, _table(plan, keys, sizes, steps, offsets), lay)
+    key = ("laying out batches", shape, len(lots.sizes), joined_rows.data_ptr(), len(joined_rows))
+    return replayed(key, _table(plan, lots), lay)
 
 
 def _by_steps(plan: Plan, sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
@@ -263,6 +258,16 @@ def _by_steps(plan: Plan, sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64] |
 
 
 @dataclass(frozen=True)
+class Lots:
+    """What batches are drawn by, of each client: [n] each."""
+
+    keys: NDArray[np.int64]
+    sizes: NDArray[np.int64]  # samples
+    steps: NDArray[np.int64]
+    offsets: NDArray[np.int64]  # where its rows begin among the joined ones
+
+
+@dataclass(frozen=True)
 class Batches:
     """What each step of each client takes."""
 
@@ -272,25 +277,16 @@ class Batches:
     factor: Tensor  # [T, n, B]
 
 
-def _batches(
-    plan: Plan,
-    keys: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    steps: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    device: torch.device,
-    secret: SecretNoise | None,
-) -> Batches:
-    """`offsets`: where each client's rows begin."""
+def _batches(plan: Plan, lots: Lots, device: torch.device, secret: SecretNoise | None) -> Batches:
     if plan.poisson:
-        position, counts = _sampled_batches(plan, keys, sizes, steps, offsets, device, secret)
-        divisors = _expected(plan, sizes, steps, device)
+        position, counts = _sampled_batches(plan, lots, device, secret)
+        divisors = _expected(plan, lots, device)
         return Batches(position, counts, divisors, _factor(position, counts, divisors))
-    shape = _shape(plan, sizes, steps)
+    shape = _shape(plan, lots)
     words = None
     if secret is not None and shape.longest:
-        words = secret.bits(len(sizes) * shape.epochs, shape.widest).to(device)
-    return _shuffled(shape, there(_table(plan, keys, sizes, steps, offsets), device), words)
+        words = secret.bits(len(lots.sizes) * shape.epochs, shape.widest).to(device)
+    return _shuffled(shape, there(_table(plan, lots), device), words)
 
 
 def _factor(position: Tensor, counts: Tensor, divisors: Tensor) -> Tensor:
@@ -311,27 +307,21 @@ class Shape:
     merges: bool  # a rest joins the batch before it
 
 
-def _shape(plan: Plan, sizes: NDArray[np.int64], steps: NDArray[np.int64]) -> Shape:
-    widest, longest = int(sizes.max()), int(steps.max())
+def _shape(plan: Plan, lots: Lots) -> Shape:
+    widest, longest = int(lots.sizes.max()), int(lots.steps.max())
     batch = plan.batch_size or widest
-    kinds = np.unique(sizes).tolist()
+    kinds = np.unique(lots.sizes).tolist()
     spans = [plan.span(plan.batches(size) - 1, size) for size in kinds]  # of last batches, which may be the longest
     slots = max(min(batch, widest), *(end - first for first, end in spans))
     epochs = max(-(-plan.steps_for(size) // plan.batches(size)) for size in kinds) if longest else 0
     return Shape(batch, slots, widest, longest, epochs, len(kinds) == 1, plan.last_batch == "merge")
 
 
-def _table(
-    plan: Plan,
-    keys: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    steps: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-) -> Tensor:
+def _table(plan: Plan, lots: Lots) -> Tensor:
     """[5, n]: what shuffled batches read of each client."""
-    kinds, of = np.unique(sizes, return_inverse=True)
+    kinds, of = np.unique(lots.sizes, return_inverse=True)
     per_epoch = _numbers([plan.batches(size) for size in kinds.tolist()])[of]
-    return torch.from_numpy(np.stack([sizes, steps, per_epoch, keys, offsets]))
+    return torch.from_numpy(np.stack([lots.sizes, lots.steps, per_epoch, lots.keys, lots.offsets]))
 
 
 def _shuffled(shape: Shape, table: Tensor, words: Tensor | None = None) -> Batches:
@@ -371,24 +361,16 @@ def first_batch(plan: Plan, stream: int, size: int) -> Tensor:
     return randomness.permutations([of_first_epoch], [size])[0, slice(*plan.span(0, size))]
 
 
-def _sampled_batches(
-    plan: Plan,
-    keys: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    steps: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    device: torch.device,
-    secret: SecretNoise | None,
-) -> tuple[Tensor, Tensor]:
-    """The same with every sample in every step by a coin of its own."""
-    of_clients = zip(keys.tolist(), sizes.tolist(), steps.tolist())
+def _sampled_batches(plan: Plan, lots: Lots, device: torch.device, secret: SecretNoise | None) -> tuple[Tensor, Tensor]:
+    """Position and counts, with every sample in every step by a coin of its own."""
+    of_clients = zip(lots.keys.tolist(), lots.sizes.tolist(), lots.steps.tolist())
     chosen = [_coins(plan, *client, device, secret) for client in of_clients]  # [T_i, n_i] each
     most = max((int(mask.sum(1).max()) for mask in chosen if len(mask)), default=0)
     slots = max(SLOTS, -(-most // SLOTS) * SLOTS)
-    longest = int(steps.max())
-    position = torch.zeros(longest, len(sizes), slots, dtype=torch.int64, device=device)
-    counts = torch.zeros(longest, len(sizes), dtype=torch.int64, device=device)
-    for client, (mask, offset) in enumerate(zip(chosen, offsets.tolist())):
+    longest, n = int(lots.steps.max()), len(lots.sizes)
+    position = torch.zeros(longest, n, slots, dtype=torch.int64, device=device)
+    counts = torch.zeros(longest, n, dtype=torch.int64, device=device)
+    for client, (mask, offset) in enumerate(zip(chosen, lots.offsets.tolist())):
         first = mask.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :slots]
         position[: len(mask), client, : first.shape[1]] = first
         position[:, client] += offset
@@ -409,11 +391,11 @@ def _coins(plan: Plan, key: int, size: int, steps: int, device: torch.device, se
     return torch.cat(masks)
 
 
-def _expected(plan: Plan, sizes: NDArray[np.int64], steps: NDArray[np.int64], device: torch.device) -> Tensor:
+def _expected(plan: Plan, lots: Lots, device: torch.device) -> Tensor:
     """[T, n]: the batch that a client expects, while it takes steps."""
-    expected = np.minimum(plan.batch_size or sizes, sizes)
-    table = torch.from_numpy(np.stack([expected, steps])).to(device)
-    t = torch.arange(int(steps.max()), device=device)[:, None]
+    expected = np.minimum(plan.batch_size or lots.sizes, lots.sizes)
+    table = torch.from_numpy(np.stack([expected, lots.steps])).to(device)
+    t = torch.arange(int(lots.steps.max()), device=device)[:, None]
     return table[0] * (t < table[1])
 
 
