@@ -51,13 +51,15 @@ def logits_of(kernel: Forward, samples: Samples, models: Tensor, rows: Tensor) -
 
 
 def means(losses: Tensor, sizes: Sequence[int]) -> Tensor:
-    """[k, Σ sizes] → the mean over each client's samples, [n, k], on the CPU: a client compares them one by one."""
+    """[k, Σ sizes] → the mean over each client's samples, [n, k], on the CPU: a client compares them one by one, a thousand in a
+    tenth of the time where a client's lie side by side.
+    """
     if len(set(sizes)) == 1:
-        return losses.view(len(losses), len(sizes), -1).mean(dim=2).cpu().t()
+        return losses.view(len(losses), len(sizes), -1).mean(dim=2).cpu().t().contiguous()
     if losses.device.type == "cpu":
         return torch.stack([part.mean(dim=1) for part in torch.split(losses, list(sizes), dim=1)])
     lengths = torch.tensor(sizes, device=losses.device)
     owner = torch.arange(len(sizes), device=losses.device).repeat_interleave(lengths, output_size=losses.shape[1])
     sums = torch.zeros(len(losses), len(sizes), dtype=torch.float64, device=losses.device)
     sums.index_add_(1, owner, losses.to(torch.float64))
-    return (sums / lengths).to(losses.dtype).cpu().t()
+    return (sums / lengths).to(losses.dtype).cpu().t().contiguous()
