@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import pytest
 
-from covey.engines.channel import HALF, SHORT, Channel, Shelf
+from covey.engines.channel import HALF, SHORT, Channel, Shelf, channels
 from support.patience import PATIENCE
 
 Ends: TypeAlias = Callable[[], tuple[Channel, Channel]]
@@ -24,8 +24,7 @@ def ends() -> tuple[Channel, Channel]:
 
 
 def ends_with_a_shelf() -> tuple[Channel, Channel]:
-    (here, there), shelf = mp.Pipe(), Shelf()
-    return Channel(here, receives=shelf), Channel(there, sends=shelf)
+    return channels(mp.Pipe())
 
 
 BOTH = pytest.mark.parametrize("ends", [ends, ends_with_a_shelf])
@@ -215,3 +214,16 @@ def test_a_forked_process_lays_its_messages_on_a_shelf() -> None:
     there.close()
     assert [bytes(here.receive()) for _ in sent] == sent
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_without_memory_for_a_shelf_all_goes_through_the_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise OSError("Cannot allocate memory")
+
+    monkeypatch.setattr("covey.engines.channel.mmap.mmap", none)
+    here, there = ends_with_a_shelf()
+    sent = laid(1, 2, 3)
+    sender = threading.Thread(target=lambda: [there.send(data) for data in sent])
+    sender.start()
+    assert [bytes(here.receive()) for _ in sent] == sent
+    sender.join()

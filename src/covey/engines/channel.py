@@ -127,3 +127,13 @@ class Channel:
 
 def _next_head() -> _Part:
     return _Part(bytearray(_HEAD.size), False)
+
+
+def channels(pipe: tuple[Connection, Connection]) -> tuple[Channel, Channel]:
+    """Both ends of a pipe, for two processes of which one is forked from the other: the second lays what it sends on a shelf."""
+    here, there = pipe
+    try:
+        shelf = Shelf()
+    except OSError:  # where memory is promised to nobody who may not need it
+        return Channel(here), Channel(there)
+    return Channel(here, receives=shelf), Channel(there, sends=shelf)

@@ -25,7 +25,7 @@ import torch
 
 from covey.engines.allocation import keep_freed
 from covey.engines.calls import Call
-from covey.engines.channel import Channel, Shelf
+from covey.engines.channel import Channel, channels
 from covey.engines.hosts.host import Host
 from covey.engines.orphans import die_with_parent
 from covey.engines.spill import Spill
@@ -129,8 +129,7 @@ class Workers:
         sys.stdout.flush()
         sys.stderr.flush()
         for number in range(count):
-            (here, there), replies = context.Pipe(), Shelf()
-            ours, theirs = Channel(here, receives=replies), Channel(there, sends=replies)
+            ours, theirs = channels(context.Pipe())
             process = context.Process(
                 target=_work,
                 args=(make_host, theirs, [*self._pipes, ours]),
