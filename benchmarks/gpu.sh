@@ -32,7 +32,7 @@ tests() {
 
 for one in $PARTS; do
   case $one in
-    rounds) part rounds-h200 60 python benchmarks/bench_rounds.py --json "$OUT/rounds-h200.json" ;;
+    rounds) part rounds-h200 100 python benchmarks/bench_rounds.py --json "$OUT/rounds-h200.json" ;;
     fcnn) part training-gpu-fcnn 35 python benchmarks/bench_training_gpu.py --models fcnn --json "$OUT/training-gpu-fcnn.json" ;;
     cnn) part training-gpu-cnn 35 python benchmarks/bench_training_gpu.py --models cnn --json "$OUT/training-gpu-cnn.json" ;;
     resnet) part training-gpu-resnet18 50 python benchmarks/bench_training_gpu.py --models resnet18 --modes torch,bf16 --ways --json "$OUT/training-gpu-resnet18.json" ;;
