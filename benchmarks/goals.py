@@ -36,6 +36,7 @@ class Row:
     goal: float | None  # None: a peer beside whom no issue sets one
     least: bool = False  # the goal is a lower bound; else an upper one
     unit: str = "×"
+    at: str = ""  # when it was measured, where a file has figures of several times
 
     @property
     def bound(self) -> str:
@@ -115,7 +116,7 @@ def start(content: Any) -> Iterator[Row]:
 
 def kernels(content: Any) -> Iterator[Row]:
     words = {"ieee": "exact float32", "tf32": "TF32", "torch": "torch's arithmetic"}
-    ratios = {(row["model"], row["precision"]): row["ratio"] for row in content["speed"]}
+    rows = {(row["model"], row["precision"]): row for row in content["speed"]}
     goals = (
         ("fcnn", "FCNN", ("ieee",), 600.0),
         ("fcnn", "FCNN", ("tf32",), 900.0),
@@ -123,10 +124,10 @@ def kernels(content: Any) -> Iterator[Row]:
         ("resnet18", "ResNet-18", ("torch", "tf32"), 6.0),
     )
     for model, title, modes, goal in goals:
-        mode = next((mode for mode in modes if (model, mode) in ratios), None)
+        mode = next((mode for mode in modes if (model, mode) in rows), None)
         if mode:
             what = f"H200: the research loop over covey, {title}, {words[mode]}"
-            yield Row(what, ratios[model, mode], goal, least=True)
+            yield Row(what, rows[model, mode]["ratio"], goal, least=True, at=rows[model, mode].get("at", ""))
 
 
 def own_models(content: Any) -> Iterator[Row]:
@@ -224,7 +225,9 @@ def table() -> str:
         when, source = _when(known.get(name)), f"[{name}.json](../benchmarks/results/{name}.json)"
         for row in rows(content) if (content := read(name)) else ():
             figure = f"{_short(row.figure)} {row.unit}"
-            lines.append(f"| {row.what} | {figure} | {row.bound} | {row.verdict} | {when} | {source}, `{command}` |")
+            lines.append(
+                f"| {row.what} | {figure} | {row.bound} | {row.verdict} | {row.at or when} | {source}, `{command}` |"
+            )
     return "\n".join(lines)
 
 
@@ -289,9 +292,12 @@ def used_by_others(seconds: float = 1.5) -> float:
 def note(name: str, beside: float, when: float | None = None) -> None:
     """When these figures were measured (None: now), and how many cores others used before or after."""
     known = read("measured") or {}
-    at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(when))
-    known[name] = {"at": at, "busy": beside >= BUSY, "cores used by others": round(beside, 2)}
+    known[name] = {"at": minute(when), "busy": beside >= BUSY, "cores used by others": round(beside, 2)}
     (RESULTS / "measured.json").write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def minute(when: float | None = None) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(when))
 
 
 def store(part: Path, path: Path) -> None:

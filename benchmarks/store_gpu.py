@@ -2,7 +2,7 @@
 
     PYTHONPATH=src:benchmarks python benchmarks/store_gpu.py gpu.tar.gz
 
-What was not timed this time (a model in one arithmetic) keeps its older row, and says so (`older`).
+What was not timed this time (a model in one arithmetic) keeps its older row; each says when it was timed (`at`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ AS_THEY_ARE = (
     "arithmetic-h200.json",
     "leftovers-h200.json",
 )
-JUDGED = (("fcnn", "ieee"), ("fcnn", "tf32"), ("cnn", "torch"), ("resnet18", "torch"))  # rows that have a goal
 
 
 def store(folder: Path) -> None:
@@ -39,22 +38,20 @@ def store(folder: Path) -> None:
                 goals.note(name.removesuffix(".json"), 0.0, when)  # a leased machine has no other users
             print(f"stored {name}")
     paths = sorted(folder.glob("training-gpu-*.json"))
-    parts = [json.loads(path.read_text()) for path in paths]
+    parts = [json.loads(path.read_text()) | {"at": goals.minute(path.stat().st_mtime)} for path in paths]
     if parts:
         before = json.loads((RESULTS / "training-gpu-h200.json").read_text())
         now = merged(before, parts)
         (RESULTS / "training-gpu-h200.json").write_text(json.dumps(now, indent=1))
-        if not any(row.get("older") for row in now["speed"] if (row["model"], row["precision"]) in JUDGED):
-            goals.note("training-gpu-h200", 0.0, paths[-1].stat().st_mtime)  # else the table's are of the time before
         print("stored training-gpu-h200.json")
 
 
 def merged(before: dict[str, Any], parts: list[dict[str, Any]]) -> dict[str, Any]:
     """The new figures, and the older ones of models that have no new ones."""
-    speed = [row for part in parts for row in part["speed"]]
+    speed = [row | {"at": part["at"]} for part in parts for row in part["speed"]]
     agreement = [row for part in parts for row in part["agreement"]]
     timed = {(row["model"], row["precision"]) for row in speed}
-    older = [row | {"older": True} for row in before["speed"] if (row["model"], row["precision"]) not in timed]
+    older = [row for row in before["speed"] if (row["model"], row["precision"]) not in timed]
     compared = {row["model"] for row in agreement}
     return {
         "device": parts[0]["device"],
