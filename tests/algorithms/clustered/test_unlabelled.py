@@ -91,7 +91,7 @@ def test_the_host_gives_no_labels_and_does_no_work_with_them() -> None:
     assert there.labelled and len(there.data()[1]) == there.samples
     assert not unlabelled.labelled and len(unlabelled.data()[0]) == unlabelled.samples and not len(unlabelled.data()[1])
     with pytest.raises(CoveyError, match=r"client 15 has no labels .* flux needs for its train"):
-        host.advance([unlabelled], [experiment.algorithm.client(unlabelled, message)], [message])
+        host._answers.advance([unlabelled], [experiment.algorithm.client(unlabelled, message)], [message])
     (outcome,) = host.run(1, [(15, message, plan)])
     assert isinstance(outcome.reply, Moments) and outcome.reply.moments.shape == (2, 10)
 
