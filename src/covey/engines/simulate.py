@@ -2,7 +2,7 @@
 
 Workers are forked, so that they share the data and whatever algorithm the user defined, notebook or script. Each owns the
 clients whose number is its own modulo the number of workers, with their memories; only codec bytes pass between the processes.
-Replies are handed on in the order of the calls and at most two waves per worker are under way, so neither the result nor the
+Replies are handed on in the order of the calls and at most three waves per worker are under way, so neither the result nor the
 memory depends on how many workers there are.
 """
 
