@@ -5,7 +5,7 @@
 #   bash benchmarks/papers_gpu.sh OUT PART MINUTES [PROCESSES]       PART: mnist, fashion, lfw, cifar100, cifar10 or faces
 #
 # OUT gets three files: PART.tar.xz (figures of runs that have ended), PART.txt (what ran when, for how long), PART-tables.tar.xz.
-# MINUTES is when the last run is broken off; packing takes half a minute more. Where data of the part are not there it says which,
+# MINUTES is when the last run is broken off, and work with it: give enough; packing takes half a minute more. Where data of the part are not there it says which,
 # and runs nothing. Elsewhere: unpack PART.tar.xz in a folder, and
 #   covey reproduce --many PATTERN … --minutes 0 --out FOLDER --docs && covey reproduce --plan --docs
 # makes and stores the tables that have all their runs.
@@ -22,13 +22,14 @@
 # A machine that has torch but not what else covey needs: benchmarks/gpu_packages.sh packs it here.
 #
 # In a part, tables come in the order of what they complete: items of docs/coverage.md that lack nothing else first, then the
-# cheapest. Seconds of a run, with 15 processes on one H200 under MPS, which doubles what small models get of it (1,050 rounds/s of
-# property inference in place of 577): LFW's property inference 32 to 46 (half of it the attack's forests, on the CPU), AFC-CFL on all of
-# CIFAR-10 112 to 176 for Table 1, 190 with noise, 160 of them its attack (16 November, 58958ab3 and 01750594; both attacks take less
-# since, which no pool has measured yet). Before that day's work on their rounds: FedCAPrivacy 17 to 40 (60 rounds; Fig. 3 113, Fig. 5 up
-# to 76, linkage's short runs 5), MingledPie 15 on Fashion-MNIST and 61 on Location-30 (IFCA 10), property inference 17 to 40 on UTKFace,
-# PQFed 18 to 55 on MNIST, AFC-CFL's choices 5 to 11, baselines 9 to 15, text 34, tuning 6. MingledPie on CIFAR-100 and CIFAR-10 trains
-# 120 convolutional networks on all their samples at once: few such runs fit the GPU's memory side by side.
+# cheapest. What runs took on one H200 under MPS (16 November, a3bc230f, exact float32), by the clock for all of them:
+#   pqfed/table[2467]/cifar10, all 50,000 images          155 runs, 11 processes, 270 s
+#   fedcaprivacy/{linkage,table1_fast,table1_sgd}/fashion  156 runs, 13 processes, 174 s: 3 s a run of 10 rounds, 15 of 60
+#   property_inference/{fig2,tasks}/lfw                     34 runs, 14 processes, 202 s: 50 s of 500 rounds, 200 of 5,000
+#   mingledpie/table2/cifar100                            ResNet-18 in float32: 117 s for 5 rounds, and up to 70 GB: alone, or not
+#   afc_cfl/table2/cifar10                                50 to 67 s without noise, 250 with it (Fisher information every round)
+# Never mix heavy runs with small ones: beside six of AFC-CFL, FedCAPrivacy's took 28 s in place of 3. A machine that is lent goes
+# back as soon as nobody uses it, with all that is on it: run a part in one call that ends with its files, not in the background.
 set -u
 out=$1 part=$2 minutes=$3 processes=${4:-15}
 kept=${PAPERS_RUNS:-/tmp/papers-runs}/$part data=${PAPERS_DATA:-/tmp/papers-data}

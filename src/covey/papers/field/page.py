@@ -62,7 +62,7 @@ ELSEWHERE = (
         "pqfed-table6-cifar10",
         "IFCA, 4 models",
         "accuracy",
-        "25,000 of its images here; its layers and learning rate are not known to us",
+        "its layers and learning rate are not known to us",
     ),
     ("fedcaprivacy-table1-mnist", "Dir(0.3) fedavg", "final, global", "what was read and chosen: the paper's page"),
 )
