@@ -28,7 +28,7 @@
 #   property_inference/{fig2,tasks}/lfw                     34 runs, 14 processes, 202 s: 50 s of 500 rounds, 200 of 5,000
 #   mingledpie/table2/cifar100                            ResNet-18 in float32: 117 s for 5 rounds, and up to 70 GB: alone, or not
 #   afc_cfl/table2/cifar10                                50 to 67 s without noise, 250 with it (Fisher information every round)
-# Never mix heavy runs with small ones: beside six of AFC-CFL, FedCAPrivacy's took 28 s in place of 3. A machine that is lent goes
+# What one run spends its time on: benchmarks/profile_table.py, before a table is run. Never mix heavy runs with small ones: beside six of AFC-CFL, FedCAPrivacy's took 28 s in place of 3. A machine that is lent goes
 # back as soon as nobody uses it, with all that is on it: run a part in one call that ends with its files, not in the background.
 set -u
 out=$1 part=$2 minutes=$3 processes=${4:-15}
