@@ -28,8 +28,9 @@
 #   property_inference/{fig2,tasks}/lfw                     34 runs, 14 processes, 202 s: 50 s of 500 rounds, 200 of 5,000
 #   mingledpie/table2/cifar100                            ResNet-18 in float32: 117 s for 5 rounds, and up to 70 GB: alone, or not
 #   afc_cfl/table2/cifar10                                50 to 67 s without noise, 250 with it (Fisher information every round)
-# What one run spends its time on: benchmarks/profile_table.py, before a table is run. Never mix heavy runs with small ones: beside six of AFC-CFL, FedCAPrivacy's took 28 s in place of 3. A machine that is lent goes
-# back as soon as nobody uses it, with all that is on it: run a part in one call that ends with its files, not in the background.
+# Where the time of one run goes says benchmarks/profile_table.py, before a table is run. Never mix heavy runs with small ones: beside
+# six of AFC-CFL, FedCAPrivacy's took 28 s in place of 3. A machine that is lent goes back as soon as nobody uses it, with all that is
+# on it: run a part in one call that ends with its files, not in the background.
 set -u
 out=$1 part=$2 minutes=$3 processes=${4:-15}
 kept=${PAPERS_RUNS:-/tmp/papers-runs}/$part data=${PAPERS_DATA:-/tmp/papers-data}
@@ -41,14 +42,13 @@ mnist) tables=( # 6 items on Location-30; then what was asked for beside the pap
     'fedcaprivacy/table2_tuned/mnist' 'fedcaprivacy/fig3/mnist' 'mingledpie/table7/mnist'
 ) ;;
 fashion) tables=( # what Fashion-MNIST alone lacks, the cheapest first
-    'fedcaprivacy/linkage/fashion_mnist' 'fedcaprivacy/table1_fast/fashion_mnist' 'fedcaprivacy/table1_sgd/fashion_mnist'
-    'mingledpie/fig[5678]/fashion_mnist' 'mingledpie/table3/fashion_mnist' 'fedcaprivacy/tuning/fashion_mnist'
-    'fedcaprivacy/table[12]_tuned/fashion_mnist' 'property_inference/table3/utkface' 'property_inference/table9/utkface'
+    'fedcaprivacy/table1_fast/fashion_mnist' 'mingledpie/fig[5678]/fashion_mnist' 'mingledpie/table3/fashion_mnist'
+    'fedcaprivacy/tuning/fashion_mnist' 'fedcaprivacy/table[12]_tuned/fashion_mnist' 'property_inference/table3/utkface' 'property_inference/table9/utkface'
     'property_inference/mild/utkface' 'baselines/dirichlet*/fashion_mnist' 'mingledpie/table8/fashion_mnist'
 ) ;;
 lfw) tables=(
-    'property_inference/tasks/lfw' 'property_inference/fig2/lfw' 'property_inference/undefended/lfw' 'property_inference/table6/lfw'
-    'property_inference/table4/lfw' 'property_inference/table5/lfw' 'property_inference/table[78]/lfw'
+    'property_inference/undefended/lfw' 'property_inference/table6/lfw' 'property_inference/table4/lfw'
+    'property_inference/table5/lfw' 'property_inference/table[78]/lfw'
     'property_inference/table3/lfw' 'property_inference/table9/lfw'
     'property_inference/table3/yelp-like' 'property_inference/table9/yelp-like'
     'property_inference/table[45678]_more/lfw'
@@ -61,7 +61,6 @@ cifar100) tables=(
 cifar10) tables=(
     'afc_cfl/table1/cifar10' 'afc_cfl/table2/cifar10' 'afc_cfl/fig2/cifar10' 'afc_cfl/tune/cifar10' 'afc_cfl/matched/cifar10'
     'afc_cfl/confirm/cifar10' 'afc_cfl/choices/cifar10' 'afc_cfl/local_work/cifar10'
-    'pqfed/table2/cifar10' 'pqfed/table6/cifar10' 'pqfed/table4/cifar10' 'pqfed/table7/cifar10'
     'fedcaprivacy/fig5/cifar10' 'fedcaprivacy/table[12]/cifar10' 'fedcaprivacy/fig4/cifar10' 'mingledpie/table2/cifar10'
     'mingledpie/fig[49]/cifar10' 'mingledpie/table5/cifar10' 'mingledpie/fig[5678]/cifar10' 'mingledpie/table3/cifar10'
     'fedcaprivacy/tuning/cifar10' 'fedcaprivacy/table[12]_tuned/cifar10'
