@@ -16,6 +16,7 @@ from covey.algorithms.fedavg import FedAvg
 from covey.data.federation import Federation
 from covey.engines.calls import Alike
 from covey.engines.cohort import sends_alike
+from covey.errors import CoveyError, NotFinite
 from covey.learn.work import Plan
 
 STATE = ["one", "two"]
@@ -62,6 +63,45 @@ class Anything:
 
     def __getattr__(self, name: str) -> Anything:
         return self
+
+
+@dataclass(frozen=True)
+class Later(FedAvg):
+    """Sends alike in its first round only, and then its last client another model."""
+
+    sends_alike: ClassVar[bool] = True
+
+    def aggregate(self, server: Any, state: Any, replies: Any) -> Any:
+        return GlobalModel(super().aggregate(server, state, replies).model + 1.0)
+
+    def broadcast(self, state: Any, client: int) -> Any:
+        return (
+            GlobalModel(-state.model) if client == 9 and float(state.model.max()) > 0.9 else GlobalModel(+state.model)
+        )
+
+
+@pytest.mark.parametrize(("algorithm", "round"), [(Sure(), 1), (Later(), 2)])
+def test_a_false_word_that_all_get_the_same_is_told(algorithm: Any, round: int) -> None:
+    x, y = np.eye(30, 4, dtype=np.float32), np.arange(30) % 2
+    data = Federation.from_arrays(x, y, clients=np.arange(30) // 3)
+    training, engine = {"rounds": 4, "epochs": 1, "batch_size": 4, "lr": 0.05}, {"device": "cpu", "workers": 1}
+    given = Experiment.of(algorithm=algorithm, clusters=1, model="softmax", training=training, engine=engine)
+    said = f"declares sends_alike, but in round {round} its broadcast gives client .* another message than client 0"
+    with pytest.raises(CoveyError, match=said):
+        run(given, federation=data, quiet=True)
+
+
+@dataclass(frozen=True)
+class Undefined(FedAvg):
+    sends_alike: ClassVar[bool] = True
+
+    def broadcast(self, state: Any, client: int) -> Any:
+        return GlobalModel(state.model * float("nan"))
+
+
+def test_what_differs_from_itself_makes_nobody_a_liar() -> None:
+    with pytest.raises(NotFinite):
+        run(Experiment.of(algorithm=Undefined(), training={"rounds": 1}, engine={"workers": 1}), quiet=True)
 
 
 def test_every_algorithm_of_ours_that_reads_in_rows_is_asked_once() -> None:

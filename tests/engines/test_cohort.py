@@ -17,10 +17,10 @@ from covey.algorithms import ALGORITHMS
 from covey.algorithms.averaging import Averages, GlobalModel, LocalModel
 from covey.algorithms.contract import declaration
 from covey.algorithms.fedavg import FedAvg
-from covey.algorithms.mingledpie.mingledpie import MingledUpdate
+from covey.algorithms.mingledpie.mingledpie import MingledPie, MingledUpdate
 from covey.data.federation import Dataset, Federation
 from covey.engines import start
-from covey.engines.cohort import Alone, Apart, Cohort, Outcomes, reads_in_rows
+from covey.engines.cohort import Alone, Apart, Cohort, Outcomes, column, reads_in_rows
 from covey.engines.hosts.host import Host
 from covey.errors import CoveyWarning, NotFinite
 from covey.learn import rowwise as rowwise_room
@@ -150,6 +150,18 @@ def test_training_that_goes_wrong_is_said_so_whatever_breaks_on_it_first(
         assert [record["round"] for record in RunFolder(tmp_path / algorithm).records()] == [1, 2]
 
 
+@pytest.mark.parametrize("algorithm", IN_ROWS)
+def test_who_of_many_as_one_ended_in_values_that_are_no_numbers_is_named(
+    algorithm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "IN_ROWS", ("cpu",))
+    x = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    x[25] = 1e38
+    data = Federation.from_arrays(x, np.arange(60) % 3, clients=np.arange(60) // 10)
+    with pytest.raises(NotFinite, match=r"look for huge values in the samples.* \(client 2\)$"):
+        run(experiment(algorithm, clusters=3, encryption="none"), federation=data, quiet=True)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("sizes", [(8,) * 7, (5, 12, 8, 9, 1, 8, 20)], ids=["even", "uneven"])
@@ -239,6 +251,46 @@ def test_whose_word_about_rows_is_false_is_told_and_goes_one_by_one(
         one, other, cohorts = both(monkeypatch, experiment(algorithm), federation((5, 12, 8, 9, 1, 8, 20)))
     assert cohorts == 0
     assert_same(one, other)
+
+
+@dataclass(frozen=True)
+class Mine(MingledPie):
+    """Draws what nobody can draw again, in a function of one client."""
+
+    name: ClassVar[str] = "mine"
+
+
+@dataclass(frozen=True)
+class Careless(Mine):
+    """And shows sets in another order than for who goes alone."""
+
+    name: ClassVar[str] = "careless"
+    in_rows: ClassVar[bool] = True
+
+    def client(self, me: Any, message: Any) -> Any:
+        update = yield from super().client(me, message)
+        shown = update.identities
+        return replace(update, identities=column(s[::-1] for s in shown)) if isinstance(me, Cohort) else update
+
+
+@pytest.mark.parametrize("turns", [False, True])
+def test_what_is_drawn_in_secret_is_no_reason_to_doubt_a_word_about_rows(
+    turns: bool, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.setattr(start, "IN_ROWS", ("cpu",))
+    mine = Mine(draw="secret", remember="never", turns=turns)
+    run(experiment(mine, clusters=6, encryption="none"), federation=federation((8,) * 7), quiet=True)
+    assert not [one for one in recwarn if issubclass(one.category, CoveyWarning)]
+
+
+def test_who_draws_in_secret_is_still_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "IN_ROWS", ("cpu",))
+    with pytest.warns(CoveyWarning, match="otherwise than alone"):
+        run(
+            experiment(Careless(draw="secret"), clusters=6, encryption="none"),
+            federation=federation((8,) * 7),
+            quiet=True,
+        )
 
 
 @dataclass(frozen=True)

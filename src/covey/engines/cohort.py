@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from covey.algorithms.contract import Client, Setting, lowest
+from covey.algorithms.contract import Client, Coroutine, Setting, lowest
 from covey.learn.work import Compute, Plan
 from covey.messages import Rows, same, size
 from covey.names import OURS
@@ -53,6 +53,8 @@ class Cohort:
     members: Callable[[], list[Client]]
     notes: dict[str, Any] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
+    # Of each function that was asked for one client after the other: what it was given, and what it said, of each.
+    asked: list[tuple[list[list[Any]], list[Any]]] = field(default_factory=list)
     chooser: None = None
     secret: None = None
 
@@ -92,7 +94,9 @@ class Cohort:
         if any(isinstance(argument, Tensor) for argument in work.arguments):
             raise Alone
         columns = [self.clients if argument is self else one_by_one(argument, n) for argument in work.arguments]
-        results = [work.function(*given) for _, *given in zip(self.ids, *columns)]
+        given = [arguments for _, *arguments in zip(self.ids, *columns)]
+        results = [work.function(*arguments) for arguments in given]
+        self.asked.append((given, results))
         if work.alike:
             if not all(same(one, results[0]) for one in results):
                 raise Apart
@@ -107,6 +111,22 @@ class Cohort:
 
     def note(self, name: str, value: Any) -> None:
         self.notes[name] = value
+
+    def repeated(self, place: int, turn: Coroutine) -> Coroutine:
+        """A turn of one of them alone, in which functions of one client say what they have said here: they were asked for each,
+        and what they drew nobody may be able to draw again. One that is given something else is asked anew.
+        """
+        said = [(given[place], results[place]) for given, results in self.asked]
+        answer = None
+        while True:
+            try:
+                request = turn.send(answer)
+            except StopIteration as stop:
+                return stop.value
+            if said and _asks_with(request, said[0][0]):
+                _, answer = said.pop(0)
+            else:
+                answer = yield request
 
 
 def reads_in_rows(algorithm: Any) -> bool:
@@ -200,6 +220,13 @@ def alike(one: Any, other: Any) -> bool:
     if isinstance(one, float | np.floating) or isinstance(other, float | np.floating):
         return bool(np.isclose(float(one), float(other), rtol=0.01, equal_nan=True))
     return bool(one == other)
+
+
+def _asks_with(request: Any, given: Sequence[Any]) -> bool:
+    """Whether a function of one client is asked, with these arguments."""
+    if not isinstance(request, Compute) or request.rowwise or request.shared or len(request.arguments) != len(given):
+        return False
+    return all(isinstance(one, Client) or alike(one, other) for one, other in zip(request.arguments, given))
 
 
 def in_rows(reply: Any, n: int) -> Any:

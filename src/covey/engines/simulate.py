@@ -60,8 +60,10 @@ class InProcess:
 
     def __init__(self, host: Host, wave: int, in_rows: bool = False) -> None:
         self.host, self.wave, self.in_rows = host, wave, in_rows
+        self._unchecked: tuple[int, Sequence[Call]] = (0, [])  # a round, and who trains in it
 
     def run(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
+        self._unchecked = round, calls
         for at in range(0, len(calls), self.wave):
             wave = calls[at : at + self.wave]
             together = self.host.run_as_one(round, wave) if self.in_rows else None
@@ -72,7 +74,24 @@ class InProcess:
                 self.host.sum_up()
 
     def check(self) -> None:
-        self.host.check()
+        try:
+            self.host.check()
+        except NotFinite as error:
+            raise self._named(error) from None
+        self._unchecked = (0, [])
+
+    def _named(self, error: NotFinite) -> NotFinite:
+        """It, with whose values they are: of clients that ran as one only all together were looked at, and so they run again."""
+        round, calls = self._unchecked
+        self.host.memories.take_back()
+        try:
+            for at in range(0, len(calls), self.wave):
+                self.host.run(round, calls[at : at + self.wave])
+        except NotFinite as named:
+            return named
+        except Exception:  # whatever else goes wrong now, this is what went wrong first
+            return error
+        return error
 
     def advise(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
         for at in range(0, len(calls), self.wave):

@@ -136,7 +136,7 @@ class Machine:
         with precision(self._precision, self.device):
             losses = evaluate.sample_losses(self.kernel.points, self.samples, models.to(self.device), rows)
             means = evaluate.means(losses, sizes.tolist())
-            _Check.of([means], "the losses", HUGE).make()
+            _Check.of([means], "the losses", HUGE, means).make(range(len(means)))
             return means
 
     def _group(self, work: object, jobs: list[Job]) -> tuple[list[Tensor], _Check]:
@@ -313,10 +313,10 @@ class _Check:
 
     total: Tensor | int = 0  # where it was computed: only `make` waits for it
     words: str = ""
-    each: Sequence[Tensor] = ()  # the answers by job, to tell whose they are
+    each: Sequence[Tensor] | Tensor = ()  # the answers by job, to tell whose they are
 
     @classmethod
-    def of(cls, answers: list[Tensor], what: str, reason: str, each: Sequence[Tensor] = ()) -> _Check:
+    def of(cls, answers: list[Tensor], what: str, reason: str, each: Sequence[Tensor] | Tensor = ()) -> _Check:
         total = sum(answer.sum() for answer in answers)
         return cls(total, f"{what} gave values that are not finite: {reason}", each)
 

@@ -10,12 +10,15 @@ from numpy.typing import NDArray
 
 from covey.algorithms.contract import Setting, wanted
 from covey.engines.calls import Alike, Call, heterogeneous
-from covey.engines.cohort import sends_alike
+from covey.engines.cohort import is_own, sends_alike
+from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.measures import CLOCK
+from covey.messages import same
 from covey.rounds.asynchronous import Arrivals, UnderWay, arrive
 
 Clients = Sequence[int] | NDArray[np.int64]
+TRIED = 4  # clients of a call on whom it is tried whether an own algorithm sends alike
 
 
 class Invitations:
@@ -33,11 +36,26 @@ class Invitations:
         """Those of these clients."""
         plan, broadcast = self._training.plan(round), self._algorithm.broadcast
         if self._asked_once and len(clients):
-            return Alike(np.asarray(clients, np.int64), broadcast(state, int(clients[0])), plan)
+            message = broadcast(state, int(clients[0]))
+            if is_own(self._algorithm):
+                self._try_word(state, round, clients, message)
+            return Alike(np.asarray(clients, np.int64), message, plan)
         numbers = clients.tolist() if isinstance(clients, np.ndarray) else clients
         if self._part.slowest < 1:
             return [(i, broadcast(state, i), heterogeneous(plan, float(self._speeds[i]))) for i in numbers]
         return [(i, broadcast(state, i), plan) for i in numbers]
+
+    def _try_word(self, state: Any, round: int, clients: Clients, message: Any) -> None:
+        """An own algorithm's word that it sends alike is tried on a few clients, on others in every round."""
+        broadcast, first = self._algorithm.broadcast, int(clients[0])
+        for place in range(round * TRIED, (round + 1) * TRIED):
+            client = int(clients[place % len(clients)])
+            # Where the same client gets another one when it is asked for again (NaN, or something drawn), nothing is known.
+            if not same(broadcast(state, client), message) and same(broadcast(state, first), message):
+                raise CoveyError(
+                    f"{self._algorithm.name} declares sends_alike, but in round {round} its broadcast gives client {client} "
+                    f"another message than client {first}: leave sends_alike out, and it is asked for each"
+                )
 
     def present(self, round: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Clients that were drawn and take part, and those that were and are lost."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tracemalloc
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from covey.algorithms.sums.openings import Seals
 from covey.attacks.contract import Finding, Knowledge, Truth, View
 from covey.crypto.identity_math import guess_accuracy
 from covey.crypto.sealing import sealing
+from covey.engines import start
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.learn.work import Compute, Plan
@@ -319,6 +321,27 @@ def test_what_cannot_work_is_refused() -> None:
         make_keys(MingledPie(threshold=9), setting())
     with pytest.raises(CoveyError, match="cannot run with encryption"):
         small(encryption="paillier")
+
+
+@dataclass(frozen=True)
+class Summing(MingledPie):
+    """An aggregate of one's own, written for one client after the other."""
+
+    def aggregate(self, server: Server, state: MingledSums, replies: Any) -> MingledSums:
+        k, d = server.setting.start.shape
+        mixer, sizes = sealing.mixer(server.keys["sealing"], k, d + k), [0] * k
+        for _, reply in replies:
+            mixer.add(reply.sealed, reply.sums)
+            for cluster in reply.sums:
+                sizes[cluster] += 1
+        return MingledSums(mixer.sums(), sizes)
+
+
+@pytest.mark.parametrize("turns", [False, True])
+def test_an_own_aggregate_reads_the_sums_of_one_client(turns: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "IN_ROWS", ("cpu",))
+    mine, ours = (run(small(kind(turns=turns)), quiet=True) for kind in (Summing, MingledPie))
+    assert mine.state == ours.state
 
 
 def test_the_default_run_names_its_closed_form() -> None:

@@ -99,8 +99,13 @@ class MingledUpdate:
     turn: Annotated[int | None, roles.Turn] = field(default=None, metadata=LATER)
 
     @property
-    def sums(self) -> list[list[int]]:
-        """The sums that each vector is added to: one client's, or those of many as one."""
+    def sums(self) -> list[int]:
+        """The sums that a client's vector is added to."""
+        return self.identities if self.turn is None else [self.turn]
+
+    @property
+    def sums_of_each(self) -> list[list[int]]:
+        """The same of each of many clients that run as one, or of one client."""
         if self.turn is not None:
             return np.reshape(self.turn, (-1, 1)).tolist()
         return self.identities.tolist() if isinstance(self.identities, np.ndarray) else [self.identities]
@@ -283,7 +288,7 @@ class MingledPie:
         for i, reply in replies:
             if (reply.turn is None) is self.turns or not openings.keep_boxes(server, boxes, i, reply.boxes):
                 continue
-            shown = [[*sums, *everyone] for sums in reply.sums]
+            shown = [[*sums, *everyone] for sums in reply.sums_of_each]
             sealing.add(mixer, reply.sealed, shown)
             members += shown
         groups = np.array([[j in shown for shown in members] for j in range(k + len(everyone))], dtype=bool)  # [., n]

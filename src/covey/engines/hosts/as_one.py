@@ -17,6 +17,7 @@ from covey.engines.hosts.answers import PHASES, Shared
 from covey.engines.hosts.losses import LastLosses
 from covey.engines.hosts.rows import Rows
 from covey.engines.hosts.timing import Timing
+from covey.errors import NotFinite
 from covey.learn.kernels.vectors.doubts import Doubt
 from covey.learn.machine import Machine
 from covey.learn.rowwise import on_rows
@@ -87,7 +88,10 @@ class AnswersAsOne:
         if known is not None:
             return known
         with self._timing.of(PHASES[Losses]):
-            losses = self._machine.losses_of_bundle(models, *self._rows.joined(me.ids, me.round))
+            try:
+                losses = self._machine.losses_of_bundle(models, *self._rows.joined(me.ids, me.round))
+            except NotFinite as error:
+                raise error.by(me.ids[list(error.of)].tolist()) from None
         self._losses.keep(who, me.round, models, losses)
         return losses
 

@@ -64,6 +64,10 @@ class Memories:
         self.whole |= {i: self.spill.put(i, memory) for i, memory in memories.items()}
         self.staged, self._sheets, self._staged_sheets = {}, {}, {}
 
+    def take_back(self) -> None:
+        """The round under way begins again."""
+        self.staged, self._staged_sheets = {}, {}
+
     def changed(self, clients: Sequence[int]) -> dict[int, Memory]:
         """Those of these clients that the round under way has changed."""
         return {i: self.staged[i] for i in clients if i in self.staged}
