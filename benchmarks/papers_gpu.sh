@@ -4,7 +4,8 @@
 #
 #   bash benchmarks/papers_gpu.sh OUT PART MINUTES [PROCESSES]       PART: mnist, fashion, lfw, cifar100, cifar10 or faces
 #
-# OUT gets three files: PART.tar.xz (figures of runs that have ended), PART.txt (what ran when, for how long), PART-tables.tar.xz.
+# OUT gets three files: PART.tar.xz (figures of runs that have ended: all but those of the last minute, at any
+# time), PART.txt (what ran when, for how long), PART-tables.tar.xz.
 # MINUTES is when the last run is broken off, and work with it: give enough; packing takes half a minute more. Where data of the part are not there it says which,
 # and runs nothing. Elsewhere: unpack PART.tar.xz in a folder, and
 #   covey reproduce --many PATTERN … --minutes 0 --out FOLDER --docs && covey reproduce --plan --docs
@@ -97,8 +98,14 @@ fi
 
 wanted=()
 for table in "${tables[@]}"; do wanted+=(--many "$table"); done
+# What has ended so far is in OUT at any time: who calls may be cut off, and this machine with it.
+while sleep 15 && kill -0 $$; do
+    cp "$kept/runs.tar.xz" "$out/.runs.part" && mv "$out/.runs.part" "$out/$part.tar.xz"
+done >/dev/null 2>&1 &
+copying=$!
 timeout -s INT -k 20 "$(python3 -c "print(int(60 * $minutes + 60))")" python -m covey reproduce "${wanted[@]}" --device "$device" \
     --workers "$processes" --minutes "$minutes" --out "$kept" >"$out/$part.txt" 2>&1
+kill $copying
 if grep "data that these tables need are not in" "$out/$part.txt" >&2; then
     exit 1
 fi

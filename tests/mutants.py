@@ -287,7 +287,12 @@ MUTANTS = (
     Mutant(
         "papers/verdict.py", "        if self.diverged:\n            return UNDECIDED\n", "", "papers/test_outcome.py"
     ),
-    Mutant("papers/pool.py", "if read(RunFolder(folder)) is not None:", "if True:", "papers/test_pool.py"),
+    Mutant(
+        "papers/packing.py",
+        "if any((folder / end).is_file() for end in (RESULT, DIVERGED)):",
+        "if True:",
+        "papers/test_packing.py",
+    ),
     Mutant("papers/pool.py", "if problem and not wishes.spares(job):", "if problem:", "papers/test_pool.py"),
     # How many clusters there are.
     Mutant(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from covey.errors import CoveyError
-from covey.papers import harness, pool, rehearsal
+from covey.papers import harness, packing, pool, rehearsal
 from covey.papers.cells import Sheet, at, cell
 from covey.papers.harness import Options, Reproduction, Table
 from covey.papers.outcome import DIVERGED, Diverged, figures, finished, said
@@ -57,7 +57,7 @@ def test_a_run_that_diverged_is_kept_packed_and_shown(tmp_path: Path, monkeypatc
     assert len(needed.missing) == 3
     words = [pool._completed(one, options) for one in needed.missing.values()]
     assert [": diverged" in one for one in words] == [False, True, False]
-    with tarfile.open(pool.pack(tmp_path)) as archive:
+    with tarfile.open(packing.pack(tmp_path)) as archive:
         assert sum(name.endswith(f"/{DIVERGED}") for name in archive.getnames()) == 1
     assert not any(asked(item, options).missing for item in wanted)  # it is not tried again
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import tarfile
@@ -13,13 +14,14 @@ import pytest
 from covey.cli.reproduce import reproduce
 from covey.data.sources.files import damaged
 from covey.errors import CoveyError, Unavailable
-from covey.papers import PAPERS, harness, pool, rehearsal
+from covey.papers import PAPERS, harness, packing, pool, rehearsal
 from covey.papers.cells import cell
 from covey.papers.harness import Options, Reproduction, Table
 from covey.papers.outcome import Outcome
 from covey.papers.rehearsal import Item, asked, items
 from covey.results.folder import RunFolder
 from covey.results.provenance import code
+from support.patience import until
 
 TINY: dict[str, Any] = {
     "dataset": "digits",
@@ -91,7 +93,7 @@ def test_a_pool_runs_what_tables_ask_for_then_what_follows_from_it(
     then = asked(wanted[0], options)
     assert len(then.runs) == 4 and not then.missing and not then.more
     folders = sorted((tmp_path / "runs").iterdir())
-    assert len(folders) == 4 and all({p.name for p in f.iterdir() if p.is_file()} == set(pool.KEPT) for f in folders)
+    assert len(folders) == 4 and all({p.name for p in f.iterdir() if p.is_file()} == set(packing.KEPT) for f in folders)
     last = RunFolder(folders[0]).records()[-1]
     assert "worst" in last["metrics"]["accuracy"] and "clients" not in last["metrics"]["accuracy"]
 
@@ -102,6 +104,34 @@ def test_a_pool_runs_what_tables_ask_for_then_what_follows_from_it(
 
     monkeypatch.setattr(InThisProcess, "give", lambda self, job: pytest.fail("it was finished"))
     assert pool.run_many(wanted, options, workers=2, minutes=5) == []
+
+
+def test_what_has_ended_is_packed_while_a_pool_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that goes away in the midst of the second run takes no more than that with it."""
+    packed: list[str] = []
+
+    def look() -> bool:
+        if (tmp_path / packing.PACKED).is_file():
+            with tarfile.open(tmp_path / packing.PACKED) as archive:
+                packed[:] = archive.getnames()
+        return any(name.endswith("/result.json") for name in packed)
+
+    class Late(InThisProcess):
+        given = 0
+
+        def give(self, job: pool.Job) -> None:
+            Late.given += 1
+            if Late.given == 2:
+                until(look)
+            super().give(job)
+
+    known = {"tuned": Table(tuned, ("digits",), lambda sheet: [], grows=True)}
+    for module in (rehearsal, harness):
+        monkeypatch.setattr(module, "tables", lambda paper: known)
+    monkeypatch.setattr(pool, "Worker", Late)
+    monkeypatch.setattr(pool, "packing", functools.partial(packing.packing, every=0.01))
+    pool.run_many([Item("own", "tuned", "digits")], Options(tmp_path, quiet=True), workers=1, minutes=5)
+    assert sum(name.endswith("/result.json") for name in packed) == 1
 
 
 @pytest.mark.parametrize("grows", [True, False])
@@ -209,15 +239,6 @@ def test_what_a_machine_lacks_is_said_of_no_run(tmp_path: Path, monkeypatch: pyt
     (tmp_path / pool.REFUSED).write_text('{"old": "of an earlier pool"}')
     pool.run_many([], options, workers=1, minutes=1)
     assert pool.refused(tmp_path) == {}
-
-
-def test_only_finished_runs_are_packed(tmp_path: Path) -> None:
-    for name, files in {"done": ("result.json", "metrics.jsonl", "big.bin"), "cut": ("metrics.jsonl",)}.items():
-        (tmp_path / "runs" / name).mkdir(parents=True)
-        for file in files:
-            (tmp_path / "runs" / name / file).write_text("{}")
-    with tarfile.open(pool.pack(tmp_path)) as archive:
-        assert sorted(archive.getnames()) == ["runs/done/metrics.jsonl", "runs/done/result.json"]
 
 
 def test_a_real_process_runs_and_says_what_went_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ def _plan(papers: Sequence[str], options: Options, docs: bool) -> None:
 def _many(patterns: Sequence[str], options: Options, minutes: float, docs: bool) -> None:
     """Runs what is missing, then makes the tables that have all their runs."""
     from covey.engines.simulate import cores
-    from covey.papers import pool, present
+    from covey.papers import packing, pool, present
 
     wanted, problems = pool.chosen(patterns), list[str]()
     if minutes:
@@ -130,7 +130,7 @@ def _many(patterns: Sequence[str], options: Options, minutes: float, docs: bool)
             with kept(SAME_COMMAND):
                 problems = pool.run_many(wanted, options, options.workers or cores(), minutes)
         finally:
-            print(f"runs      {pool.pack(options.out)}")
+            print(f"runs      {packing.pack(options.out)}")
     else:
         options.failed.update(pool.refused(options.out))
     made, lacking = pool.complete_tables(wanted, options)

@@ -5,8 +5,8 @@
 Processes last: a GPU takes seconds to start in each, and fifteen of them share one well where models are small. Tables come in the
 order in which they were named, and of a table the first seeds first. Whatever is finished stays finished: the same command goes on,
 and makes the tables that have all their runs (`--docs` stores them). Of a run its figures are kept, without models, reports,
-checkpoints and what each client had in each round; `DIR/runs.tar.xz` holds them for another machine, where `--minutes 0` makes the
-tables.
+checkpoints and what each client had in each round; `DIR/runs.tar.xz` holds those that have ended for another machine, where
+`--minutes 0` makes the tables. It is packed as runs end, at most every half minute.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import json
 import math
 import multiprocessing
 import signal
-import tarfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from multiprocessing.connection import Connection, wait
@@ -35,11 +34,11 @@ from covey.errors import CoveyError, Unavailable
 from covey.experiment.experiment import Experiment
 from covey.papers import present
 from covey.papers.harness import Options, Reproduction, describe, reproduce
-from covey.papers.outcome import DIVERGED, Diverged, completed, read
+from covey.papers.outcome import Diverged, completed
+from covey.papers.packing import EVERY, KEPT, PACKED, packing
 from covey.papers.rehearsal import Asked, Item, asked, items
-from covey.results.folder import CONFIG, METRICS, RESULT, RunFolder
+from covey.results.folder import RunFolder
 
-KEPT = (RESULT, METRICS, CONFIG)
 BY_CLIENT = (
     "memberships",
     "clusters",
@@ -51,7 +50,6 @@ BROKEN = (
 )
 TRIES = 3  # of a run whose process broke or ended
 POLITE = 5.0  # seconds in which a process that computes nothing may end by itself
-PACKED = "runs.tar.xz"
 REFUSED = "refused.json"  # name of a run -> why there is none, on any machine: what tables that grow say of it
 
 
@@ -160,6 +158,16 @@ def run_many(wanted: Sequence[Item], options: Options, workers: int, minutes: fl
     What a table can do without, it says itself: `Table.grows`, `Options.attempt`. Where processes share too little memory of a GPU,
     the one that is refused some ends, and its run is done by those that are left; a run whose process broke is done by another.
     """
+    options.say(f"runs that have ended are packed in {options.out / PACKED}, at most every {EVERY:.0f} s")
+    _write_refused(options)
+    with packing(options.out) as more:
+        return _run_many(wanted, options, workers, minutes, more)
+
+
+def _run_many(
+    wanted: Sequence[Item], options: Options, workers: int, minutes: float, more: Callable[[], None]
+) -> list[str]:
+    """`more`: is told whenever there is more to pack."""
     begin, done, problems, broke = time.monotonic(), 0, list[str](), Counter[str]()
     wishes, pool = Wishes(wanted, options), list[Worker]()
     try:
@@ -193,7 +201,9 @@ def run_many(wanted: Sequence[Item], options: Options, workers: int, minutes: fl
                         continue
                 if answer.refused:
                     options.failed[job.name] = problem
+                    _write_refused(options)
                 wishes.ended(job)
+                more()
                 done, spent = done + 1, time.monotonic() - begin
                 if problem and job.experiment:
                     problem = f"{describe(job.experiment)}: {problem}"
@@ -204,10 +214,13 @@ def run_many(wanted: Sequence[Item], options: Options, workers: int, minutes: fl
     finally:
         for worker in pool:
             worker.stop()
-        if options.failed:
-            files.write_json(options.out / REFUSED, options.failed)
-        else:
-            (options.out / REFUSED).unlink(missing_ok=True)
+
+
+def _write_refused(options: Options) -> None:
+    if options.failed:
+        files.write_json(options.out / REFUSED, options.failed)
+    else:
+        (options.out / REFUSED).unlink(missing_ok=True)
 
 
 def _without_memory(problem: str) -> bool:
@@ -344,21 +357,6 @@ def command_of(item: Item, options: Options) -> str:
     words += ["--dataset", item.dataset] if item.dataset else []
     words += ["--quick"] * options.quick
     return " ".join([*words, *(["--seeds", str(options.seeds)] if options.seeds else [])])
-
-
-def pack(out: Path) -> Path:
-    """The figures of all runs that have ended, and tables that computed without any, in one archive for another `--out`."""
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / PACKED
-    with tarfile.open(path, "w:xz", preset=1) as archive:
-        for folder in sorted((out / "runs").glob("*")):
-            if read(RunFolder(folder)) is not None:
-                for name in (*KEPT, DIVERGED):
-                    if (folder / name).is_file():
-                        archive.add(folder / name, f"runs/{folder.name}/{name}")
-        for table in sorted(out.glob("*.json")):
-            archive.add(table, table.name)
-    return path
 
 
 def complete_tables(wanted: Sequence[Item], options: Options) -> tuple[list[Reproduction], dict[Item, str]]:
