@@ -21,9 +21,10 @@ from covey.attacks.contract import Finding, Truth, View
 from covey.attacks.observe import Observers
 from covey.attacks.property import pictures
 from covey.attacks.property.active import ActivePropertyInference
-from covey.attacks.property.passive import PropertyInference, averages
-from covey.attacks.property.score import OTHER, PROPERTY, Evidence, Labels, auc, forest, judge, labels_of
-from covey.attacks.property.update_features import update_features
+from covey.attacks.property.groups import Groups
+from covey.attacks.property.passive import PropertyInference
+from covey.attacks.property.score import OTHER, PLACEBO, PROPERTY, Evidence, Labels, auc, forest, judge, labels_of
+from covey.attacks.property.update_features import PIECE, features_by_piece, update_features
 from covey.data.dataset import Dataset
 from covey.data.federation import Federation
 from covey.data.partitions.property_split import PropertySplit
@@ -177,12 +178,43 @@ def test_convolutions_keep_one_feature_for_each_pair_of_channels() -> None:
     assert int((rows != 0).sum()) == 1 and rows[0, 5 * 3 + 1] == 1.0
 
 
+@pytest.mark.parametrize("piece", [1, 500, 10**9])
+def test_features_of_pieces_are_those_of_the_whole(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer's magnitudes are pooled by all of its outputs, however few of them are in hand."""
+    network = Network("lfw_cnn", (16, 16, 3), 2)
+    updates = torch.randn(3, network.d, generator=torch.Generator().manual_seed(1))
+    asked: list[tuple[int, int]] = []
+
+    def some(low: int, high: int) -> torch.Tensor:
+        asked.append((low, high))
+        return updates[:, low:high]
+
+    monkeypatch.setitem(PIECE, "cpu", piece)
+    rows = features_by_piece(network, some, 3, updates.device)
+    assert torch.equal(rows, _features_at_once(network, updates))
+    weights = [shape for shape in network.shapes.values() if len(shape) > 1]
+    assert sum(high - low for low, high in asked) == sum(shape.numel() for shape in weights)
+    assert (len(asked) == sum(shape[0] for shape in weights)) if piece == 1 else len(asked) >= len(weights)
+
+
+def _features_at_once(network: Network, updates: torch.Tensor, limit: int = 1024) -> torch.Tensor:
+    parts = []
+    for part in network.unflatten(updates).values():
+        if part.dim() > 2:
+            size = part.abs().flatten(3).amax(3) if part.dim() > 3 else part.abs()
+            blocks = max(1, limit // size.shape[1])
+            pooled = torch.nn.functional.adaptive_max_pool1d(size, blocks) if blocks < size.shape[2] else size
+            parts.append(pooled.flatten(1))
+    rows = torch.cat(parts, 1)
+    return rows / rows.norm(dim=1, keepdim=True)
+
+
 def test_groups_hold_one_update_of_the_kind_and_others() -> None:
     # Others are 10, 20, 30 and the marked one is 1000: groups of 2 are (1000 + other) / 2, or two others' mean.
     others = torch.tensor([[[10.0], [20.0], [30.0]]])
     marked = torch.tensor([[[1000.0]]])
-    with_it = averages(marked, others, 50, 2, PROPERTY, generator(1))
-    without = averages(others, others, 50, 2, OTHER, generator(1))
+    with_it = Groups.drawn(PROPERTY, 2, 50, 3, 1, generator(1)).means(marked, others)
+    without = Groups.drawn(OTHER, 2, 50, 3, 3, generator(1)).means(others, others)
     assert set(with_it.flatten().tolist()) == {505.0, 510.0, 515.0}
     assert {round(v) for v in without.flatten().tolist()} == {15, 20, 25}
 
@@ -292,6 +324,32 @@ def test_every_cluster_is_simulated_from_its_own_model() -> None:
         assert all(isinstance(w, Train) and torch.equal(w.start, models[j]) for w in half)
     pools = [set(pool.tolist()) for pool in attack.pools.values()]
     assert all(set(w.on.tolist()) in pools for w in works)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("remove_own", "unused"), [(False, 2), (True, 3)])
+def test_simulated_rows_are_features_of_groups_and_of_the_placebo_only_those_that_are_scored(
+    remove_own: bool, unused: int
+) -> None:
+    attack = PropertyInference(simulated=2, aggregates=3, group=3, rows=10**6, warm_up=1, remove_own=remove_own)
+    begun(attack, IFCA())
+    network, seed = attack.knowledge.network, attack.knowledge.setting.seed
+    models, *moves = torch.randn(8, 2, network.d, generator=torch.Generator().manual_seed(5))
+    updates = torch.stack(moves, 1)  # [k, 3 others + 2 with the property + 2 placebos, d]
+    thinking: Any = attack._simulate(2, models)
+    assert len(next(thinking)) == 2 * 7
+    with pytest.raises(StopIteration):
+        thinking.send(list((models[:, None] + updates).flatten(0, 1)))
+    # All groups are drawn, also those that nobody learns from: what is drawn behind them stays what it was.
+    random, expected = generator(seed, 2, "groups", "property"), {}
+    parts = dict(zip((OTHER, PROPERTY, PLACEBO), torch.split(updates, [3, 2, 2], dim=1)))
+    for kind, own in parts.items():
+        for size in (3, 2):
+            means = Groups.drawn(kind, size, 3, 3, own.shape[1], random).means(own, parts[OTHER])
+            expected[kind, size] = update_features(network, means.flatten(0, 1))
+    del expected[PLACEBO, unused]
+    assert np.allclose(attack.memory["simulated"][0], torch.cat(list(expected.values())), atol=1e-3)
+    kept = zip(attack.memory["kind"][0].tolist(), attack.memory["size"][0].tolist())
+    assert list(kept) == [pair for pair in expected for _ in range(6)]
 
 
 def test_an_observed_row_is_the_update_of_the_round_before() -> None:

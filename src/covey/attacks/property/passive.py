@@ -25,9 +25,10 @@ from torch import Tensor
 from covey import roles
 from covey.attacks.contract import Finding, Knowledge, Thinking, Truth, View
 from covey.attacks.declaration import GOT, RETURNED, Reads, lacks_rounds
+from covey.attacks.property.groups import Groups
 from covey.attacks.property.pictures import pictures
 from covey.attacks.property.score import CONTROLS, OTHER, PLACEBO, PROPERTY, Evidence, judge, labels_of
-from covey.attacks.property.update_features import consecutive_cosines, update_features
+from covey.attacks.property.update_features import consecutive_cosines, features_by_piece, update_features
 from covey.attacks.thinking import defended
 from covey.data.partitions.dealing import look_alikes
 from covey.errors import CoveyError
@@ -187,13 +188,28 @@ class PropertyInference:
         works: list[Work] = [Train(models[j], plan, on=pools[kind]) for j, kind in asked]
         trained = yield from defended(works, round, self.knowledge)
         random = generator(self.knowledge.setting.seed, round, "groups", self.stream)
-        stacked = torch.stack(trained).view(k, -1, models.shape[1]) - models[:, None]
-        split = dict(zip(counts, torch.split(stacked, list(counts.values()), dim=1)))
-        for kind, updates in split.items():
-            for size in self._sizes(k):
-                means = averages(updates, split[OTHER], self.aggregates, size, kind, random)  # [k, aggregates, d]
-                rows = update_features(self.knowledge.network, means.flatten(0, 1)).half()
-                self._keep(simulated=rows, kind=np.full(len(rows), kind), size=np.full(len(rows), size))
+        drawn = [
+            Groups.drawn(kind, size, self.aggregates, counts[OTHER], counts[kind], random)
+            for kind in counts
+            for size in self._sizes(k)
+        ]
+        kept = [groups.to(models.device) for groups in drawn if self._learns_from(groups, k)]
+
+        def means(low: int, high: int) -> Tensor:
+            """Of some parameters of all groups: all means of a large model at once would be many times the model."""
+            ends = torch.stack([model[low:high] for model in trained]).view(k, -1, high - low)
+            of_kinds = torch.split(ends - models[:, None, low:high], list(counts.values()), dim=1)
+            split = dict(zip(counts, of_kinds))
+            return torch.cat([groups.means(split[groups.kind], split[OTHER]).flatten(0, 1) for groups in kept])
+
+        each = k * self.aggregates
+        rows = features_by_piece(self.knowledge.network, means, len(kept) * each, models.device).half()
+        kinds, sizes = (np.repeat([getattr(groups, name) for groups in kept], each) for name in ("kind", "size"))
+        self._keep(simulated=rows, kind=kinds, size=sizes)
+
+    def _learns_from(self, groups: Groups, clusters: int) -> bool:
+        """The placebo is learnt for the control of the score alone, so from groups of its size."""
+        return groups.kind != PLACEBO or groups.size == self._sizes(clusters)[-1 if self.remove_own else 0]
 
     def evidence(self) -> Evidence:
         """All that was gathered so far."""
@@ -241,20 +257,6 @@ def cluster_models(message: Any) -> Tensor | None:
     """The models [k, d] in what a client is sent, where it is sent models."""
     many, one = (roles.first(message, role) for role in (roles.Models, roles.Model))
     return many if many is not None else None if one is None else one[None]
-
-
-def averages(own: Tensor, others: Tensor, count: int, group: int, kind: int, random: np.random.Generator) -> Tensor:
-    """[k, count, d]: means of random groups: one of the updates `own` [k, c, d] and the rest of `others`, or all of these."""
-    c = others.shape[1]
-    rest = group if kind == OTHER else group - 1
-    weight = np.zeros((count, c), np.float32)
-    for row in weight:
-        row[random.permutation(c)[:rest]] = 1 / group
-    total = torch.einsum("ac,kcd->kad", torch.from_numpy(weight).to(others.device), others)
-    if kind == OTHER:
-        return total
-    chosen = random.integers(0, own.shape[1], count)
-    return total + own[:, torch.from_numpy(chosen).to(own.device)] / group
 
 
 def _joined(parts: Sequence[Tensor | NDArray[Any]]) -> NDArray[Any]:
