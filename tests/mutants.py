@@ -323,6 +323,12 @@ MUTANTS = (
         "bias.add_(delta.sum(1))",
         "learn/test_training.py",
     ),
+    # Which networks have known factors: a parameter that acts elsewhere too, or twice, has others.
+    Mutant("learn/kernels/factors.py", "max(counts.values()) > 1", "max(counts.values()) > 2", "learn/test_factors.py"),
+    Mutant("learn/kernels/factors.py", "elsewhere is not None for", "False for", "learn/test_factors.py"),
+    Mutant(
+        "learn/kernels/factors.py", "alike and torch.allclose(", "alike or torch.allclose(", "learn/test_factors.py"
+    ),
 )
 
 

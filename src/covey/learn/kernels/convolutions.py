@@ -115,7 +115,7 @@ class OwnConvolutions(TorchFunctionMode):
         groups: int = 1,
     ) -> Tensor:
         sides = (padding, padding) if isinstance(padding, int) else padding
-        plain = _pair(stride) == _pair(dilation) == (1, 1) and groups == 1 and x.dim() == 4
+        plain = pair(stride) == pair(dilation) == (1, 1) and groups == 1 and x.dim() == 4
         plain = plain and bias is not None and all(t.dtype == torch.float32 for t in (x, weight))
         if not plain or isinstance(sides, str) or any(pad >= size for pad, size in zip(sides, weight.shape[2:])):
             return F.conv2d(x, weight, bias, stride, padding, dilation, groups)  # type: ignore[arg-type]
@@ -123,7 +123,7 @@ class OwnConvolutions(TorchFunctionMode):
         return done
 
 
-def _pair(given: int | Pair) -> Pair:
+def pair(given: int | Pair) -> Pair:
     return (given, given) if isinstance(given, int) else (given[0], given[1])
 
 

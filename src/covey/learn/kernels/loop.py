@@ -16,6 +16,7 @@ from torch.func import functional_call, grad, vmap
 from covey import randomness
 from covey.errors import CoveyError
 from covey.learn.flat import Network, as_tensor_of, numbers, views
+from covey.learn.kernels.factors import Layers, Unknown, add_squares, known, layers_of, norms
 from covey.learn.kernels.stacked import vmap_fails, written_out
 from covey.learn.keyed import slot_keys
 from covey.learn.objective import Objective, clipped, keep_mask
@@ -113,18 +114,35 @@ class Loop:
 
     def sample_norms(self, at: Tensor, rows: Tensor) -> Tensor:
         """Norm of every sample's gradient [n]."""
-        return torch.cat([g.norm(dim=1) for g in self._sample_gradients(at, rows)])
+        try:
+            return torch.cat([norms(layers) for layers in self._layers(at, rows)])
+        except Unknown:
+            return torch.cat([g.norm(dim=1) for g in self._sample_gradients(at, rows)])
 
     def fisher(self, at: Tensor, rows: Tensor) -> Tensor:
         """Mean squared per-sample gradient [d]."""
-        total = torch.zeros_like(at)
-        for gradients in self._sample_gradients(at, rows):
-            total += gradients.square_().sum(dim=0)
+        trainee, total = self._trainee(0, 1.0), torch.zeros_like(at)
+        try:
+            for layers in self._layers(at, rows):
+                add_squares(trainee.trained_views(total), trainee.parameters, layers)
+        except Unknown:
+            total.zero_()
+            for gradients in self._sample_gradients(at, rows):
+                total += gradients.square_().sum(dim=0)
         return total / len(rows)
 
     def sample_gradients(self, at: Tensor, rows: Tensor, last: int) -> Tensor:
         """Every sample's gradient of the last parameters [n, last]."""
         return torch.cat(list(self._sample_gradients(at, rows, last)))
+
+    def _layers(self, at: Tensor, rows: Tensor) -> Iterator[Layers]:
+        """Of passes over the rows, part by part, where the network's are known."""
+        if not known(self.network):
+            raise Unknown
+        trainee = self._trainee(0, 1.0)
+        trainee.begin(at)
+        for part in torch.split(rows, self.samples.at_once):
+            yield layers_of(trainee.objective, trainee.parameters, self.samples.inputs(part), self.samples.labels(part))
 
     def _sample_gradients(self, at: Tensor, rows: Tensor, last: int = 0) -> Iterator[Tensor]:
         trainee = self._trainee(0, 1.0)

@@ -1,0 +1,255 @@
+"""Squares of single samples' gradients from their two factors, where a network's layers are linear, convolutions or GroupNorm.
+
+With a what a layer reads of a sample and δ the gradient of the sample's loss at what it gives, both [features, places], the
+gradient of its weights is δaᵀ: one backward pass of a whole batch has all there is. Where a layer has one place, Σ_s g_s² = (δ²)ᵀa²
+and ‖g_s‖² = ‖δ_s‖² ‖a_s‖² (Goodfellow 2015, Efficient per-example gradient computations); where it has several, as a convolution
+has, δaᵀ is made of one layer and a few samples at a time, never of the whole network.
+
+What counts is how a pass uses a parameter, not of which class its layer is: a pass is watched, and autograd says whether a
+parameter acts otherwise than as weight or bias of a layer that was noted. Then its factors are `Unknown`, and each sample is
+differentiated by itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from covey import randomness
+from covey.learn.examine import TRIED, example_inputs
+from covey.learn.flat import Network, once
+from covey.learn.initial import initial
+from covey.learn.kernels.convolutions import Pair, pair
+from covey.learn.kernels.stacked import vmap_fails
+from covey.learn.losses import example_targets
+from covey.learn.objective import Objective
+
+ROOM = {
+    "cpu": 1_000_000,
+    "cuda": 128_000_000,
+}  # floats of a layer's unfolded samples at a time; on a CPU a cache's worth
+OFF = 0.02  # standard deviation of what a trial adds to a start: whole layers may begin with 0
+
+
+class Unknown(Exception):
+    """A pass uses a parameter in a way whose factors are not known."""
+
+
+@dataclass(frozen=True)
+class Factors:
+    """δ and a of some samples: weights of group γ have the gradient δ_γ a_γᵀ, biases that of δ summed over places."""
+
+    delta: Tensor  # [b, groups, o, places]
+    read: Tensor  # [b, groups, i, places]
+
+    def sums(self) -> tuple[Tensor, Tensor]:
+        """Squared gradients summed over samples, of weights [groups, o, i] and biases [groups, o]."""
+        if self.delta.shape[-1] == 1:
+            delta, read = (part.squeeze(-1).square().transpose(0, 1) for part in (self.delta, self.read))
+            return delta.mT @ read, delta.sum(1)
+        return self._gradients().square_().sum(0), self.delta.sum(-1).square_().sum(0)
+
+    def norms(self) -> tuple[Tensor, Tensor]:
+        """Squared norm of each sample's gradient, of weights [b] and biases [b]."""
+        biases = self.delta.sum(-1).square_().sum((1, 2))
+        if self.delta.shape[-1] == 1:
+            delta, read = (part.square().sum((2, 3)) for part in (self.delta, self.read))  # [b, groups]
+            return (delta * read).sum(1), biases
+        return self._gradients().square_().sum((1, 2, 3)), biases
+
+    def _gradients(self) -> Tensor:
+        if self.delta.shape[2] == self.read.shape[2] == 1:  # a product of matrices costs more than its few numbers
+            return (self.delta * self.read).sum(-1, keepdim=True)
+        return self.delta @ self.read.mT
+
+
+@dataclass(frozen=True)
+class Use:
+    """A layer as one pass used it: with `delta` [b, ...] at what it gave, its samples have factors."""
+
+    weight: Tensor
+    bias: Tensor | None  # None: none that is trained
+    read: Tensor  # [b, ...]
+    unfolded: Callable[[Tensor], Tensor]  # of some samples that it read: a [b, groups, i, places]
+    grouped: Callable[[Tensor], Tensor]  # of as many of delta: δ [b, groups, o, places]
+    given: GradientEdge
+
+    def factors(self, delta: Tensor) -> Iterator[Factors]:
+        """Of a few samples at a time."""
+        _, groups, o, places = self.grouped(delta[:1]).shape
+        i = self.weight.numel() // (groups * o)
+        room = ROOM.get(delta.device.type, ROOM["cpu"])
+        width = len(delta) if places == 1 else max(1, room // (groups * i * (places + o)))
+        for some, read in zip(torch.split(delta, width), torch.split(self.read, width)):
+            yield Factors(self.grouped(some), self.unfolded(read))
+
+
+Layers = list[tuple[Use, Tensor]]  # with δ at what each gave
+
+
+def layers_of(objective: Objective, trained: Sequence[Tensor], x: Tensor, y: Tensor) -> Layers:
+    """The layers of a pass over a batch."""
+    with Watch(trained) as watch:
+        total = objective(x, y).sum()
+    uses = watch.uses
+    counts = Counter(parameter for use in uses for parameter in (use.weight, use.bias) if parameter is not None)
+    if not uses or max(counts.values()) > 1 or any(len(use.read) != len(x) for use in uses):
+        raise Unknown
+    found = torch.autograd.grad(total, [*(use.given for use in uses), *trained], allow_unused=True)
+    if any(elsewhere is not None for elsewhere in found[len(uses) :]):
+        raise Unknown
+    return [(use, delta) for use, delta in zip(uses, found) if delta is not None]
+
+
+def add_squares(totals: Sequence[Tensor], trained: Sequence[Tensor], layers: Layers) -> None:
+    """To the total of each trained parameter the sum over samples of its squared gradient."""
+    total_of = dict(zip(trained, totals))
+    for use, delta in layers:
+        for factors in use.factors(delta):
+            for parameter, squares in zip((use.weight, use.bias), factors.sums()):
+                if parameter is not None:
+                    total_of[parameter] += squares.view_as(parameter)
+
+
+def norms(layers: Layers) -> Tensor:
+    """Of each sample's gradient [b]."""
+    squares = []
+    for use, delta in layers:
+        weights, biases = zip(*(factors.norms() for factors in use.factors(delta)))
+        squares += [torch.cat(weights)] if use.bias is None else [torch.cat(weights), torch.cat(biases)]
+    return torch.stack(squares).sum(0).sqrt_()
+
+
+class Watch(TorchFunctionMode):
+    """Notes the layers that a pass goes through, and hides their parameters from autograd: what it still sees acts elsewhere."""
+
+    def __init__(self, trained: Sequence[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._trained = set(trained)
+        self.uses: list[Use] = []
+
+    def __torch_function__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+        known = {F.linear: self._linear, F.conv2d: self._convolution, F.group_norm: self._group_norm}
+        return known.get(function, function)(*given, **(named or {}))
+
+    def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        if weight not in self._trained or input.dim() < 2:
+            return F.linear(input, weight, bias)
+        return self._noted(F.linear, input, weight, bias, _places, _places)
+
+    def _convolution(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: int | Pair = 1,
+        padding: str | int | Pair = 0,
+        dilation: int | Pair = 1,
+        groups: int = 1,
+    ) -> Tensor:
+        convolved = partial(F.conv2d, stride=stride, padding=padding, dilation=dilation, groups=groups)
+        if weight not in self._trained or input.dim() != 4 or isinstance(padding, str):
+            return convolved(input, weight, bias)
+        size = (weight.shape[2], weight.shape[3])
+        windows = partial(_windows, size=size, stride=pair(stride), padding=pair(padding), dilation=pair(dilation))
+        grouped = partial(_grouped, groups=groups)
+        return self._noted(convolved, input, weight, bias, lambda read: grouped(windows(read)), grouped)
+
+    def _group_norm(
+        self, input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+    ) -> Tensor:
+        if weight not in self._trained:
+            return F.group_norm(input, num_groups, weight, bias, eps)
+        channels = partial(_grouped, groups=len(weight))
+        normed = F.group_norm(input, num_groups, None, None, eps)
+        return self._noted(_scaled, normed, weight, bias, channels, channels)
+
+    def _noted(
+        self,
+        layer: Callable[..., Tensor],
+        read: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        unfolded: Callable[[Tensor], Tensor],
+        grouped: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        if not read.requires_grad:
+            read = read.detach().requires_grad_()  # gives the layer a place in autograd's graph, without its parameters
+        hidden = bias if bias in self._trained else None
+        given = layer(read, weight.detach(), bias if hidden is None else hidden.detach())
+        # Their place in the graph now: a ReLU in place makes them others.
+        self.uses.append(Use(weight, hidden, read.detach(), unfolded, grouped, get_gradient_edge(given)))
+        return given
+
+
+def _scaled(read: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    shape = (-1, *(1 for _ in read.shape[2:]))
+    scaled = read * weight.view(shape)
+    return scaled if bias is None else scaled + bias.view(shape)
+
+
+def _places(rows: Tensor) -> Tensor:
+    """[b, ..., features] as [b, 1, features, places]."""
+    return rows.reshape(len(rows), 1, -1, rows.shape[-1]).mT
+
+
+def _grouped(channels: Tensor, groups: int) -> Tensor:
+    """[b, channels, ...] as [b, groups, features, places]."""
+    return channels.reshape(len(channels), groups, channels.shape[1] // groups, -1)
+
+
+def _windows(images: Tensor, size: Pair, stride: Pair, padding: Pair, dilation: Pair) -> Tensor:
+    """What a convolution's weights meet, [b, channels · h · w, places]. As `F.unfold`, which goes image by image on a GPU and takes
+    many times as long on a CPU.
+    """
+    padded = F.pad(images, (padding[1], padding[1], padding[0], padding[0])).contiguous()
+    b, channels, *sides = padded.shape
+    places = [
+        (side - step * (reach - 1) - 1) // stride + 1
+        for side, reach, stride, step in zip(sides, size, stride, dilation)
+    ]
+    one, channel, *along = padded.stride()
+    steps = [step * by for step, by in zip(along, dilation)] + [step * by for step, by in zip(along, stride)]
+    windows = padded.as_strided((b, channels, *size, *places), (one, channel, *steps))
+    return windows.reshape(b, channels * size[0] * size[1], -1)
+
+
+@once
+def known(network: Network) -> bool:
+    """Whether factors give the squares of its samples' gradients. A module may lay samples out as it likes, or let them act on each
+    other: so a few are tried, together and one by one. One that decides by their values would need all of them tried.
+    """
+    if not network.plain and vmap_fails(network):
+        return False
+    objective = Objective(network, 0, 1.0, torch.device("cpu")).eval()
+    start = initial(network, 1)
+    network.write(start + OFF * randomness.normals([1], len(start))[0], objective.net)
+    trained = [p for p in objective.parameters() if p.requires_grad]
+    x, y = example_inputs(network, TRIED), example_targets(network.task, TRIED, network.classes)
+    try:
+        layers = layers_of(objective, trained, x, y)
+    except Exception:  # `Unknown`; or a module that no such mode can watch
+        return False
+    totals = [torch.zeros_like(parameter) for parameter in trained]
+    add_squares(totals, trained, layers)
+    alone = torch.stack([gradient(objective, trained, x[i : i + 1], y[i : i + 1]) for i in range(TRIED)])
+    lengths = torch.stack([one.double().norm() for one in alone]).float()
+    squares, together = alone.square().sum(0), torch.cat([total.reshape(-1) for total in totals])
+    alike = torch.allclose(together, squares, rtol=1e-2, atol=1e-5 * float(squares.max()))
+    return alike and torch.allclose(norms(layers), lengths, rtol=1e-3)
+
+
+def gradient(objective: Objective, trained: Sequence[Tensor], x: Tensor, y: Tensor) -> Tensor:
+    """Of the samples' summed loss, of all trained parameters one after another."""
+    loss = objective(x, y).sum()
+    parts = torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True)
+    return torch.cat([part.reshape(-1) for part in parts])

@@ -1,0 +1,296 @@
+"""Squares of single samples' gradients without the gradients, against one sample after another; and who must not be taken for one
+whose factors are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from covey import randomness
+from covey.learn.examine import example_inputs
+from covey.learn.flat import Network
+from covey.learn.initial import initial
+from covey.learn.kernels import factors
+from covey.learn.kernels.factors import Unknown, add_squares, gradient, known, layers_of, norms
+from covey.learn.kernels.loop import Loop
+from covey.learn.losses import example_targets
+from covey.learn.machine import Machine
+from covey.learn.objective import Objective
+from covey.learn.work import Fisher, GradientNorms, Job
+from covey.models import MODELS
+from covey.models.choice import model_of
+
+FACTORED = {"softmax", "fcnn", "fcnn_leaky", "mlp", "mlp_wide", "cnn", "cnn5", "lfw_cnn", "resnet18"}
+OTHERS = {
+    "gru",
+    "vit",
+    "text_transformer",
+    "tabular",
+    "tabular_ids",
+}  # embeddings, tokens, positions, a recurrence written out
+
+
+def family(name: str) -> Network:
+    if MODELS[name].layout == "tokens":
+        return Network(name, (6,), 3, "tokens", 9)
+    return Network(name, (5,), 3, "real") if name == "tabular" else Network(name, (16, 16), 3)
+
+
+def in_double(net: Network, count: int = 4) -> tuple[Objective, list[Tensor], Tensor, Tensor]:
+    objective = Objective(net, 0, 1.0, torch.device("cpu")).eval()
+    net.write(initial(net, 1), objective.net)
+    objective.double()
+    x, y = example_inputs(net, count), example_targets(net.task, count, net.classes)
+    return objective, [p for p in objective.parameters() if p.requires_grad], x.double(), y
+
+
+def check_in_double(net: Network) -> None:
+    objective, trained, x, y = in_double(net)
+    layers = layers_of(objective, trained, x, y)
+    totals = [torch.zeros_like(parameter) for parameter in trained]
+    add_squares(totals, trained, layers)
+    alone = torch.stack([gradient(objective, trained, x[i : i + 1], y[i : i + 1]) for i in range(len(x))])
+    assert alone.norm() > 0
+    squares = torch.cat([total.reshape(-1) for total in totals])
+    torch.testing.assert_close(squares, alone.square().sum(0), rtol=1e-9, atol=1e-15)
+    torch.testing.assert_close(norms(layers), alone.norm(dim=1), rtol=1e-9, atol=1e-15)
+
+
+def test_every_family_is_here() -> None:
+    assert {name for name, spec in MODELS.items() if hasattr(spec, "parameters")} == FACTORED | OTHERS
+
+
+@pytest.mark.parametrize("name", sorted(FACTORED))
+def test_families_of_linear_layers_and_convolutions(name: str) -> None:
+    assert known(family(name))
+    check_in_double(family(name))
+
+
+@pytest.mark.parametrize("name", sorted(OTHERS))
+def test_families_with_other_parameters_are_told(name: str) -> None:
+    assert not known(family(name))
+
+
+class Sequence(nn.Module):
+    """Layers one after another, then outputs for three classes."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.body = nn.Sequential(*layers)
+        with torch.no_grad():
+            features = self.body(torch.zeros(2, 1, 8, 8)).flatten(1).shape[1]
+        self.out = nn.Linear(features, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(self.body(x).flatten(1))
+        return out
+
+
+def frozen(part: str) -> nn.Module:
+    module = Sequence(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3).requires_grad_(False))
+    module.body[0].get_parameter(part).requires_grad_(False)
+    return module
+
+
+TAKEN: dict[str, Callable[[], nn.Module]] = {
+    "stride and padding": lambda: Sequence(nn.Conv2d(1, 4, (3, 5), (2, 1), (0, 2)), nn.Tanh()),
+    "dilation": lambda: Sequence(nn.Conv2d(1, 4, 3, dilation=(2, 1), padding=1), nn.ReLU()),
+    "groups": lambda: Sequence(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 6, 3, stride=2, groups=2), nn.ReLU()),
+    "one window": lambda: Sequence(nn.Conv2d(1, 4, 8), nn.ReLU()),
+    "one window in groups": lambda: Sequence(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 6, groups=4)),
+    "circular padding": lambda: Sequence(nn.Conv2d(1, 4, 3, padding=1, padding_mode="circular"), nn.ReLU()),
+    "no bias": lambda: Sequence(nn.Conv2d(1, 4, 3, bias=False), nn.ReLU()),
+    "frozen bias": lambda: frozen("bias"),
+    "in place": lambda: Sequence(nn.Conv2d(1, 4, 3), nn.ReLU(inplace=True), nn.Conv2d(4, 4, 3), nn.ReLU(inplace=True)),
+    "places of a linear layer": lambda: Sequence(nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 4), nn.GELU()),
+    "group norm": lambda: Sequence(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(inplace=True)),
+    "channels last": lambda: Sequence(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3)).to(
+        memory_format=torch.channels_last
+    ),
+}
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.same, self.out = nn.Linear(8, 8), nn.Linear(64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(self.same(torch.relu(self.same(x))).flatten(1))
+        return out
+
+
+class Tied(Twice):
+    """Two layers with one weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = nn.Linear(8, 8)
+        self.other.weight = self.same.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(self.other(torch.relu(self.same(x))).flatten(1))
+        return out
+
+
+class Beside(Twice):
+    """Its weights act in a product of its own, too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out((self.same(x) + x @ self.same.weight).flatten(1))
+        return out
+
+
+class Scaled(Twice):
+    """Its bias scales what it gives, too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out((self.same(x) * torch.sigmoid(self.same.bias)).flatten(1))
+        return out
+
+
+class TimeFirst(Twice):
+    """Samples stand second where the layer reads them: eight places, as eight samples would look."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(torch.relu(self.same(x[:, 0].transpose(0, 1))).transpose(0, 1).flatten(1))
+        return out
+
+
+class Merged(Twice):
+    """Places and samples are one dimension where the layer reads them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(torch.relu(self.same(x.reshape(-1, 8))).view(len(x), -1))
+        return out
+
+
+class Turned(Twice):
+    """The last sample is read first."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(torch.relu(self.same(x.flip(0))).flip(0).flatten(1))
+        return out
+
+
+class Centred(Twice):
+    """A batch's mean acts on each of its samples."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(torch.relu(self.same(x - x.mean(0))).flatten(1))
+        return out
+
+
+class Own(nn.Module):
+    """A parameter of its own, without a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.out = nn.Parameter(torch.ones(64)), nn.Linear(64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(x.flatten(1) * self.scale)
+        return out
+
+
+class ByCount(Twice):
+    """Passes a layer twice where a batch is large: no trial of few samples shows it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(self.same(x))
+        out: Tensor = self.out((self.same(h) if len(x) > 3 else h).flatten(1))
+        return out
+
+
+class BesideByCount(Beside):
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = super().forward(x) if len(x) > 3 else self.out(self.same(x).flatten(1))
+        return out
+
+
+REFUSED: dict[str, Callable[[], nn.Module]] = {
+    "twice": Twice,
+    "tied": Tied,
+    "a weight beside its layer": Beside,
+    "a bias beside its layer": Scaled,
+    "time first": TimeFirst,
+    "merged": Merged,
+    "turned": Turned,
+    "centred": Centred,
+    "own parameter": Own,
+    "padding by name": lambda: Sequence(nn.Conv2d(1, 4, 3, padding="same"), nn.ReLU()),
+    "one dimension": lambda: Sequence(nn.Flatten(2), nn.Conv1d(1, 4, 3), nn.ReLU()),
+    "frozen weight": lambda: frozen("weight"),
+    "batch norm": lambda: Sequence(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU()),
+    "layer norm": lambda: Sequence(nn.Linear(8, 4), nn.LayerNorm(4)),
+    "weight norm": lambda: Sequence(nn.Flatten(), nn.utils.parametrizations.weight_norm(nn.Linear(64, 4))),
+}
+
+
+def own(make: Callable[[], nn.Module]) -> Network:
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return Network(model_of(make()), (8, 8), 3)
+
+
+def check_answers(net: Network, count: int) -> None:
+    x = (randomness.bits([3], count * 64)[0].view(count, 8, 8) % 256).to(torch.uint8)
+    y, at, rows = torch.arange(count) % 3, initial(net, 1), torch.arange(count)
+    fisher, lengths = Machine(net, x, y).compute([Job(rows, 1, Fisher(at)), Job(rows, 1, GradientNorms(at))])
+    module = net.module().eval()
+    net.write(at, module)
+    trained = [p for p in module.parameters() if p.requires_grad]
+    each = []
+    for sample, label in zip(x, y):
+        loss = F.cross_entropy(module(sample[None, None].float() / 255), label[None])
+        each.append(torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, trained)]))
+    expected = torch.stack(each)
+    names = [n for n, p in module.named_parameters() if p.requires_grad]
+    kept = torch.cat([net.unflatten(fisher)[name].reshape(-1) for name in names])  # without running statistics
+    torch.testing.assert_close(kept, expected.square().mean(0), rtol=1e-5, atol=1e-6 * float(kept.max()))
+    torch.testing.assert_close(lengths, expected.norm(dim=1), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("how", TAKEN)
+def test_own_modules_of_known_layers(how: str) -> None:
+    net = own(TAKEN[how])
+    assert known(net)
+    check_in_double(net)
+    check_answers(net, 9)
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_modules_that_use_parameters_otherwise_are_not_taken_and_answered_all_the_same(how: str) -> None:
+    net = own(REFUSED[how])
+    assert not known(net)
+    check_answers(net, 8)
+
+
+@pytest.mark.parametrize("module", [ByCount, BesideByCount])
+def test_a_pass_that_goes_otherwise_than_the_trial_is_noticed(module: Callable[[], nn.Module]) -> None:
+    net = own(module)
+    assert known(net)
+    with pytest.raises(Unknown):
+        layers_of(*in_double(net))
+    check_answers(net, 8)
+
+
+def test_samples_by_few_are_samples_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = family("cnn")
+    objective, trained, x, y = in_double(net, 7)
+    layers = layers_of(objective, trained, x, y)
+    whole = norms(layers)
+    monkeypatch.setitem(factors.ROOM, "cpu", 3 * 25 * (256 + 6))  # three samples of the first layer
+    assert [len(some.delta) for some in layers[0][0].factors(layers[0][1])] == [3, 3, 1]
+    torch.testing.assert_close(norms(layers), whole, rtol=1e-12, atol=0)
+    check_in_double(net)
+
+
+def test_no_sample_of_a_convolutional_network_is_differentiated_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(Loop, "_sample_gradients")
+    check_answers(Network("cnn", (8, 8), 3), 8)
