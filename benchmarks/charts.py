@@ -1,5 +1,5 @@
-"""Charts and the table of goals of docs/benchmarks.md, from the stored figures: `python benchmarks/charts.py` writes
-docs/figures/bench-*.svg and the table.
+"""Charts and tables of docs/benchmarks.md and docs/simulation_at_scale.md, from the stored figures: `python benchmarks/charts.py`
+writes docs/figures/bench-*.svg and, in these pages, what stands between `<!-- NAME, by … -->` and `<!-- end of NAME -->`.
 
 Dots are ratios or costs as the benchmarks stored them, whiskers the smallest and largest turn (no confidence interval), diamonds
 the goals of the project's issues.
@@ -18,7 +18,7 @@ from covey.report.draw.standing import Line, Mark, Panel, Words, dots
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 FIGURES = ROOT / "docs" / "figures"
-BEGIN, END = "<!-- goals, by benchmarks/charts.py -->", "<!-- end of goals -->"
+PAGES = [ROOT / "docs" / f"{name}.md" for name in ("benchmarks", "simulation_at_scale")]
 TURNS = Words("median of turns", "smallest to largest turn", "goal")
 ONE = Words("measured", "smallest to largest turn", "goal")
 
@@ -101,10 +101,82 @@ CHARTS = {
 }
 
 
-def with_goals(page: str) -> str:
-    """docs/benchmarks.md with the table of goals as the stored figures have it."""
-    head, rest = page.split(BEGIN)
-    return head + BEGIN + "\n" + goals.table() + "\n" + END + rest.split(END)[1]
+def training_table() -> str:
+    """Rounds of the FCNN with peers: the clock's ratios, with the smallest and the largest turn."""
+    known = read("training-fcnn")
+    one, five = ({case["epochs"]: case for case in known["cases"]}[epochs]["contenders"] for epochs in (1, 5))
+    alone = read("training-fedjax")
+    one |= {name: c for name, c in alone["cases"][0]["contenders"].items() if name != "covey"}
+    flower, pfl, fedjax = known["versions"]["flwr"], known["versions"]["pfl"], alone["versions"]["fedjax"]
+    names = {
+        "research loop": "research loop (deepcopy, DataLoader, optim.SGD)",
+        "flower as it comes": f"Flower {flower} simulation as it comes",
+        "flower": "Flower, one actor per core",
+        "pfl": f"Apple's pfl {pfl}",
+        "fedjax": f"FedJAX {fedjax}",
+    }
+    return _table(
+        ["peer", "1 local epoch", "in core-seconds", "goal", "5 local epochs", "goal"],
+        [
+            [title, _turns(one[peer]), f"{one[peer]['core_ratio']:.2g}", _goal(one[peer])]
+            + ([_turns(five[peer]), _goal(five[peer])] if peer in five else ["", ""])
+            for peer, title in names.items()
+        ],
+    )
+
+
+def state_table() -> str:
+    """Rounds of algorithms whose clients remember something over FedAvg's, core-seconds; above the goal in bold."""
+    cases = sorted(read("state")["cases"], key=lambda case: case["epochs"])
+    names = {"scaffold": "SCAFFOLD", "feddyn": "FedDyn", "fedprox": "FedProx"}
+    heads = [f"{case['epochs']} local epoch{'s' * (case['epochs'] > 1)}" for case in cases]
+    ratios = {name: [case["algorithms"][name]["core_ratio"] for case in cases] for name in names}
+    marked = {n: [f"**{ratio:.2f}**" if ratio > 1.15 else f"{ratio:.2f}" for ratio in row] for n, row in ratios.items()}
+    return _table(["", *heads], [[names[n], *row] for n, row in marked.items()])
+
+
+def million_table() -> str:
+    """What a million clients take."""
+    heads = "clients, take part, engine µs each, training µs each, last round with evaluation s, before and after the rounds s"
+    more = "memory beside the data MB, of it per client kB, data MB, checkpoint kB, metrics.jsonl kB"
+    rows = []
+    for row in read("million")["rows"]:
+        beside = row["peak_mb"] - row["data_mb"]
+        seconds = [f"{row[name]:.2f}" for name in ("last_round_s", "once_s")]
+        engine, memory = [row["engine_us"], row["train_us"]], [beside, 1024 * beside / row["clients"]]
+        whole = [row["data_mb"], row["checkpoint_kb"], row["metrics_kb"]]
+        counts = [f"{row[name]:,}" for name in ("clients", "participants")]
+        rows.append([*counts, *map(_short, engine), *seconds, *map(_short, memory), *map(_short, whole)])
+    return _table([*heads.split(", "), *more.split(", ")], rows)
+
+
+def _turns(contender: dict[str, Any]) -> str:
+    return f"{contender['ratio']:.2g} ({contender['low']:.2g}–{contender['high']:.2g})"
+
+
+def _goal(contender: dict[str, Any]) -> str:
+    return f"{contender['goal']:g}" if contender["goal"] else ""
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+
+
+TABLES = {"goals": goals.table, "training": training_table, "state": state_table, "million": million_table}
+
+
+def with_tables(page: str) -> str:
+    """A page with its tables as the stored figures have them."""
+    for name, table in TABLES.items():
+        begin, end = f"<!-- {name}, by benchmarks/charts.py -->", f"<!-- end of {name} -->"
+        if begin in page:
+            head, rest = page.split(begin)
+            page = head + begin + "\n" + table() + "\n" + end + rest.split(end)[1]
+    return page
 
 
 def main() -> None:
@@ -113,9 +185,9 @@ def main() -> None:
         path = FIGURES / f"bench-{name}.svg"
         write_atomically(path, (draw() + "\n").encode())
         print(path.relative_to(ROOT))
-    page = ROOT / "docs" / "benchmarks.md"
-    write_atomically(page, with_goals(page.read_text(encoding="utf-8")).encode())
-    print(page.relative_to(ROOT))
+    for page in PAGES:
+        write_atomically(page, with_tables(page.read_text(encoding="utf-8")).encode())
+        print(page.relative_to(ROOT))
 
 
 if __name__ == "__main__":
