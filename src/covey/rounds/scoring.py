@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ class Scoring:
         accuracy = None
         if self.network.task != NUMBERS:
             # A cluster that changes keeps no model of its own.
-            intended = self._intended() and not self.federation.phases
+            intended = self._intended and not self.federation.phases
             accuracy = accuracies(scores, grouped, intended, self.federation.notes.get("target"))
         last = round == self.experiment.training.rounds or self.has_reached({"accuracy": accuracy})
         figures = measured(self.metrics, self.network.task, of, scores, grouped, full=last)
@@ -120,6 +121,7 @@ class Scoring:
         data, of = self.federation.dataset, self.setting.clients if self._sampled else 0
         return Models(keep(uses, self.network, data.classes, data.columns, self.federation.names, of), self.network)
 
+    @cached_property
     def _intended(self) -> bool:
         """Whether model j was begun for cluster j: pre-trained on that cluster's public samples."""
         truth, k = self.federation.clusters, self.setting.clusters
@@ -131,7 +133,7 @@ class Scoring:
     def given_away(self) -> str:
         """What the models' start gave away: nobody who looks for clusters has samples that are sorted by them."""
         several = declaration(self.experiment.algorithm).trains == "clusters" and self.setting.clusters > 1
-        if not self._intended() or not several:
+        if not self._intended or not several:
             return ""
         return (
             f"each of the {self.setting.clusters} models has seen public samples of its true cluster before the first round "
