@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from covey.errors import CoveyError
-from covey.papers import PAPERS, present
+from covey.errors import CoveyError, Unavailable
+from covey.papers import PAPERS, harness, present
 from covey.papers.cells import Cell, Sheet, at, cell
 from covey.papers.harness import Options, Reproduction, Table, reproduce, tables
 from covey.papers.pages.grid import grid
@@ -163,3 +163,46 @@ def test_a_table_takes_no_runs_that_were_computed_otherwise(tmp_path: Path, monk
         reproduce("mingledpie", "table0", options)
     marked = reproduce("mingledpie", "table0", Options(tmp_path, quiet=True, workers=1, mixed=True))
     assert "**Mixed** (code: 0123456789abcdef" in "\n".join(present.lines(marked))
+
+
+def test_runs_of_one_arithmetic_are_not_taken_for_those_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def table(options: Options) -> Reproduction:
+        """A table."""
+        runs = options.run(DIGITS, 1)
+        return Reproduction("", "", "t", "", {}, [cell("a", "b", [o.accuracy() for o in runs])])
+
+    monkeypatch.setitem(tables("mingledpie"), "table0", Table(table, ("",), lambda sheet: []))
+    exact, rounded = Options(tmp_path, quiet=True, workers=1), Options(tmp_path, quiet=True, arithmetic="tf32")
+    reproduce("mingledpie", "table0", exact)
+    with pytest.raises(CoveyError, match=r"computed in another arithmetic \(ieee float32\) than tf32.*--mixed"):
+        reproduce("mingledpie", "table0", rounded)
+    (path,) = tmp_path.glob("runs/*/result.json")
+    path.write_text(path.read_text().replace("ieee float32", "tf32"))
+    with pytest.raises(CoveyError, match=r"another arithmetic \(tf32\) than ieee: say which with --arithmetic"):
+        reproduce("mingledpie", "table0", exact)
+    reproduce("mingledpie", "table0", Options(tmp_path, quiet=True, mixed=True))
+    said = "\n".join(present.lines(reproduce("mingledpie", "table0", rounded)))
+    assert "; products and convolutions rounded to TF32 (10-bit mantissas); " in said
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"provenance": []}))  # from before it was kept: in float32
+    reproduce("mingledpie", "table0", exact)
+    with pytest.raises(CoveyError, match="not recorded"):
+        reproduce("mingledpie", "table0", rounded)
+
+
+def test_an_arithmetic_that_is_not_here_is_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(CoveyError, match="--arithmetic is 'tf23': choose ieee, torch, tf32, bf16"):
+        Options(tmp_path, arithmetic="tf23")
+    with pytest.raises(CoveyError, match="--device is cpu"):
+        Options(tmp_path, device="cpu", arithmetic="tf32")
+    monkeypatch.setattr(harness, "device_of", lambda experiment: "cpu")
+    options = Options(tmp_path, quiet=True, arithmetic="tf32")
+    for ask in (lambda: options.run(DIGITS), lambda: options.attempt(DIGITS, 0)):
+        with pytest.raises(Unavailable, match="--arithmetic tf32 is a GPU's, and torch finds none here"):
+            ask()
+    assert not list(tmp_path.iterdir())
+    Options(tmp_path).check_device()

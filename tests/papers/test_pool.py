@@ -14,7 +14,7 @@ import pytest
 from covey.cli.reproduce import reproduce
 from covey.data.sources.files import damaged
 from covey.errors import CoveyError, Unavailable
-from covey.papers import PAPERS, harness, packing, pool, rehearsal
+from covey.papers import PAPERS, harness, outcome, packing, pool, rehearsal
 from covey.papers.cells import cell
 from covey.papers.harness import Options, Reproduction, Table
 from covey.papers.outcome import Outcome
@@ -338,3 +338,27 @@ def test_a_pool_whose_time_is_up_says_how_to_go_on(
     assert printed[-1] == "what is finished is kept: the same command goes on"
     reproduce(many=["mingledpie/table2/mnist"], minutes=0.0, out=tmp_path)  # asked to run nothing
     assert capsys.readouterr().out.splitlines() == ["not made  mingledpie/table2/mnist: 6 of 6 runs missing"]
+
+
+def test_a_pool_computes_in_the_arithmetic_asked_for_apart_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engines: list[tuple[str, str]] = []
+
+    def completed(experiment: Any, folder: RunFolder, **more: Any) -> Any:
+        engines.append((experiment.engine.arithmetic, folder.path.parent.relative_to(tmp_path).as_posix()))
+        return outcome.completed(experiment, folder, **more)
+
+    known = {"tuned": Table(tuned, ("digits",), lambda sheet: [])}
+    for module in (rehearsal, harness):
+        monkeypatch.setattr(module, "tables", lambda paper: known)
+        monkeypatch.setattr(module, "PAPERS", {"own": "own"})
+    monkeypatch.setattr(pool, "Worker", InThisProcess)
+    monkeypatch.setattr(pool, "completed", completed)
+    monkeypatch.setattr(Options, "check_device", lambda self: None)  # what there is here computes it all the same
+    reproduce(many=["own/tuned/digits"], out=tmp_path, arithmetic="tf32", quiet=True)
+    assert engines == [("tf32", "tf32/runs")] * 4
+    assert f"runs      {tmp_path / 'tf32' / packing.PACKED}" in capsys.readouterr().out
+    assert not (tmp_path / "runs").exists()
+    item, options = Item("own", "tuned", "digits"), Options(tmp_path / "tf32", arithmetic="tf32")
+    assert pool.command_of(item, options).endswith("--dataset digits --arithmetic tf32")

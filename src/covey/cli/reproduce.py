@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from covey.cli.interrupts import SAME_COMMAND, kept
-from covey.cli.options import Device, Json, Quiet, papers, typed
+from covey.cli.options import Device, Json, Quiet, papers
 from covey.errors import CoveyError
 
 if TYPE_CHECKING:
@@ -51,6 +51,10 @@ def reproduce(
     mixed: Annotated[
         bool, typer.Option("--mixed", help="Take runs of different code, devices or arithmetic; the table is marked.")
     ] = False,
+    arithmetic: Annotated[
+        str,
+        typer.Option(help="On a GPU: ieee, torch, tf32 or bf16. Each but ieee has a folder of its own in `--out`."),
+    ] = "ieee",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -68,9 +72,12 @@ def reproduce(
     from covey.papers import PAPERS, present
     from covey.papers.harness import Options, reproduce
     from covey.papers.pages.write import write_pages
+    from covey.papers.pool import command_of
+    from covey.papers.rehearsal import Item
 
     folder = out or Path("runs") / (f"reproduce-{paper}" if paper else "reproduce")
-    options = Options(folder, dataset, quick, seeds, device, workers, quiet or as_json, mixed)
+    folder = folder if arithmetic == "ieee" else folder / arithmetic
+    options = Options(folder, dataset, quick, seeds, device, workers, quiet or as_json, mixed, arithmetic)
     if minutes < math.inf and (table or not (paper or many)):
         raise CoveyError("--minutes is for --many, or for a paper without --table: say which tables")
     if plan:
@@ -84,10 +91,8 @@ def reproduce(
         if paper:
             _open_paper(paper, folder, browser and sys.stdout.isatty())
     elif table:
-        words = [paper, "--table", table, *(["--dataset", dataset] if dataset else []), *["--quick"] * quick]
-        command = typed("covey reproduce", [*words, *(["--seeds", str(seeds)] if seeds else [])])
         with kept(SAME_COMMAND):
-            reproduction = reproduce(paper, table, options, command)
+            reproduction = reproduce(paper, table, options, command_of(Item(paper, table, dataset), options))
         paths = present.write(reproduction, folder)
         if docs:
             _store(reproduction)
@@ -126,6 +131,7 @@ def _many(patterns: Sequence[str], options: Options, minutes: float, docs: bool)
     wanted, problems = pool.chosen(patterns), list[str]()
     if minutes:
         pool.refuse_absent_data(wanted)
+        options.check_device()
         try:
             with kept(SAME_COMMAND):
                 problems = pool.run_many(wanted, options, options.workers or cores(), minutes)

@@ -18,6 +18,11 @@ import torch
 from covey.errors import CoveyError
 
 ARITHMETIC = ("ieee", "torch", "tf32", "bf16")
+IN_WORDS = {
+    "torch": "convolutions rounded to TF32 (10-bit mantissas), as torch has it unless told otherwise",
+    "tf32": "products and convolutions rounded to TF32 (10-bit mantissas)",
+    "bf16": "training steps in bfloat16 (7-bit mantissas)",
+}
 _in_bf16: ContextVar[bool] = ContextVar("_in_bf16", default=False)
 
 

@@ -26,18 +26,23 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from covey import files
 from covey.data.sources.load import load
+from covey.engines.prepare import device_of
 from covey.engines.settle import described
 from covey.errors import CoveyError, Unavailable, nearest
 from covey.experiment.experiment import Experiment
+from covey.learn.precision import ARITHMETIC
+from covey.learn.precision import check as check_precision
 from covey.papers import PAPERS
 from covey.papers.cells import Cell, Sheet
 from covey.papers.extent import refuse_other
 from covey.papers.outcome import Diverged, Ended, Outcome, completed, finished, read
 from covey.papers.verdict import Claim, Effect, Statement, judge
 from covey.results.folder import RunFolder, hash_of
-from covey.results.provenance import DATA, ended, kinds, mixed, sitting, summary, versions
+from covey.results.provenance import DATA, EXACT, UNKNOWN, ended, kinds, mixed, sitting, summary, versions
 
 
 @dataclass(frozen=True)
@@ -112,11 +117,32 @@ class Options:
     workers: int = 0
     quiet: bool = False
     mixed: bool = False  # let a table have runs of different code, devices or arithmetic; it is marked
+    arithmetic: str = (
+        "ieee"  # of a GPU, as in engine.arithmetic; a run's name does not say it, so each but ieee has its own `out`
+    )
     read_only: bool = False  # attempts are read back where they are finished, and nothing runs
     failed: dict[str, str] = field(default_factory=dict, compare=False)  # name of an attempt -> why there is none
     seen: list[Ended] = field(default_factory=list, compare=False)  # by the table that is being made
     own_work: list[str] = field(default_factory=list, compare=False)  # datasets that the table computes on itself
     absent: list[str] = field(default_factory=list, compare=False)  # why it had to do without a run, once for each
+
+    def __post_init__(self) -> None:
+        if self.arithmetic not in ARITHMETIC:
+            raise CoveyError(f"--arithmetic is {self.arithmetic!r}: choose {', '.join(ARITHMETIC)}")
+        if self.arithmetic != "ieee" and self.device == "cpu":
+            raise CoveyError(f"--arithmetic {self.arithmetic} is a GPU's, and --device is cpu: leave one of them out")
+
+    def check_device(self) -> None:
+        """Before anything runs: refuses an arithmetic that there is none of here. A CPU would compute in float32 without a word."""
+        if self.arithmetic == "ieee":
+            return
+        device = device_of(Experiment.of({"engine": {"device": self.device}}))
+        if device == "cpu":
+            raise Unavailable(f"--arithmetic {self.arithmetic} is a GPU's, and torch finds none here: leave it out")
+        try:
+            check_precision(self.arithmetic, torch.device(device))
+        except CoveyError as e:
+            raise Unavailable(str(e)) from e
 
     def count(self, usual: int, quick: int = 1) -> int:
         """How many seeds: as asked, else `usual`, or `quick` of them in a quick run."""
@@ -172,6 +198,7 @@ class Options:
         self.seen.append(outcome)
         for one in outcome.sittings:
             refuse_other(one.get(DATA, ""))
+        self._refuse_other_arithmetic(outcome)
         odd = mixed(kinds(o.sittings for o in self.seen))
         if odd and not self.mixed:
             raise CoveyError(
@@ -180,12 +207,24 @@ class Options:
             )
         return outcome
 
+    def _refuse_other_arithmetic(self, outcome: Ended) -> None:
+        """Runs of one name can differ in it. Those from before it was kept are in float32."""
+        asked = {EXACT, UNKNOWN} if self.arithmetic == "ieee" else {self.arithmetic}
+        other = set(kinds([outcome.sittings])["arithmetic"]) - asked
+        if other and not self.mixed:
+            raise CoveyError(
+                f"a run in {self.out / 'runs'} was computed in another arithmetic ({', '.join(other)}) than {self.arithmetic}: say "
+                "which with --arithmetic, choose another --out, or say --mixed, and the table is marked"
+            )
+
     def _one(self, table: dict[str, Any]) -> Ended:
-        experiment = Experiment.of({**table, "engine": {"device": self.device, "workers": self.workers}})
+        engine = {"device": self.device, "workers": self.workers, "arithmetic": self.arithmetic}
+        experiment = Experiment.of({**table, "engine": engine})
         folder = RunFolder.named_by_hash(self.out, experiment)
         known = read(folder)
         if known is not None:
             return known
+        self.check_device()
         self.say(f"{describe(experiment)} …")
         begin = time.perf_counter()
         ended = completed(experiment, folder, self.quiet)

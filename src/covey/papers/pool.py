@@ -325,9 +325,8 @@ def _hand_back_memory() -> None:
 
 def _completed(experiment: Experiment, options: Options) -> str:
     # The device is where it runs, no part of what it is; checkpoints would cost more than a short run that begins again.
-    engine = replace(
-        experiment.engine, device=options.device, workers=1, checkpoint_every=10**6, checkpoint_minutes=1e6
-    )
+    where = replace(experiment.engine, device=options.device, arithmetic=options.arithmetic, workers=1)
+    engine = replace(where, checkpoint_every=10**6, checkpoint_minutes=1e6)
     own = replace(experiment, engine=engine)
     folder = RunFolder.named_by_hash(options.out, own)
     ended = completed(own, folder, quiet=True, figures_only=True)
@@ -356,7 +355,8 @@ def command_of(item: Item, options: Options) -> str:
     words = ["covey reproduce", item.paper, "--table", item.table]
     words += ["--dataset", item.dataset] if item.dataset else []
     words += ["--quick"] * options.quick
-    return " ".join([*words, *(["--seeds", str(options.seeds)] if options.seeds else [])])
+    words += ["--seeds", str(options.seeds)] if options.seeds else []
+    return " ".join([*words, *(["--arithmetic", options.arithmetic] if options.arithmetic != "ieee" else [])])
 
 
 def complete_tables(wanted: Sequence[Item], options: Options) -> tuple[list[Reproduction], dict[Item, str]]:

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from covey.learn.precision import IN_WORDS
 from covey.version import __version__
 
 SOURCES = Path(__file__).parents[1]
@@ -27,6 +28,7 @@ SOURCES = Path(__file__).parents[1]
 SHOWN = frozenset(("audit", "cli", "deploy", "loggers.py", "notebook.py", "papers", "report", "sweep", "ui"))
 MATTERS = ("code", "device", "arithmetic", "kernel", "torch")  # what a run's figures may change with
 CHANGED = " with changes"  # after a commit that the sources are not those of
+EXACT = "ieee float32"  # the arithmetic of a CPU, and of a GPU unless another is asked for
 UNKNOWN = "not recorded"  # of runs from before this was kept
 DATA = "data"  # of a sitting: `settle.data_line`; a table may be on several datasets, and not on two that have one name
 
@@ -43,7 +45,7 @@ def sitting(device: str, kernel: str, arithmetic: str, first_round: int, data: s
         "commit": commit(),
         "code": code(),
         "device": torch.cuda.get_device_name() if gpu else f"cpu, {platform.machine()}",
-        "arithmetic": arithmetic if gpu and arithmetic != "ieee" else "ieee float32",
+        "arithmetic": arithmetic if gpu and arithmetic != "ieee" else EXACT,
         "kernel": kernel,
         "versions": versions(),
     }
@@ -143,7 +145,8 @@ def in_words(summary: Mapping[str, Any]) -> str:
         return "Where the runs were made was not recorded."
     torch_version = ", ".join(summary["torch"])
     commits = ", ".join(c[:10] + CHANGED * c.endswith(CHANGED) for c in summary["commit"])
-    by = "; ".join(", ".join(summary[name]) for name in ("device", "arithmetic", "kernel"))
+    arithmetic = ", ".join(IN_WORDS.get(name, name) for name in summary["arithmetic"])
+    by = "; ".join([", ".join(summary["device"]), arithmetic, ", ".join(summary["kernel"])])
     hours = f"{summary['seconds'] / 3600:.1f} h" if summary["seconds"] > 3600 else f"{summary['seconds']:.0f} s"
     line = f"{summary['runs']} run{'s' * (summary['runs'] != 1)}, {hours} in all, from {summary['from']} to {summary['to']}: "
     samples = "".join(f"{data.rpartition(', ')[0]}; " for data in summary.get(DATA, ()))
