@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -92,7 +92,7 @@ class Machine:
             groups[_kind(job, numbers)].append(index)
         checks: list[tuple[_Check, list[int]]] = []
         with precision(self._precision, self.device):
-            for (work, *_), members in groups.items():
+            for work, members in self._parts(jobs, groups):
                 answers, check = self._group(work, [jobs[i] for i in members])
                 checks.append((check, members))
                 for index, answer in zip(members, answers):
@@ -138,6 +138,20 @@ class Machine:
             means = evaluate.means(losses, sizes.tolist())
             _Check.of([means], "the losses", HUGE, means).make(range(len(means)))
             return means
+
+    def _parts(
+        self, jobs: Sequence[Job], groups: dict[tuple[object, ...], list[int]]
+    ) -> Iterator[tuple[object, list[int]]]:
+        """The groups, those of trainings by the model that they begin at where the kernel wants it and few models are many's."""
+        for (work, *_), members in groups.items():
+            first, starts = jobs[members[0]].work, defaultdict[tuple[object, ...], list[int]](list)
+            if isinstance(first, Train) and self.kernel.joins(first.plan):
+                for i in members:
+                    start = jobs[i].work.start  # type: ignore[union-attr]
+                    starts[start.data_ptr(), start.stride(), start.device].append(i)
+            alike = 0 < 2 * len(starts) <= len(members)
+            for part in starts.values() if alike else (members,):
+                yield work, part
 
     def _group(self, work: object, jobs: list[Job]) -> tuple[list[Tensor], _Check]:
         answers, check = self._computed(work, jobs)

@@ -68,6 +68,15 @@ def run(wave: Wave, samples: Samples, features: int, accumulate: Accumulate, mod
         )
 
 
+def one_step(wave: Wave, samples: Samples, features: int, accumulate: Accumulate, model: Tensor) -> None:
+    """The same of a wave in which everybody takes one step. Nothing here waits for the device."""
+    model.copy_(wave.start)
+    velocity = torch.zeros_like(model) if wave.plan.momentum else None
+    step = Tensors.at(wave, 0, len(model), wave.rows.shape[2])
+    constant = None if wave.constant is None else wave.constant[: len(model)]
+    advance(wave, step, samples, features, accumulate, model, velocity, constant)
+
+
 @dataclass(frozen=True)
 class Tensors:
     """The tensors of a wave at one step."""

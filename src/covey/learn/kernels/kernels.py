@@ -11,16 +11,18 @@ from torch import Tensor, nn
 
 from covey.errors import CoveyError, nearest
 from covey.learn.flat import Network
-from covey.learn.kernels.batched import Accumulate, run
+from covey.learn.kernels.batched import Accumulate, one_step, run
 from covey.learn.kernels.graph import WARM_UP, Replays, aligned
 from covey.learn.kernels.linear import Linear, is_stack
 from covey.learn.kernels.loop import Loop
+from covey.learn.kernels.one_start import OneStart, does
 from covey.learn.kernels.stacked import Stacked, obstacle
 from covey.learn.kernels.streams import Streams
 from covey.learn.kernels.whole import Whole
 from covey.learn.objective import activations
 from covey.learn.samples import Samples
 from covey.learn.schedule import Wave
+from covey.learn.work import Plan
 
 NAMES = ("auto", "linear", "loop", "stacked", "streams")
 CACHE = 4e6  # bytes of the parameters and activations that share a CPU's cache: four or five FCNNs; flat around there
@@ -29,6 +31,10 @@ _sharing = 1  # processes that train on this GPU: each of them sees all of its m
 LARGE = (
     500_000  # parameters from which a convolutional network's clients go on streams, on a GPU (H200: 1.5-1.6x there)
 )
+# Floats that the layers give for a client's batch from which clients who begin alike go in one pass, on a GPU. Of faces of 62 × 47
+# there are 7.8 million, in kernels of 30 to 80 µs that fill little of an H200. With fewer, an uncaptured step's launches may cost
+# more than a captured step's small kernels. Estimated from a profile of the captured step: the pass has run on no GPU yet.
+HEAVY = 4_000_000
 
 
 class Points(Protocol):
@@ -49,6 +55,7 @@ class Kernel(Protocol):
     @property
     def points(self) -> Points: ...
     def train(self, wave: Wave) -> Tensor: ...
+    def joins(self, plan: Plan) -> bool: ...
 
 
 def share_gpu(processes: int) -> None:
@@ -71,7 +78,9 @@ def choose(name: str, network: Network, samples: Samples, device: torch.device, 
         return SideBySide(name, network, samples, *parts)
     stacked = Stacked(network, device)
     accumulate = stacked.accumulate if name == "stacked" else Streams(stacked, device).accumulate
-    return SideBySide(name, network, samples, loop, accumulate, activations(network), 5, chunk)
+    from_one = OneStart(stacked, device).accumulate if name == "streams" and does(network) else None
+    size = activations(network)
+    return SideBySide(name, network, samples, loop, accumulate, size, 5, chunk, from_one=from_one)
 
 
 def taken(name: str, network: Network, device: torch.device) -> str:
@@ -116,11 +125,12 @@ class SideBySide:
         whole: Whole | None = None,
         once: Accumulate | None = None,  # for a few steps that never come again: nothing is compiled for them
         only: Callable[[Tensor], Accumulate | None] | None = None,  # that of some parameters: see `Linear.only`
+        from_one: Accumulate | None = None,  # for clients who begin at one and the same model
     ) -> None:
         self.name, self.points, self.whole = name, points, whole
         self._network, self._samples, self._accumulate = network, samples, accumulate
         self._once = accumulate if once is None else once
-        self._only = only
+        self._only, self._from_one = only, from_one
         self._activations, self._copies, self._chunk = activations, copies, chunk
         self._device = samples.x.device
         self._short: set[tuple[int, ...]] = set()  # shapes of waves of few steps that have come once
@@ -146,13 +156,20 @@ class SideBySide:
             part = wave.clients(low, min(low + size, n))
             if self.whole is not None and self.whole.does(part) and self.whole.train(part, result[low : low + size]):
                 continue
-            if self._device.type == "cuda" and not self._is_worth_a_capture(part):
+            if self._from_one is not None and self.joins(part.plan) and is_one(part.start):
+                one_step(part, self._samples, self._network.features, self._from_one, result[low : low + size])
+            elif self._device.type == "cuda" and not self._is_worth_a_capture(part):
                 run(part, self._samples, self._network.features, self._once, result[low : low + size])
             elif self._device.type == "cuda" and not (wave.secret is not None and wave.plan.noise):
                 result[low : low + size] = self._replays.run(part.padded(size), size * each)[: n - low]
             else:  # a graph cannot ask the operating system for noise
                 run(part, self._samples, self._network.features, accumulate, result[low : low + size])
         return result
+
+    def joins(self, plan: Plan) -> bool:
+        """Whether clients of this plan are best trained with those who begin at the same model."""
+        heavy = plan.batch_size * self._activations >= HEAVY
+        return self._from_one is not None and plan.steps == 1 and not plan.clip and heavy
 
     def _for_what_moves(self, wave: Wave) -> tuple[Wave, Accumulate]:
         """Where whole layers stay as they are, on a CPU: the kernel of the others, and a wave without the mask that puts them back.
@@ -188,3 +205,8 @@ class SideBySide:
         if self._device.type == "cpu":  # what is reused soon should stay in the cache: not the temporaries
             return 4.0 * (d + slots * self._activations)
         return 4.0 * (copies * d + 3 * slots * self._activations + per_sample)
+
+
+def is_one(rows: Tensor) -> bool:
+    """Whether these rows are views of one."""
+    return len(rows) == 1 or rows.stride(0) == 0

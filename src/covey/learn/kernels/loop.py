@@ -24,6 +24,7 @@ from covey.learn.precision import of_steps
 from covey.learn.rule import Rule
 from covey.learn.samples import Samples
 from covey.learn.schedule import Wave
+from covey.learn.work import Plan
 
 SAMPLE_GRADIENTS = {"cpu": 16_000_000, "cuda": 128_000_000}  # floats of per-sample gradients held at a time
 
@@ -40,6 +41,10 @@ class Loop:
     @property
     def points(self) -> Loop:
         return self
+
+    def joins(self, plan: Plan) -> bool:
+        """Clients go one by one, whatever they begin at."""
+        return False
 
     def train(self, wave: Wave) -> Tensor:
         """Trained models [n, D] in the wave's order."""
