@@ -264,6 +264,25 @@ def test_own_modules_of_known_layers(how: str) -> None:
     check_answers(net, 9)
 
 
+class Base(nn.Module):
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.first, self.out = nn.Linear(8, 4), nn.Linear(32, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(torch.relu(self.first(x)).flatten(1))
+        return out
+
+
+def test_adapters_of_a_frozen_base() -> None:
+    """Half of them begin with 0, where the other half has no gradient."""
+    net = Network(model_of({"name": "lora", "base": f"{__name__}:Base", "rank": 2}), (8, 8), 3)
+    assert list(net.shapes) == ["first.a", "first.b", "out.weight", "out.bias"] and known(net)
+    check_in_double(net)
+    check_answers(net, 8)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # of weight norm under vmap
 @pytest.mark.parametrize("how", REFUSED)
 def test_modules_that_use_parameters_otherwise_are_not_taken_and_answered_all_the_same(how: str) -> None:
     net = own(REFUSED[how])
