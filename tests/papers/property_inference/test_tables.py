@@ -44,6 +44,9 @@ def test_every_table_wants_experiments_that_can_be_built(dataset: str, tmp_path:
             assert len({(w.row, w.column) for w in wanted}) == len(wanted) > 0, name
             built = [Experiment.of(w.table) for w in wanted]
             assert all(len(e.attacks) == 1 and e.training.steps == 1 and e.exposure.every == 5 for e in built)
+            assert all(
+                e.evaluation.every == e.training.rounds for e in built
+            )  # no table looks at what is before the end
             assert not quick or all(e.training.rounds <= 1000 for e in built)
 
 

@@ -93,7 +93,7 @@ def experiment(
         "start": {"common": False},
         "training": {"rounds": rounds, "steps": 1, "batch_size": 32, "lr": lr},
         "exposure": {"every": 5, "choose_on": "batch"},
-        "evaluation": {"every": max(rounds // 4, 1)},
+        "evaluation": {"every": rounds},  # tables have the end alone, and for each IFCA compares its models on all data
         "attacks": [attack],
         **({"defence": defence} if defence else {}),
     }
