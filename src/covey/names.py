@@ -27,13 +27,14 @@ import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import FrameType, MappingProxyType, ModuleType
 from typing import Any
 
 from covey.errors import CoveyError, nearest
 
 OURS = "covey"
 MAIN = "__main__"
+ELSEWHERE = "this came up while clients computed"
 _REGISTRIES: list[Registry] = []
 _OWN: set[str] = set()  # packages and modules of other people that an experiment has named
 
@@ -259,7 +260,9 @@ def fault_of_own_code(error: BaseException) -> str | None:
 
     Also None where COVEY_DEBUG is set: then whoever asks shows the traceback.
     """
-    frames = list(traceback.walk_tb(error.__traceback__))
+    if ELSEWHERE in getattr(error, "__notes__", ()):
+        return None
+    frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if not _is_made(frame)]
     tops = [str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame, _ in frames]
     called = [at for at, top in enumerate(tops) if top in _OWN and OURS in tops[:at]]
     if not called or os.environ.get("COVEY_DEBUG"):
@@ -270,6 +273,17 @@ def fault_of_own_code(error: BaseException) -> str | None:
         f"{frame.f_globals['__name__']}:{frame.f_code.co_qualname} failed at {frame.f_code.co_filename}:{line} with "
         f"{type(error).__name__}: {words}; this is no code of covey's (COVEY_DEBUG=1 shows the traceback)"
     )
+
+
+def came_up_elsewhere(error: BaseException) -> None:
+    """Notes of an error in what covey did while code of somebody else's waited for it that it is no fault of that code."""
+    if not isinstance(error, CoveyError) and fault_of_own_code(error) is None:
+        error.add_note(ELSEWHERE)
+
+
+def _is_made(frame: FrameType) -> bool:
+    """Whether nobody wrote its text, as that of a dataclass's methods."""
+    return frame.f_code.co_filename == "<string>"
 
 
 # ---------------------------------------------------------------- importing

@@ -76,6 +76,8 @@ def test_the_last_sentence_is_for_everybody() -> None:
     none_given = tuple(replace(c, verdict=UNKNOWN) if c.verdict in LEAKING else c for c in tried.cells)
     calm = plain_words(replace(tried, cells=none_given))
     assert "no proof of safety" in calm and "1 attack did not show" in calm
+    untried = tuple(replace(c, verdict=UNKNOWN, tried=()) for c in tried.cells)
+    assert "no attack was run, so nothing is known" in plain_words(replace(tried, cells=untried))
     made = matrix(small(), {("a1", SERVER): finding(1.0, 0.9, 1.0)})
     said = plain_words(made)
     assert "Whoever runs the server" in said and "can learn which cluster a client chose" in said

@@ -200,6 +200,15 @@ class Predictor:
     weights: Tensor | None = None  # [m], of the mixture of predicted probabilities
 
 
+def check_predictor(name: str, use: Any) -> None:
+    """Refuses what an algorithm's `use` must not return."""
+    if not isinstance(use, Predictor) or use.models.dim() != 2:
+        found = f"models {list(use.models.shape)}" if isinstance(use, Predictor) else f"a {type(use).__name__}"
+        raise CoveyError(
+            f"{name}'s use returned {found}: expected Predictor(models) with a row for each model; of one: Predictor(model[None])"
+        )
+
+
 Use = Predictor  # its name before, in algorithms of users' own
 
 

@@ -1,12 +1,24 @@
-"""Coroutines of clients, changed or joined: one text of an algorithm under a defence, on part of its data, or several at once."""
+"""Coroutines of clients, begun, changed or joined: one text of an algorithm under a defence, on part of its data, or several."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from covey.algorithms.contract import Coroutine
+from covey.algorithms.contract import Client, Coroutine
+from covey.errors import CoveyError
 from covey.learn.work import Work
+
+
+def begun(method: Callable[[Client, Any], Coroutine], me: Client, message: Any) -> Coroutine:
+    """A client's turn, if the method is a coroutine."""
+    turn = method(me, message)
+    if not hasattr(turn, "send"):
+        raise CoveyError(
+            f"{getattr(method, '__qualname__', method)} gave a {type(turn).__name__} at once: it must be a coroutine, and a "
+            "`yield` in it makes it one, also after its `return`, where nothing is asked for"
+        )
+    return turn
 
 
 def with_work(coroutine: Coroutine, change: Callable[[Work], Work]) -> Coroutine:

@@ -35,6 +35,10 @@ def plain_words(audit: Audit) -> str:
     suspected = [row for row in audit.rows if not audit.leaks(row) and audit.learners(row, SUSPECTED)]
     open_ = [row for row in audit.rows if audit.says(row) and not audit.leaks(row) and row not in suspected]
     rest = f"What {counted(attacks, 'attack')} did not show may still be learned by better ones"
+    if not learned and not suspected and not attacks:
+        return (
+            "In plain words: no attack was run, so nothing is known of what anybody learns: this is no proof of safety."
+        )
     if not learned and not suspected:
         return f"In plain words: these attacks did not show that anybody learns anything. {rest}: this is no proof of safety."
     sentences = [f"{_listed(who)} can {_deeds(audit, rows)}" for rows, who in learned.items()]

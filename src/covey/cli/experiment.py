@@ -54,6 +54,7 @@ def run(
         covey run ifca-mnist --set training.rounds=20 --set seeds=3
         covey run my.toml --out runs/first
         covey run my.toml --dry-run
+        covey run hearts.csv --set data.label=ill --set data.client=hospital
         covey run ifca-digits --sweep training.lr=0.1,0.01 --seeds 5
     """
     from covey.experiment.presets import table_of

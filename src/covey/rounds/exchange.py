@@ -18,6 +18,7 @@ from covey.engines.hosts.host import Outcome
 from covey.engines.simulate import Hosts
 from covey.experiment.experiment import Experiment
 from covey.messages import size
+from covey.names import came_up_elsewhere
 from covey.rounds.record import Facts, Spend, Traffic, timed
 
 WAITED = "waited"  # the phase in which hosts are waited for
@@ -54,7 +55,11 @@ class Exchange:
         sent = {client: broadcast for client, broadcast, _ in calls} if self.experiment.compression else {}
         while True:
             begin = time.perf_counter()
-            outcome: Outcome | Outcomes | None = next(self._coming, None)
+            try:
+                outcome: Outcome | Outcomes | None = next(self._coming, None)
+            except Exception as error:
+                came_up_elsewhere(error)  # who adds the replies up waits for this
+                raise
             self.seconds[WAITED] += time.perf_counter() - begin
             if outcome is None:
                 return

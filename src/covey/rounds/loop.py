@@ -316,9 +316,11 @@ class _Loop:
         if arrivals is not None:
             replies = rebased(replies, arrivals, algorithm, state, round, self.experiment.participation.staleness_power)
         with timed(seconds, "aggregate"), self._checked_first():
-            state = algorithm.aggregate(server, state, replies)
+            stateless, state = state is None, algorithm.aggregate(server, state, replies)
             for _ in replies:  # an algorithm that looks at some replies only still gets all of them computed
                 pass
+        if state is None and not stateless:
+            raise CoveyError(f"{algorithm.name}'s aggregate returned nothing: expected the state of the next round")
         if self.observers:  # they are shown no round that training has spoilt
             self.hosts.check()
         past.spends.extend((round, client, event) for client, event in server.events)

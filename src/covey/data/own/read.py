@@ -159,7 +159,7 @@ def of_sheet(sheet: Sheet, rules: Rules, name: str, owners: Owners | None = None
         names, more = list(sheet.columns), len(sheet.columns) - MOST_NAMES
         known = ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
         raise CoveyError(
-            f"{sheet.place} has no column called label, target, class or y: say data.label = one of {known}"
+            f"{sheet.place} has no column called label, target, class or y: say data.label = one of {known} (`--set data.label=…`)"
         )
     targets = targets_of_columns({label: _usable(sheet, label) for label in labels}, rules.task, sheet.at, sheet.place)
     if not rules.task:

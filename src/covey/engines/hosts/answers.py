@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 from covey.algorithms.contract import Client, Coroutine
 from covey.crypto.noise.source import SecretNoise
@@ -20,6 +20,7 @@ from covey.learn.rowwise import by_rows, on_cpu
 from covey.learn.work import VECTORS, Compute, Job, Logits, Losses, SampleLosses, Train, Work
 from covey.randomness import key
 
+WORKS = frozenset(get_args(Work))
 PHASES: dict[type, str] = {Train: "train", Losses: "identity", SampleLosses: "identity"}  # of work for the machine
 Requests = list[tuple[int, Work | list[Work]]]  # of one step, with the place of who asks
 
@@ -98,6 +99,10 @@ class Answers:
                     else:
                         functions[work.phase].append((i, position, work))
                     continue
+                if type(work) not in WORKS:
+                    raise CoveyError(
+                        f"a client of {self._name} asked for a {type(work).__name__}: expected work, as Train(model, me.plan)"
+                    )
                 me = clients[i]
                 if isinstance(work, Losses) and work.on is None:
                     answers[i][position] = self._losses.of(me.id, me.round, work.models)

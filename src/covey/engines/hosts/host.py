@@ -20,7 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from covey.algorithms.contract import Algorithm, Client, Coroutine, Predictor, Setting, own_keys
+from covey.algorithms.contract import Algorithm, Client, Coroutine, Predictor, Setting, check_predictor, own_keys
+from covey.algorithms.coroutines import begun
 from covey.compression.replies import Compression, pack
 from covey.crypto.noise.source import SecretNoise
 from covey.data.federation import Federation
@@ -120,7 +121,7 @@ class Host:
     def _turn(self, me: Client, received: Any) -> Coroutine:
         acting = self.replaced.get(me.id, self.algorithm)
         begin = acting.client if me.labelled else acting.introduce
-        turn = expose(self.exposure, self.federation, me, begin(me, received))
+        turn = expose(self.exposure, self.federation, me, begun(begin, me, received))
         return defend(self.defence, me, turn)
 
     def _take_turns(
@@ -161,8 +162,10 @@ class Host:
     def uses(self, round: int, calls: Sequence[Call]) -> list[Predictor]:
         """The model that each of these clients would predict with."""
         clients = self._clients(round, calls)
-        turns = [self.algorithm.use(me, m) for me, (_, m, _) in zip(clients, calls)]
+        turns = [begun(self.algorithm.use, me, m) for me, (_, m, _) in zip(clients, calls)]
         uses = self._answers.advance(clients, turns, [m for _, m, _ in calls])
+        for use in uses:
+            check_predictor(self.algorithm.name, use)
         if not self.machine.network.local:
             return uses
         return [replace(use, models=with_own(self.machine.network, me, use.models)) for me, use in zip(clients, uses)]
