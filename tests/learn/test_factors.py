@@ -198,6 +198,18 @@ class Own(nn.Module):
         return out
 
 
+class OneOutput(nn.Module):
+    """A linear layer whose weight has one dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.out = nn.Parameter(torch.randn(8)), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(F.linear(x[:, 0], self.weight))
+        return out
+
+
 class ByCount(Twice):
     """Passes a layer twice where a batch is large: no trial of few samples shows it."""
 
@@ -223,6 +235,7 @@ REFUSED: dict[str, Callable[[], nn.Module]] = {
     "turned": Turned,
     "centred": Centred,
     "own parameter": Own,
+    "one output": OneOutput,
     "padding by name": lambda: Sequence(nn.Conv2d(1, 4, 3, padding="same"), nn.ReLU()),
     "one dimension": lambda: Sequence(nn.Flatten(2), nn.Conv1d(1, 4, 3), nn.ReLU()),
     "frozen weight": lambda: frozen("weight"),
@@ -297,6 +310,46 @@ def test_a_pass_that_goes_otherwise_than_the_trial_is_noticed(module: Callable[[
     with pytest.raises(Unknown):
         layers_of(*in_double(net))
     check_answers(net, 8)
+
+
+class Halved(Twice):
+    """Computes one layer in bfloat16."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            h = torch.relu(self.same(x))
+        out: Tensor = self.out(h.float().flatten(1))
+        return out
+
+
+def test_a_module_may_choose_its_arithmetic() -> None:
+    net = own(Halved)
+    assert not known(net)
+    x, y, rows = torch.randint(0, 256, (5, 8, 8)).to(torch.uint8), torch.arange(5) % 3, torch.arange(5)
+    jobs = [Job(rows, 1, Fisher(initial(net, 1))), Job(rows, 1, GradientNorms(initial(net, 1)))]
+    fisher, lengths = Machine(net, x, y).compute(jobs)
+    torch.testing.assert_close(fisher.sum(), lengths.square().mean(), rtol=1e-4, atol=0)
+
+
+class ByLength(nn.Module):
+    """Reads the longest sample first."""
+
+    def __init__(self, descending: bool) -> None:
+        super().__init__()
+        self.descending = descending
+        self.words = nn.Embedding(9, 4).requires_grad_(False)
+        self.inner, self.out = nn.Linear(24, 8), nn.Linear(8, 3)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        order = (tokens != 0).sum(1).argsort(stable=True, descending=self.descending)
+        h = torch.relu(self.inner(self.words(tokens[order]).flatten(1)))
+        out: Tensor = self.out(h[order.argsort()])
+        return out
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_who_sorts_samples_by_their_length_is_told(descending: bool) -> None:
+    assert not known(Network(model_of(ByLength(descending)), (6,), 3, "tokens", 9))
 
 
 def test_samples_by_few_are_samples_together(monkeypatch: pytest.MonkeyPatch) -> None:

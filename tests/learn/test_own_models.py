@@ -189,7 +189,7 @@ def test_local_buffers_stand_behind_the_vector() -> None:
 
 def test_what_is_asked_at_a_point_is_asked_of_the_predicting_model() -> None:
     """BatchNorm with running statistics, no dropout: one sample's gradient is defined."""
-    for name in ("Normed", "Attentive", "Branching"):
+    for name in ("Normed", "Attentive", "Branching", "Recurrent"):
         net = network(name)
         x, y = samples(7)
         at, rows = initial(net, 1), torch.arange(7)
@@ -211,9 +211,13 @@ def test_what_is_asked_at_a_point_is_asked_of_the_predicting_model() -> None:
         assert losses.shape == (1, 7)
 
 
-def test_a_wave_falls_back_where_torch_func_cannot() -> None:
-    net = network("Branching")
-    assert "decides by the values of the samples" in obstacle(net)
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("Branching", "decides by the values of the samples"), ("Recurrent", "torch.func cannot stack it")],
+)
+def test_a_wave_falls_back_where_torch_func_cannot(name: str, why: str) -> None:
+    net = network(name)
+    assert why in obstacle(net)
     loop = Machine(net, *samples(), kernel="loop").compute(jobs(net, PLAN))
     stacked = Machine(net, *samples(), kernel="stacked").compute(jobs(net, PLAN))
     assert all(torch.equal(a, b) for a, b in zip(loop, stacked))

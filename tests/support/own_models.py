@@ -62,6 +62,18 @@ class Counting(Normed):
         self.body[2] = nn.BatchNorm1d(8, momentum=None)
 
 
+class Recurrent(nn.Module):
+    """torch.func has a rule for its gradient of a batch, and none for that of each sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows, self.out = nn.GRU(8, 5, batch_first=True), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.out(self.rows(x[:, 0])[0][:, -1])
+        return out
+
+
 class Branching(nn.Module):
     """Decides by the values of samples, which torch.func cannot stack; and has a layer that it does not always use."""
 

@@ -92,14 +92,15 @@ def obstacle(network: Network) -> str:
 
 @once
 def vmap_fails(network: Network) -> str:
-    """What torch.func says where it cannot differentiate this network for many models at once."""
+    """What torch.func says where it cannot differentiate this network for many models, or many single samples, at once."""
     x, y = example_inputs(network, 2), example_targets(network.task, 2, network.classes)
     keys = torch.arange(4).view(2, 2) if network.facts.dropping else None
     factor = torch.full((2, 2), 0.5)
-    batch = Batch(torch.stack([x, x]), torch.stack([y, y]), factor, torch.tensor([2, 2]), None, None, 0, 1.0, 0.0, keys)
-    models = network.read(network.architecture).expand(2, -1).clone()
+    together = (torch.stack([x, x]), torch.stack([y, y]), factor, torch.tensor([2, 2]), None, None, 0, 1.0)
+    models, stacked = network.read(network.architecture).expand(2, -1).clone(), Stacked(network, torch.device("cpu"))
     try:
-        Stacked(network, torch.device("cpu")).accumulate(torch.zeros_like(models), models, batch, 1.0, 1.0)
+        for clip in (0.0, 1.0):  # of batches, and of each sample: nn.GRU has a rule for one of them
+            stacked.accumulate(torch.zeros_like(models), models, Batch(*together, clip, keys), 1.0, 1.0)
     except Exception as e:
         if "data-dependent control flow" in str(e):
             return "its forward decides by the values of the samples, which torch.func cannot stack"
