@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -129,3 +130,9 @@ def test_a_simulation_of_real_silos_is_refused() -> None:
     experiment = Experiment.of(dataset="silos", silos={"shape": [2], "classes": ["a", "b"], "kind": "real"})
     with pytest.raises(CoveyError, match="only the silos have"):
         prepare(experiment)
+
+
+@pytest.mark.parametrize("given", ["ifca-digits", 3])
+def test_what_is_no_table_is_refused_in_a_sentence(given: Any) -> None:
+    with pytest.raises(CoveyError, match=r"Experiment\.of was given .*table_of\(NAME, \[\]\) is that of a preset"):
+        Experiment.of(given)

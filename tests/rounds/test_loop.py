@@ -451,3 +451,13 @@ def test_an_attack_that_cannot_be_scored_loses_no_result(tmp_path: Path) -> None
         run(small(attacks=["a1"]), attacks=[Speechless()], out=tmp_path, quiet=True)
     assert "a1" in json.loads((tmp_path / "result.json").read_text())["attacks"]
     assert (tmp_path / "report.html").is_file()
+
+
+def test_what_is_no_experiment_is_refused_in_a_sentence() -> None:
+    with pytest.raises(CoveyError, match="run was given a str: expected an Experiment"):
+        run("ifca-digits")  # type: ignore[arg-type]
+
+
+def test_a_result_reads_as_a_run_ends() -> None:
+    result = run(small(training={"rounds": 1}), quiet=True)
+    assert str(result).splitlines() == closing_lines(result)

@@ -298,6 +298,11 @@ class Experiment:
     @classmethod
     def of(cls, table: Mapping[str, Any] | None = None, /, **more: Any) -> Experiment:
         """From a table of plain values (a TOML file's content, or keyword arguments)."""
+        if table is not None and not isinstance(table, Mapping):
+            raise CoveyError(
+                f"Experiment.of was given {table!r}: expected keywords, as Experiment.of(dataset=…, algorithm=…), or a table "
+                "of them; covey.experiment.presets.table_of(NAME, []) is that of a preset, Experiment.read(PATH) reads a TOML file"
+            )
         values = config.merge(table or {}, more)
         for key in ("defence", "compression"):
             named = values.get(key)

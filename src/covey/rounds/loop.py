@@ -80,6 +80,11 @@ def run(
         figures_only: for tables of many runs: without what is there to be looked at, the report and the pictures of findings, and
             without models in `out`.
     """
+    if not isinstance(experiment, Experiment):
+        raise CoveyError(
+            f"run was given a {type(experiment).__name__}: expected an Experiment, as Experiment.of(dataset=…, algorithm=…) or "
+            "Experiment.read(path of a TOML file)"
+        )
     folder = RunFolder(Path(out)) if out else None
     if experiment.seeds > 1:
         return _run_seeds(experiment, folder, attacks, callbacks, federation, resume, quiet, command, figures_only)

@@ -63,6 +63,12 @@ class Result(Figures):
             [] if self.folder is None else [str(c) for c in RunFolder(self.folder).read().federation.get("classes", [])]
         )
 
+    def __str__(self) -> str:
+        """What a run in the terminal ends with; its repr has every figure."""
+        from covey.report.terminal import closing_lines
+
+        return "\n".join(closing_lines(self))
+
     def _repr_html_(self) -> str | None:
         """A notebook that ends a cell with a result shows its report."""
         try:
