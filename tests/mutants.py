@@ -287,6 +287,9 @@ MUTANTS = (
     Mutant(
         "papers/verdict.py", "        if self.diverged:\n            return UNDECIDED\n", "", "papers/test_outcome.py"
     ),
+    Mutant("rounds/invitations.py", "if is_own(self._algorithm):", "if False:", "engines/test_calls.py"),
+    Mutant("engines/simulate.py", "raise self._named(error) from None", "raise", "engines/test_cohort.py"),
+    Mutant("engines/cohort.py", "if said and _asks_with(request, said[0][0]):", "if False:", "engines/test_cohort.py"),
     Mutant(
         "papers/packing.py",
         "if any((folder / end).is_file() for end in (RESULT, DIVERGED)):",
