@@ -20,7 +20,7 @@ from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.mingledpie.mingledpie import MingledPie, MingledUpdate
 from covey.data.federation import Dataset, Federation
 from covey.engines import start
-from covey.engines.cohort import Alone, Apart, Cohort, Outcomes, column, reads_in_rows
+from covey.engines.cohort import Alone, Apart, Cohort, Outcomes, alike, column, reads_in_rows
 from covey.engines.hosts.host import Host
 from covey.errors import CoveyWarning, NotFinite
 from covey.learn import rowwise as rowwise_room
@@ -258,6 +258,43 @@ class Mine(MingledPie):
     """Draws what nobody can draw again, in a function of one client."""
 
     name: ClassVar[str] = "mine"
+
+
+def _drawn(me: Any) -> Any:
+    return np.random.default_rng().normal(size=3)
+
+
+def _length(me: Any, drawn: Any) -> int:
+    return len(drawn)
+
+
+@dataclass(frozen=True)
+class Drawing(FedAvg):
+    """Arrays and lists of numbers go through its functions of one client, and into notes."""
+
+    name: ClassVar[str] = "drawing"
+    in_rows: ClassVar[bool] = True
+
+    def client(self, me: Any, message: Any) -> Any:
+        drawn = yield Compute("drawing", _drawn, (me,))
+        me.note("length", (yield Compute("drawing", _length, (me, drawn))))
+        me.note("drawn", drawn)
+        return LocalModel((yield Train(message.model, me.plan)), me.samples)
+
+
+def test_arrays_of_one_client_are_no_reason_to_doubt_a_word_about_rows(
+    monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    one, other, cohorts = both(monkeypatch, experiment(Drawing()), federation((8,) * 7))
+    assert cohorts == 9 and not [warned for warned in recwarn if issubclass(warned.category, CoveyWarning)]
+    assert_same(one, other)
+
+
+def test_what_is_alike() -> None:
+    numbers = np.array([1.0, 2.0])
+    assert alike(numbers, numbers * (1 + 1e-6)) and not alike(numbers, numbers * 1.1)
+    assert not alike(numbers, numbers[:1]) and not alike(np.array([1, 2]), np.array([1, 3]))
+    assert alike([1 / 3, "a"], [1 / 3 + 1e-9, "a"]) and not alike([1.0], [1.0, 2.0]) and not alike((1.0,), (2.0,))
 
 
 @dataclass(frozen=True)

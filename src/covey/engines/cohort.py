@@ -211,6 +211,12 @@ def alike(one: Any, other: Any) -> bool:
         return one.shape == other.shape and torch.allclose(
             one.float(), other.float(), rtol=0.01, atol=room, equal_nan=True
         )
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        if one.dtype.kind == other.dtype.kind == "f":
+            return alike(torch.from_numpy(one), torch.from_numpy(other))
+        return one.shape == other.shape and alike(one.tolist(), other.tolist())
+    if isinstance(one, list | tuple) and type(one) is type(other):
+        return len(one) == len(other) and all(map(alike, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(alike(value, other[name]) for name, value in one.items())
     if is_dataclass(one) and type(one) is type(other):
