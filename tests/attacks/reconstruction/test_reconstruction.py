@@ -14,6 +14,7 @@ from covey.attacks.reconstruction.gradients import GradientInversion, label_coun
 from covey.attacks.reconstruction.images import Match, nearest, psnr, ssim
 from covey.attacks.reconstruction.inversion import NEAREST
 from covey.audit.questions import Questions
+from covey.data.federation import Federation
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.leaks import EAVESDROPPER, RECONSTRUCTION, SERVER
@@ -175,3 +176,12 @@ def test_several_rounds_bring_more_back_than_one(tmp_path: Path) -> None:
     )
     alone = found({"name": "first_layer", "rounds": 1}, 32, tmp_path / "one", training=training)
     assert [v.attack for v in alone.variants] == ["first_layer_share"] and alone.variants[0].value == share.value
+
+
+@pytest.mark.parametrize("attack", ["gradient_inversion", "singular_pictures"])
+def test_without_public_pictures_there_is_nothing_to_compare_with(attack: str) -> None:
+    x, y = np.arange(12 * 64).reshape(12, 8, 8).astype(np.uint8), np.arange(12) % 3
+    data = Federation.from_arrays(x, y, clients=np.arange(12) // 4)
+    chosen = Experiment.of(model="cnn", clusters=1, training={"rounds": 1}, attacks=[attack], engine={"workers": 1})
+    with pytest.raises(CoveyError, match=f"'{attack}' compares with pictures that no client holds"):
+        run(chosen, federation=data, quiet=True)
