@@ -352,6 +352,19 @@ def test_who_sorts_samples_by_their_length_is_told(descending: bool) -> None:
     assert not known(Network(model_of(ByLength(descending)), (6,), 3, "tokens", 9))
 
 
+@pytest.mark.parametrize("room", [1, 10**9])
+@pytest.mark.parametrize("name", ["cnn", "lfw_cnn", "resnet18", "fcnn"])
+def test_clients_have_the_sums_of_their_own_samples(name: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(factors.ROOM, "cpu", room)
+    objective, trained, x, y = in_double(family(name), 6)
+    shares = torch.tensor([[0.5, 0.0], [1.0, 0.25], [0.1, 2.0]], dtype=torch.float64)  # three clients of two samples
+    found = dict(factors.means(layers_of(objective, trained, x, y), shares))
+    each = torch.stack([gradient(objective, trained, x[i : i + 1], y[i : i + 1]) for i in range(6)])
+    expected = (shares[..., None] * each.view(3, 2, -1)).sum(1)
+    together = torch.cat([found[parameter].flatten(1) for parameter in trained], 1)
+    torch.testing.assert_close(together, expected, rtol=1e-9, atol=1e-12)
+
+
 def test_samples_by_few_are_samples_together(monkeypatch: pytest.MonkeyPatch) -> None:
     net = family("cnn")
     objective, trained, x, y = in_double(net, 7)

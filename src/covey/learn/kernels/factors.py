@@ -56,7 +56,7 @@ class Factors:
         if self.delta.shape[-1] == 1:
             delta, read = (part.squeeze(-1).square().transpose(0, 1) for part in (self.delta, self.read))
             return delta.mT @ read, delta.sum(1)
-        return self._gradients().square_().sum(0), self.delta.sum(-1).square_().sum(0)
+        return self.gradients().square_().sum(0), self.delta.sum(-1).square_().sum(0)
 
     def norms(self) -> tuple[Tensor, Tensor]:
         """Squared norm of each sample's gradient, of weights [b] and biases [b]."""
@@ -64,9 +64,10 @@ class Factors:
         if self.delta.shape[-1] == 1:
             delta, read = (part.square().sum((2, 3)) for part in (self.delta, self.read))  # [b, groups]
             return (delta * read).sum(1), biases
-        return self._gradients().square_().sum((1, 2, 3)), biases
+        return self.gradients().square_().sum((1, 2, 3)), biases
 
-    def _gradients(self) -> Tensor:
+    def gradients(self) -> Tensor:
+        """Of weights, each sample's own [b, groups, o, i]."""
         if self.delta.shape[2] == self.read.shape[2] == 1:  # a product of matrices costs more than its few numbers
             return (self.delta * self.read).sum(-1, keepdim=True)
         return self.delta @ self.read.mT
@@ -96,10 +97,10 @@ class Use:
 Layers = list[tuple[Use, Tensor]]  # with δ at what each gave
 
 
-def layers_of(objective: Objective, trained: Sequence[Tensor], x: Tensor, y: Tensor) -> Layers:
-    """The layers of a pass over a batch."""
+def layers_of(objective: Objective, trained: Sequence[Tensor], x: Tensor, *more: Tensor | None) -> Layers:
+    """The layers of a pass over a batch, with what an objective takes beside its samples."""
     with Watch(trained) as watch:
-        total = objective(x, y).sum()
+        total = objective(x, *more).sum()
     uses = watch.uses
     counts = Counter(parameter for use in uses for parameter in (use.weight, use.bias) if parameter is not None)
     if not uses or max(counts.values()) > 1 or any(len(use.read) != len(x) for use in uses):
@@ -130,6 +131,37 @@ def norms(layers: Layers) -> Tensor:
         weights, biases = zip(*(factors.norms() for factors in use.factors(delta)))
         squares += [torch.cat(weights)] if use.bias is None else [torch.cat(weights), torch.cat(biases)]
     return torch.stack(squares).sum(0).sqrt_()
+
+
+def means(layers: Layers, shares: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """(parameter, its gradients [c, ...]) of c clients with b samples each, which come client by client: the sums of their samples'
+    gradients times `shares` [c, b].
+    """
+    whose = torch.diag_embed(shares.t()).permute(1, 2, 0).flatten(1)  # [c, c · b]: others' samples have no share
+    for use, delta in layers:
+        one_place = use.grouped(delta[:1]).shape[-1] == 1
+        found = _at_one_place(use, delta, shares) if one_place else _at_places(use, delta, whose)
+        for parameter, gradient in zip((use.weight, use.bias), found):
+            if parameter is not None:
+                yield parameter, gradient.view(len(shares), *parameter.shape)
+
+
+def _at_one_place(use: Use, delta: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of weights and biases by client."""
+    (factors,) = use.factors(delta)
+    delta, read = (part.view(*shares.shape, *part.shape[1:3]) for part in (factors.delta, factors.read))
+    delta = delta * shares[..., None, None]
+    return torch.einsum("cbgo,cbgi->cgoi", delta, read), delta.sum(1)
+
+
+def _at_places(use: Use, delta: Tensor, whose: Tensor) -> tuple[Tensor, Tensor]:
+    low, weights, biases = 0, whose.new_zeros(()), whose.new_zeros(())
+    for factors in use.factors(delta):
+        some = whose[:, low : low + len(factors.delta)]
+        weights = weights + some @ factors.gradients().flatten(1)
+        biases = biases + some @ factors.delta.sum(-1).flatten(1)
+        low += len(factors.delta)
+    return weights, biases
 
 
 class Watch(TorchFunctionMode):

@@ -20,6 +20,7 @@ from covey.learn.kernels.stacked import Stacked, obstacle
 from covey.learn.kernels.streams import Streams
 from covey.learn.kernels.whole import Whole
 from covey.learn.objective import activations
+from covey.learn.precision import of_products
 from covey.learn.samples import Samples
 from covey.learn.schedule import Wave
 from covey.learn.work import Plan
@@ -78,7 +79,7 @@ def choose(name: str, network: Network, samples: Samples, device: torch.device, 
         return SideBySide(name, network, samples, *parts)
     stacked = Stacked(network, device)
     accumulate = stacked.accumulate if name == "stacked" else Streams(stacked, device).accumulate
-    from_one = OneStart(stacked, device).accumulate if name == "streams" and does(network) else None
+    from_one = OneStart(loop).accumulate if name == "streams" else None
     size = activations(network)
     return SideBySide(name, network, samples, loop, accumulate, size, 5, chunk, from_one=from_one)
 
@@ -168,8 +169,11 @@ class SideBySide:
 
     def joins(self, plan: Plan) -> bool:
         """Whether clients of this plan are best trained with those who begin at the same model."""
-        heavy = plan.batch_size * self._activations >= HEAVY
-        return self._from_one is not None and plan.steps == 1 and not plan.clip and heavy
+        if self._from_one is None or plan.steps != 1 or of_products() == "bf16":
+            return False
+        # The bound of clipping hangs on norms, which are of the factors; without them a sample's gradient is as long as the model.
+        gains = of_products() == "ieee" if plan.clip else plan.batch_size * self._activations >= HEAVY
+        return gains and does(self._network)
 
     def _for_what_moves(self, wave: Wave) -> tuple[Wave, Accumulate]:
         """Where whole layers stay as they are, on a CPU: the kernel of the others, and a wave without the mask that puts them back.

@@ -16,11 +16,11 @@ from torch.func import functional_call, grad, vmap
 from covey import randomness
 from covey.errors import CoveyError
 from covey.learn.flat import Network, as_tensor_of, numbers, views
-from covey.learn.kernels.factors import Layers, Unknown, add_squares, known, layers_of, norms
+from covey.learn.kernels.factors import Layers, Unknown, add_squares, known, layers_of, means, norms
 from covey.learn.kernels.stacked import vmap_fails, written_out
 from covey.learn.keyed import slot_keys
 from covey.learn.objective import Objective, clipped, keep_mask
-from covey.learn.precision import of_steps
+from covey.learn.precision import of_products, of_steps
 from covey.learn.rule import Rule
 from covey.learn.samples import Samples
 from covey.learn.schedule import Wave
@@ -48,7 +48,7 @@ class Loop:
 
     def train(self, wave: Wave) -> Tensor:
         """Trained models [n, D] in the wave's order."""
-        trainee = self._trainee(wave.head_classes, wave.head_share)
+        trainee = self.trainee(wave.head_classes, wave.head_share)
         result = wave.start.new_empty(wave.start.shape)
         with _own_generator(self.network, self.device):
             for client, steps in enumerate(wave.steps):
@@ -100,7 +100,7 @@ class Loop:
 
     def logits(self, model: Tensor, x: Tensor) -> Tensor:
         """Outputs [b, classes] of one model [d]."""
-        trainee = self._trainee(0, 1.0)
+        trainee = self.trainee(0, 1.0)
         trainee.begin(model)
         with torch.no_grad():
             out: Tensor = trainee.objective.net(x)
@@ -108,7 +108,7 @@ class Loop:
 
     def gradient(self, at: Tensor, rows: Tensor) -> Tensor:
         """Mean gradient [d]."""
-        trainee = self._trainee(0, 1.0)
+        trainee = self.trainee(0, 1.0)
         trainee.begin(at)
         total = torch.zeros_like(at)
         for part in torch.split(rows, self.samples.at_once):
@@ -126,7 +126,7 @@ class Loop:
 
     def fisher(self, at: Tensor, rows: Tensor) -> Tensor:
         """Mean squared per-sample gradient [d]."""
-        trainee, total = self._trainee(0, 1.0), torch.zeros_like(at)
+        trainee, total = self.trainee(0, 1.0), torch.zeros_like(at)
         try:
             for layers in self._layers(at, rows):
                 add_squares(trainee.trained_views(total), trainee.parameters, layers)
@@ -144,19 +144,20 @@ class Loop:
         """Of passes over the rows, part by part, where the network's are known."""
         if not known(self.network):
             raise Unknown
-        trainee = self._trainee(0, 1.0)
+        trainee = self.trainee(0, 1.0)
         trainee.begin(at)
         for part in torch.split(rows, self.samples.at_once):
             yield layers_of(trainee.objective, trainee.parameters, self.samples.inputs(part), self.samples.labels(part))
 
     def _sample_gradients(self, at: Tensor, rows: Tensor, last: int = 0) -> Iterator[Tensor]:
-        trainee = self._trainee(0, 1.0)
+        trainee = self.trainee(0, 1.0)
         trainee.begin(at)
         width = min(_at_once(last, at.device), self.samples.at_once) if last else _at_once(len(at), at.device)
         for part in torch.split(rows, width):
             yield trainee.sample_gradients((self.samples.inputs(part), self.samples.labels(part)), last)
 
-    def _trainee(self, head_classes: int, share: float) -> Trainee:
+    def trainee(self, head_classes: int, share: float) -> Trainee:
+        """The module of the loss, kept for the next call."""
         known = (head_classes, share)
         if known not in self._trainees:
             self._trainees[known] = Trainee(Objective(self.network, head_classes, share, self.device), self.network)
@@ -245,10 +246,24 @@ class Trainee:
         divisors = torch.tensor(divisor, device=factor.device)
         for low in range(0, len(factor), width):
             part = tuple(None if t is None else t[low : low + width] for t in batch)
-            gradients = self.sample_gradients(part)
-            scale = clipped(factor[low : low + width], gradients.norm(dim=1), divisors, clip)
-            total.addmv_(gradients.t(), scale)
+            self._add_clipped(total, part, factor[low : low + width], divisors, clip)
         return total
+
+    def _add_clipped(
+        self, total: Tensor, batch: tuple[Tensor | None, ...], factor: Tensor, divisors: Tensor, clip: float
+    ) -> None:
+        # A bound that is promised hangs on the norm: by factors of covey's own networks alone, and where no product is rounded.
+        if not (self.network.plain and known(self.network)) or of_products() != "ieee":
+            gradients = self.sample_gradients(batch)
+            total.addmv_(gradients.t(), clipped(factor, gradients.norm(dim=1), divisors, clip))
+            return
+        x, *more = batch
+        assert x is not None
+        layers = layers_of(self.objective, self.parameters, x, *more)
+        shares = clipped(factor, norms(layers), divisors, clip)
+        targets: dict[Tensor, Tensor] = dict(zip(self.parameters, self.trained_views(total)))
+        for parameter, gradient in means(layers, shares[None]):
+            targets[parameter] += gradient[0]
 
     def sample_gradients(self, batch: tuple[Tensor | None, ...], last: int = 0) -> Tensor:
         """[b, D]; of the network's last parameters alone [b, last], of which those before them need no gradient."""
