@@ -63,7 +63,7 @@ class Linear:
             scale = clipped(batch.factor, _norms(inputs, deltas), batch.divisors, batch.clip)
         else:
             scale = batch.factor
-        targets = self._cut(target, batch.head_classes)
+        targets = layers if target is model else self._cut(target, batch.head_classes)
         held = len(layers) - len(deltas)  # layers from below of which there is no δ
         for i, ((weight, bias), h, delta) in enumerate(zip(targets[held:], inputs[held:], deltas), held):
             if trained is None or trained[i]:
