@@ -29,6 +29,9 @@ from covey.learn.work import (
     SampleLosses,
     Train,
 )
+from covey.models.classifier import Classifier
+from covey.models.spec import Spec
+from support import own_models
 
 PLACE = "support.own_models"
 PLAN = Plan(lr=0.1, epochs=2, batch_size=4, momentum=0.5, weight_decay=0.01, proximal=0.1)
@@ -223,6 +226,37 @@ def test_a_wave_falls_back_where_torch_func_cannot(name: str, why: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(loop, stacked))
     clipped = Plan(lr=0.1, batch_size=4, clip=0.5)
     assert torch.isfinite(Machine(net, *samples()).compute(jobs(net, clipped))[0]).all()
+
+
+@pytest.mark.parametrize("body", own_models.BODIES)
+def test_linear_layers_are_a_stack_where_they_are_computed_as_one(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks of covey's shape that a user brings: the closed form of the linear kernel is not theirs."""
+    make = own_models.BODIES[body]
+    theirs = Spec("theirs", "", "flat", lambda shape, classes, _: Classifier(make(), 64, classes), 1)
+    monkeypatch.setattr(own_models, "THEIRS", theirs, raising=False)
+    net = network("THEIRS")
+    assert net.plain
+    expected = Machine(net, *samples(), kernel="loop").compute(jobs(net, PLAN))
+    for got, want in zip(Machine(net, *samples()).compute(jobs(net, PLAN)), expected):
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
+
+
+class Halving(Classifier):
+    def forward(self, x: Tensor) -> Tensor:
+        return 0.5 * super().forward(x)
+
+
+def test_whose_forward_is_their_own_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = Spec("theirs", "", "flat", lambda shape, classes, _: Halving(nn.Flatten(), 64, classes), 1)
+    monkeypatch.setattr(own_models, "THEIRS", theirs, raising=False)
+    net = network("THEIRS")
+    assert not net.plain and net.features == 0
+    x, y = samples()
+    module = net.module()
+    net.write(initial(net, 1), module)
+    mean = F.cross_entropy(module(x.float() / 255), y)
+    (loss,) = Machine(net, x, y).compute([Job(torch.arange(len(x)), 1, Losses(initial(net, 1)[None]))])
+    assert float(loss) == pytest.approx(float(mean), rel=1e-5)
 
 
 def test_a_second_head_on_an_own_module() -> None:

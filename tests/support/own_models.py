@@ -6,6 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from covey.models.classifier import Classifier
+from covey.models.spec import Spec
+
 
 class Convolutional(nn.Module):
     """Convolutions, GroupNorm, a residual, dropout inside, outputs by a linear layer."""
@@ -96,3 +99,59 @@ class Noisy(Branching):
 
 def smoothed(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs, targets, reduction="none", label_smoothing=0.1)
+
+
+class Doubled(nn.Linear):
+    """A linear layer that gives something else."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def _classifier(relu: nn.Module, linear: type[nn.Linear], channels: int, classes: int) -> Classifier:
+    body = nn.Sequential(nn.Conv2d(channels, 4, 3), relu, nn.Flatten(), linear(4 * 6 * 6, 5), nn.ReLU())
+    return Classifier(body, 5, classes)
+
+
+# Of covey's own shape, so started and trained as its own networks are.
+IN_PLACE = Spec(
+    name="in_place",
+    title="outputs of a layer are changed in place",
+    layout="image",
+    make=lambda shape, classes, _: _classifier(nn.ReLU(inplace=True), nn.Linear, shape[0], classes),
+    parameters=1,
+)
+DOUBLED = Spec(
+    name="doubled",
+    title="a layer of its own",
+    layout="image",
+    make=lambda shape, classes, _: _classifier(nn.ReLU(), Doubled, shape[0], classes),
+    parameters=1,
+)
+
+
+class Shortcut(nn.Module):
+    """A linear layer and a ReLU that do not follow each other."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear, self.relu = nn.Linear(width, width), nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        return x + self.linear(self.relu(x))
+
+
+def _twice(layer: nn.Module) -> list[nn.Module]:
+    return [layer, nn.ReLU(), layer, nn.ReLU()]
+
+
+BODIES = {  # of a network that reads 64 numbers and gives as many to its outputs; none is a stack with a ReLU after each layer
+    "no ReLU": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 64)),
+    "two layers and a ReLU": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.Linear(9, 64), nn.ReLU()),
+    "two slopes": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.LeakyReLU(0.5), nn.Linear(9, 64), nn.ReLU()),
+    "no bias": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 64, bias=False), nn.ReLU()),
+    "a layer of its own": lambda: nn.Sequential(nn.Flatten(), Doubled(64, 64), nn.ReLU()),
+    "one layer twice": lambda: nn.Sequential(nn.Flatten(), *_twice(nn.Linear(64, 64))),
+    "a shortcut": lambda: Shortcut(64),
+}

@@ -174,11 +174,18 @@ class Linear:
 
 
 def is_stack(network: Network) -> bool:
-    """Whether a network is linear layers with ReLU or LeakyReLU between them, under a loss whose gradient is known."""
-    if not network.plain or network.loss.delta is None:
+    """Whether a network is linear layers with a ReLU or LeakyReLU between any two, under a loss whose gradient is known."""
+    if not network.plain or network.loss.delta is None or type(network.architecture.body) is not nn.Sequential:
         return False
-    layers = network.architecture.body.children()
-    return all(isinstance(layer, nn.Flatten | nn.Linear | nn.ReLU | nn.LeakyReLU) for layer in layers)
+    layers = [layer for layer in network.architecture.body if type(layer) is not nn.Flatten]
+    linear, between = [*layers[::2], network.architecture.last], layers[1::2]
+    slopes = {layer.negative_slope if type(layer) is nn.LeakyReLU else 0.0 for layer in between}
+    return (
+        len(linear) == len(between) + 1 == len(set(linear))  # one of them twice would have one weight
+        and all(type(layer) is nn.Linear and layer.bias is not None for layer in linear)
+        and all(type(layer) in (nn.ReLU, nn.LeakyReLU) for layer in between)
+        and len(slopes) <= 1
+    )
 
 
 def stack_of(network: Network) -> tuple[tuple[int, ...], float]:
