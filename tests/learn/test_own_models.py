@@ -36,6 +36,7 @@ from support import own_models
 PLACE = "support.own_models"
 PLAN = Plan(lr=0.1, epochs=2, batch_size=4, momentum=0.5, weight_decay=0.01, proximal=0.1)
 SIZES = (9, 6, 3)
+NORM = nn.BatchNorm1d(4, affine=False, track_running_stats=False)
 
 
 def network(name: str, **more: object) -> Network:
@@ -235,10 +236,32 @@ def test_linear_layers_are_a_stack_where_they_are_computed_as_one(body: str, mon
     theirs = Spec("theirs", "", "flat", lambda shape, classes, _: Classifier(make(), 64, classes), 1)
     monkeypatch.setattr(own_models, "THEIRS", theirs, raising=False)
     net = network("THEIRS")
-    assert net.plain
+    assert net.plain is (body not in ("a layer of its own", "a shortcut"))
     expected = Machine(net, *samples(), kernel="loop").compute(jobs(net, PLAN))
     for got, want in zip(Machine(net, *samples()).compute(jobs(net, PLAN)), expected):
         torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("layer", "mixes"),
+    [
+        (nn.Dropout(0.5), ""),
+        (nn.RReLU(), ""),
+        (nn.Sequential(nn.Unflatten(1, (4, 16)), NORM, nn.Flatten()), "body.1.1"),
+    ],
+)
+def test_layers_that_train_otherwise_than_they_predict_are_not_overlooked(
+    layer: nn.Module, mixes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = lambda shape, classes, _: Classifier(nn.Sequential(nn.Flatten(), layer), 64, classes)  # noqa: E731
+    monkeypatch.setattr(own_models, "THEIRS", Spec("theirs", "", "flat", make, 1), raising=False)
+    net = network("THEIRS")
+    assert not net.plain and net.facts.mixes == mixes
+    machine, asked = Machine(net, *samples()), [Job(torch.arange(9), 1, Losses(initial(net, 1)[None]))]
+    assert torch.equal(machine.compute(asked)[0], machine.compute(asked)[0])
+    plan = replace(PLAN, batch_size=3)  # no batch of one sample
+    first, again = (machine.compute(jobs(net, plan)) for _ in range(2))
+    assert all(map(torch.equal, first, again))
 
 
 class Halving(Classifier):

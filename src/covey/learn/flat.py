@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from covey import randomness
 from covey.errors import CoveyError, meant
@@ -28,6 +30,7 @@ from covey.learn.losses import Loss, loss_of
 from covey.models.choice import Model, fingerprint, spec
 from covey.models.classifier import Classifier
 from covey.models.spec import VOCABULARY
+from covey.names import OURS
 
 if TYPE_CHECKING:
     from covey.data.dataset import Dataset
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 BUFFERS = ("shared", "local")
 DRAWN = (nn.Linear, nn.Conv2d, nn.Embedding, nn.GroupNorm)  # layers whose starts covey draws itself: see `initial`
+KNOWN = (OURS, "torch")  # packages whose layers do what their names say
+OTHERWISE = (_DropoutNd, _BatchNorm, nn.RReLU)  # layers that train otherwise than they predict
 TEMPLATE = randomness.key("template")  # draws what is frozen: one value for all parties, clusters and seeds
 
 
@@ -320,10 +325,12 @@ def _outline(spec: Any, input_shape: tuple[int, ...], classes: int, kind: str, v
 
 
 def _closed_form(module: nn.Module) -> bool:
-    """Whether covey knows how each of its layers starts, and the vector holds all of it."""
+    """Whether covey knows how each of its layers starts and what it computes, the same in training, and the vector holds all of it."""
+    kinds = {type(part) for part in module.modules()}
     owners = {type(owner) for owner in module.modules() if list(owner.parameters(recurse=False))}
     return (
-        type(module) is Classifier  # whose forward is known
+        type(module) is Classifier
+        and all(kind.__module__.partition(".")[0] in KNOWN and not issubclass(kind, OTHERWISE) for kind in kinds)
         and all(issubclass(kind, DRAWN) for kind in owners)
         and not list(module.buffers())
         and all(p.requires_grad for p in module.parameters())
