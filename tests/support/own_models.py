@@ -142,6 +142,12 @@ class Shortcut(nn.Module):
         return x + self.linear(self.relu(x))
 
 
+def _tied() -> nn.Module:
+    first, second = nn.Linear(64, 64), nn.Linear(64, 64)
+    second.weight = first.weight
+    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), second, nn.ReLU())
+
+
 def _twice(layer: nn.Module) -> list[nn.Module]:
     return [layer, nn.ReLU(), layer, nn.ReLU()]
 
@@ -153,5 +159,6 @@ BODIES = {  # of a network that reads 64 numbers and gives as many to its output
     "no bias": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 64, bias=False), nn.ReLU()),
     "a layer of its own": lambda: nn.Sequential(nn.Flatten(), Doubled(64, 64), nn.ReLU()),
     "one layer twice": lambda: nn.Sequential(nn.Flatten(), *_twice(nn.Linear(64, 64))),
+    "tied": _tied,
     "a shortcut": lambda: Shortcut(64),
 }

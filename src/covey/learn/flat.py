@@ -39,7 +39,8 @@ T = TypeVar("T")
 BUFFERS = ("shared", "local")
 DRAWN = (nn.Linear, nn.Conv2d, nn.Embedding, nn.GroupNorm)  # layers whose starts covey draws itself: see `initial`
 KNOWN = (OURS, "torch")  # packages whose layers do what their names say
-OTHERWISE = (_DropoutNd, _BatchNorm, nn.RReLU)  # layers that train otherwise than they predict
+# Layers that train otherwise than they predict, or draw.
+OTHERWISE = (_DropoutNd, _BatchNorm, nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
 TEMPLATE = randomness.key("template")  # draws what is frozen: one value for all parties, clusters and seeds
 
 
@@ -334,4 +335,5 @@ def _closed_form(module: nn.Module) -> bool:
         and all(issubclass(kind, DRAWN) for kind in owners)
         and not list(module.buffers())
         and all(p.requires_grad for p in module.parameters())
+        and len(list(module.named_parameters(remove_duplicate=False))) == len(list(module.parameters()))  # none is tied
     )

@@ -181,7 +181,7 @@ def is_stack(network: Network) -> bool:
     linear, between = [*layers[::2], network.architecture.last], layers[1::2]
     slopes = {layer.negative_slope if type(layer) is nn.LeakyReLU else 0.0 for layer in between}
     return (
-        len(linear) == len(between) + 1 == len(set(linear))  # one of them twice would have one weight
+        len(linear) == len(between) + 1
         and all(type(layer) is nn.Linear and layer.bias is not None for layer in linear)
         and all(type(layer) in (nn.ReLU, nn.LeakyReLU) for layer in between)
         and len(slopes) <= 1
