@@ -326,7 +326,7 @@ def _outline(spec: Any, input_shape: tuple[int, ...], classes: int, kind: str, v
 
 
 def _closed_form(module: nn.Module) -> bool:
-    """Whether covey knows how each of its layers starts and what it computes, the same in training, and the vector holds all of it."""
+    """Whether covey knows how its layers start and what they compute, also in training, and the vector holds all of it."""
     kinds = {type(part) for part in module.modules()}
     owners = {type(owner) for owner in module.modules() if list(owner.parameters(recurse=False))}
     return (
