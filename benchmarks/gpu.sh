@@ -52,6 +52,7 @@ for one in $PARTS; do
       tests steps tests/learn/test_training.py -k "not graphs" &
       tests convolutions tests/learn/test_convolutions.py &
       tests bundles tests/learn/test_bundles.py &
+      tests one_start tests/learn/test_one_start.py tests/learn/test_factors.py &
       tests arithmetic tests/learn/test_pointwise.py tests/learn/test_arithmetic.py &
       tests pending tests/learn/test_pending.py tests/learn/test_rowwise.py &
       tests rounds tests/engines/test_cohort.py tests/algorithms/test_averaging.py tests/metrics/test_metrics.py &

@@ -119,7 +119,7 @@ class Machine:
             trained = self.kernel.train(wave)[:, : self.network.d]
             if bundle.meanwhile is not None:
                 bundle.meanwhile()
-            if wave.order != tuple(range(len(wave.order))):
+            if wave.moved:
                 trained = trained[torch.from_numpy(np.argsort(np.array(wave.order))).to(self.device)]
             doubt = Doubt(trained, "local training", _too_fast(wave.plan))
             if bundle.doubts is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -23,6 +24,8 @@ T = TypeVar("T")
 SLOTS = 16  # Poisson batches are laid out in multiples of so many, so that few shapes occur
 PINNED = 16 << 20  # bytes
 WAVES = 32  # of whose clients the rows are kept together
+PLACINGS = 8  # that are kept
+KEYS = 3  # the row of a table that differs from round to round
 COINS = 1 << 22  # words of Poisson coins held at a time
 
 
@@ -46,6 +49,7 @@ class Wave:
     head_classes: int
     head_share: float
     order: tuple[int, ...]  # client i of the wave is job order[i]
+    moved: bool = True  # false: client i is surely job i
     fresh: bool = False  # whether `start` was laid out for this wave alone, and may be trained where it lies
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -186,16 +190,17 @@ def lay_out_bundle(
 
     `replayed`: as what it gives, the wave is good until the next one.
     """
-    work, plan, sizes = bundle.work, bundle.work.plan, bundle.sizes
-    order, steps = _by_steps(plan, sizes)
-    offsets = np.cumsum(sizes) - sizes
+    work, plan = bundle.work, bundle.work.plan
+    placing = _placing(
+        plan.but(lr=0.0), bundle.sizes.astype(np.int64, copy=False).tobytes()
+    )  # whatever the rate, which may change every round
+    order, steps, sizes = placing.order, placing.steps, placing.sizes
     start, anchor, correction = _as_rows(work.start), None, None
     if work.anchor is not None:
         anchor = _as_rows(work.anchor)
     if work.correction is not None:
         correction = _as_rows(work.correction)
     if order is not None:
-        sizes, offsets = sizes[order], offsets[order]
         places = there(torch.from_numpy(order), device)
         start = start if len(start) == 1 else start[places]
         anchor = anchor if anchor is None or len(anchor) == 1 else anchor[places]
@@ -206,12 +211,12 @@ def lay_out_bundle(
         of_clients = bundle.streams.of(work.purpose, use)
         return of_clients if order is None else of_clients[order]
 
-    lots = Lots(keys("order"), sizes, steps, offsets)
-    rows, factor, counts, divisors = _batches_of_bundle(bundle, lots, device, replayed)
+    lots = Lots(keys("order"), sizes, steps, placing.offsets)
+    rows, factor, counts, divisors = _batches_of_bundle(bundle, lots, placing, device, replayed)
     constant = _constant(plan, start, anchor, correction, own=False)
     return Wave(
         plan=plan,
-        steps=tuple(steps.tolist()),
+        steps=placing.falling,
         start=start.expand(n, -1),
         constant=None if constant is None else in_rows(constant, n),
         moves=None,
@@ -225,26 +230,59 @@ def lay_out_bundle(
         head_labels=None,
         head_classes=0,
         head_share=1.0,
-        order=tuple(range(n) if order is None else order.tolist()),
+        order=placing.places,
+        moved=order is not None,
     )
 
 
 def _batches_of_bundle(
-    bundle: Bundle, lots: Lots, device: torch.device, replayed: Replayed | None
+    bundle: Bundle, lots: Lots, placing: Placing, device: torch.device, replayed: Replayed | None
 ) -> tuple[Tensor, ...]:
     """Rows of the dataset, factor, counts and divisors of each step."""
     plan, joined_rows = bundle.work.plan, bundle.rows
     if plan.poisson or replayed is None:
         batches = _batches(plan, lots, device, None)
         return joined_rows[batches.position], batches.factor, batches.counts, batches.divisors
-    shape = _shape(plan, lots)
+    shape = placing.shape
 
     def lay(table: Tensor) -> tuple[Tensor, ...]:
         batches = _shuffled(shape, table)
         return joined_rows[batches.position].contiguous(), batches.factor.contiguous(), batches.counts, batches.divisors
 
     key = ("laying out batches", shape, len(lots.sizes), joined_rows.data_ptr(), len(joined_rows))
-    return replayed(key, _table(plan, lots), lay)
+    return replayed(key, placing.table(lots.keys), lay)
+
+
+@dataclass(frozen=True)
+class Placing:
+    """What batches of clients with so many samples each hang on beside their keys: the same in every round that they share."""
+
+    order: NDArray[np.int64] | None  # those with the most steps first; None: as they are
+    steps: NDArray[np.int64]  # [n] in that order, as all that follows
+    sizes: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    shape: Shape
+    numbers: Tensor  # [5, n]: `_table` without the keys
+    falling: tuple[int, ...]  # the steps
+    places: tuple[int, ...]  # the order
+
+    def table(self, keys: NDArray[np.int64]) -> Tensor:
+        table = self.numbers.clone()
+        table[KEYS] = torch.from_numpy(keys)
+        return table
+
+
+@lru_cache(maxsize=PLACINGS)
+def _placing(plan: Plan, samples: bytes) -> Placing:
+    sizes = np.frombuffer(samples, np.int64).copy()  # torch takes no memory that may not be written to
+    order, steps = _by_steps(plan, sizes)
+    offsets = np.cumsum(sizes) - sizes
+    if order is not None:
+        sizes, offsets = sizes[order], offsets[order]
+    lots = Lots(np.zeros_like(sizes), sizes, steps, offsets)
+    places = tuple(range(len(sizes)) if order is None else order.tolist())
+    shape, numbers = _shape(plan, lots), _table(plan, lots)
+    return Placing(order, steps, sizes, offsets, shape, numbers, tuple(steps.tolist()), places)
 
 
 def _by_steps(plan: Plan, sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
