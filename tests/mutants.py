@@ -52,7 +52,7 @@ MUTANTS = (
     Mutant("ledger/events.py", "growth / sigma + rounding", "growth / sigma", "ledger"),
     # Noise that stays on.
     Mutant("deploy/silo.py", "rehearsal else SecretNoise()", "rehearsal else None", "defences/test_noise_attack.py"),
-    Mutant("learn/schedule.py", "words < limit", "words <= 2 * limit", "learn/test_training.py"),
+    Mutant("learn/schedule/batches.py", "words < limit", "words <= 2 * limit", "learn/test_training.py"),
     Mutant(
         "learn/kernels/batched.py",
         "gradient[row] = wave.secret.gaussian(",

@@ -53,7 +53,7 @@ WORDS = {
     ("learn/work.py", "dropout"): "a stream of random numbers: units of a layer",
     ("learn/flat.py", "local"): "buffers that a client keeps",
     ("learn/keyed.py", "dropout"): "torch's function of that name",
-    ("learn/schedule.py", "dropout"): "a stream of random numbers: units of a layer",
+    ("learn/schedule/waves.py", "dropout"): "a stream of random numbers: units of a layer",
     ("engines/ray/pool.py", "local"): "Ray's word for a cluster of its own",
     ("algorithms/fedem.py", "membership"): "what a client remembers: its weights of the clusters",
     ("algorithms/fedsoft.py", "membership"): "what a client remembers: its weights of the clusters",

@@ -24,6 +24,7 @@ from covey.learn.objective import Objective
 from covey.learn.work import Fisher, GradientNorms, Job
 from covey.models import MODELS
 from covey.models.choice import model_of
+from support.own_models import gradients_by_sample
 
 FACTORED = {"softmax", "fcnn", "fcnn_leaky", "mlp", "mlp_wide", "cnn", "cnn5", "lfw_cnn", "resnet18"}
 OTHERS = {
@@ -255,15 +256,8 @@ def check_answers(net: Network, count: int) -> None:
     x = (randomness.bits([3], count * 64)[0].view(count, 8, 8) % 256).to(torch.uint8)
     y, at, rows = torch.arange(count) % 3, initial(net, 1), torch.arange(count)
     fisher, lengths = Machine(net, x, y).compute([Job(rows, 1, Fisher(at)), Job(rows, 1, GradientNorms(at))])
-    module = net.module().eval()
-    net.write(at, module)
-    trained = [p for p in module.parameters() if p.requires_grad]
-    each = []
-    for sample, label in zip(x, y):
-        loss = F.cross_entropy(module(sample[None, None].float() / 255), label[None])
-        each.append(torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, trained)]))
-    expected = torch.stack(each)
-    names = [n for n, p in module.named_parameters() if p.requires_grad]
+    expected = gradients_by_sample(net, at, x, y)
+    names = [n for n, p in net.module().named_parameters() if p.requires_grad]
     kept = torch.cat([net.unflatten(fisher)[name].reshape(-1) for name in names])  # without running statistics
     torch.testing.assert_close(kept, expected.square().mean(0), rtol=1e-5, atol=1e-6 * float(kept.max()))
     torch.testing.assert_close(lengths, expected.norm(dim=1), rtol=1e-5, atol=0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from covey.learn.schedule import first_batch, lay_out
+from covey.learn.schedule.batches import first_batch
+from covey.learn.schedule.waves import lay_out
 from covey.learn.work import Job, Plan, Train
 
 PLANS = (

@@ -14,7 +14,7 @@ from covey.experiment.experiment import Experiment, Training
 from covey.learn.flat import Network
 from covey.learn.initial import initial
 from covey.learn.machine import Machine
-from covey.learn.schedule import lay_out
+from covey.learn.schedule.waves import lay_out
 from covey.learn.work import Job, Plan, Train
 
 CPU = torch.device("cpu")

@@ -21,7 +21,7 @@ from covey.learn.initial import initial
 from covey.learn.kernels.graph import Replays
 from covey.learn.kernels.kernels import choose
 from covey.learn.machine import Machine
-from covey.learn.schedule import Together, lay_out
+from covey.learn.schedule.waves import Together, lay_out
 from covey.learn.work import (
     Compute,
     Fisher,

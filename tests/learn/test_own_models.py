@@ -199,15 +199,7 @@ def test_what_is_asked_at_a_point_is_asked_of_the_predicting_model() -> None:
         at, rows = initial(net, 1), torch.arange(7)
         works = [Gradient(at), GradientNorms(at), Fisher(at), SampleLosses(at[None]), SampleGradients(at, 5)]
         gradient, norms, fisher, losses, last = Machine(net, x, y).compute([Job(rows, 1, work) for work in works])
-        module = net.module().eval()
-        net.write(at, module)
-        trained = [p for p in module.parameters() if p.requires_grad]
-        each = []
-        for sample, label in zip(x, y):
-            loss = F.cross_entropy(module(sample[None, None].float() / 255), label[None])
-            parts = torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True)
-            each.append(torch.cat([g.reshape(-1) for g in parts]))
-        expected = torch.stack(each)
+        expected = own_models.gradients_by_sample(net, at, x, y)
         torch.testing.assert_close(norms, expected.norm(dim=1), rtol=0, atol=1e-5)
         torch.testing.assert_close(last, expected[:, -5:], rtol=0, atol=1e-5)
         assert fisher.sum().item() == pytest.approx(expected.square().mean(0).sum().item(), rel=1e-4)

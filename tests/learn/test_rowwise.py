@@ -10,7 +10,7 @@ from torch import Tensor
 
 from covey.learn.kernels.products import Fused, Plain
 from covey.learn.rowwise import by_rows, on_cpu, owned, side_by_side
-from covey.learn.schedule import lay_out
+from covey.learn.schedule.waves import lay_out
 from covey.learn.work import Compute, Job, Plan, Train, rowwise
 
 ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

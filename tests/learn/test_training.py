@@ -30,7 +30,7 @@ from covey.learn.kernels.streams import Streams
 from covey.learn.kernels.whole import Whole
 from covey.learn.machine import Machine
 from covey.learn.precision import precision
-from covey.learn.schedule import lay_out
+from covey.learn.schedule.waves import lay_out
 from covey.learn.work import Head, Job, Plan, Train
 from covey.models import MODELS
 

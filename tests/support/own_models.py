@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from covey.learn.flat import Network
 from covey.models.classifier import Classifier
 from covey.models.spec import Spec
 
@@ -162,3 +163,16 @@ BODIES = {  # of a network that reads 64 numbers and gives as many to its output
     "tied": _tied,
     "a shortcut": lambda: Shortcut(64),
 }
+
+
+def gradients_by_sample(net: Network, at: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Of a model of images' classes at `at`: each sample's gradient [n, trained], by autograd alone."""
+    module = net.module().eval()
+    net.write(at, module)
+    trained = [p for p in module.parameters() if p.requires_grad]
+    each = []
+    for sample, label in zip(x, y):
+        loss = F.cross_entropy(module(sample[None, None].float() / 255), label[None])
+        parts = torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True)
+        each.append(torch.cat([part.reshape(-1) for part in parts]))
+    return torch.stack(each)

@@ -23,7 +23,7 @@ from covey.clustering.agreement import accuracy, adjusted_rand_index, normalised
 from covey.learn.kernels.graph import Recordings
 from covey.learn.machine import Machine
 from covey.learn.objective import activations
-from covey.learn.schedule import on_its_way
+from covey.learn.schedule.transfer import on_its_way
 from covey.learn.work import Job, Logits
 from covey.measures import LEADS
 from covey.messages import message

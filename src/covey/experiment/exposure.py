@@ -17,7 +17,7 @@ from covey.algorithms.contract import Client, Coroutine
 from covey.algorithms.coroutines import with_work
 from covey.data.federation import Federation
 from covey.errors import CoveyError
-from covey.learn.schedule import first_batch
+from covey.learn.schedule.batches import first_batch
 from covey.learn.work import Losses, Train, Work
 from covey.randomness import key
 

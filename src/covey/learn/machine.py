@@ -23,7 +23,7 @@ from covey.learn.kernels.kernels import choose
 from covey.learn.kernels.vectors.doubts import Doubt
 from covey.learn.precision import check, precision
 from covey.learn.samples import Samples
-from covey.learn.schedule import Together, lay_out, lay_out_bundle
+from covey.learn.schedule.waves import Together, lay_out, lay_out_bundle
 from covey.learn.work import (
     Bundle,
     Compute,

@@ -21,7 +21,8 @@ from torch import Tensor
 from covey.learn.kernels.products import takes_triton
 from covey.learn.kernels.vectors.doubts import answer
 from covey.learn.kernels.vectors.pending import IN_ONE_PASS, put_off, settled, summed, waits
-from covey.learn.schedule import stacked, there
+from covey.learn.schedule.transfer import there
+from covey.learn.schedule.waves import stacked
 from covey.learn.work import Compute
 
 Signature = tuple[object, ...]

@@ -117,9 +117,8 @@ class Options:
     workers: int = 0
     quiet: bool = False
     mixed: bool = False  # let a table have runs of different code, devices or arithmetic; it is marked
-    arithmetic: str = (
-        "ieee"  # of a GPU, as in engine.arithmetic; a run's name does not say it, so each but ieee has its own `out`
-    )
+    # Of a GPU, as in engine.arithmetic; a run's name does not say it, so each but ieee has its own `out`.
+    arithmetic: str = "ieee"
     read_only: bool = False  # attempts are read back where they are finished, and nothing runs
     failed: dict[str, str] = field(default_factory=dict, compare=False)  # name of an attempt -> why there is none
     seen: list[Ended] = field(default_factory=list, compare=False)  # by the table that is being made

@@ -116,7 +116,7 @@ class Inversion:
     def _public(self) -> Floats:
         places = [place for name, place in self.known.where.items() if name.startswith("public")]
         if not places:
-            raise CoveyError(f"attack '{self.name}' compares with pictures that no client holds: leave some out")
+            raise CoveyError(f"attack '{self.name}' compares with pictures that no client holds: set partition.public")
         return pixels(np.asarray(self.known.x[np.concatenate(places)]))
 
     def scarce(self, counted: Sequence[int]) -> str:

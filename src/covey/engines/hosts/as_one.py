@@ -21,7 +21,7 @@ from covey.errors import NotFinite
 from covey.learn.kernels.vectors.doubts import Doubt
 from covey.learn.machine import Machine
 from covey.learn.rowwise import on_rows
-from covey.learn.schedule import WAVES
+from covey.learn.schedule.waves import WAVES
 from covey.learn.work import Bundle, Compute, Losses, Train, Work
 from covey.randomness import Streams
 

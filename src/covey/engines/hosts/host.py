@@ -40,7 +40,7 @@ from covey.engines.spill import Spill
 from covey.errors import CoveyError, CoveyWarning
 from covey.experiment.exposure import Exposure, expose
 from covey.learn.machine import Machine
-from covey.learn.schedule import WAVES
+from covey.learn.schedule.waves import WAVES
 from covey.messages import copied, message
 
 PROOFS = 3  # rounds in which an own algorithm's word about rows is tried, each on as many clients
@@ -217,8 +217,8 @@ class Host:
         some = calls[:PROOFS]
         clients = self._clients(cohort.round, some)
         messages = [message for _, message, _ in some]
-        begun = [self.algorithm.client(me, received) for me, received in zip(clients, messages)]
-        turns = [cohort.repeated(place, turn) for place, turn in enumerate(begun)]
+        each = [begun(self.algorithm.client, me, received) for me, received in zip(clients, messages)]
+        turns = [cohort.repeated(place, turn) for place, turn in enumerate(each)]
         replies = self._answers.advance(clients, turns, messages)
         for me, alone, (_, reply, notes), memory in zip(clients, replies, outcomes.each(), cohort.memories()):
             # What functions of one client have written is each one's own: they wrote it in the cohort, too.

@@ -20,7 +20,7 @@ from covey.engines.cohort import Apart, Sheet
 from covey.engines.spill import Spill
 from covey.learn.kernels.vectors.pending import kept, settled
 from covey.learn.rowwise import owned
-from covey.learn.schedule import stacked
+from covey.learn.schedule.waves import stacked
 from covey.messages import to_device
 
 Memory = dict[str, Any]

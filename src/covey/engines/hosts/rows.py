@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from covey.data.federation import Federation
-from covey.learn.schedule import WAVES, there
+from covey.learn.schedule.transfer import there
+from covey.learn.schedule.waves import WAVES
 
 KNOWN = 4096  # clients of which something is kept at hand
 

@@ -17,7 +17,7 @@ from covey.learn.keyed import slot_keys
 from covey.learn.objective import keep_mask
 from covey.learn.rule import Rule
 from covey.learn.samples import Samples
-from covey.learn.schedule import Wave
+from covey.learn.schedule.waves import Wave
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,8 @@ from covey.learn.kernels.stacked import vmap_fails
 from covey.learn.losses import example_targets
 from covey.learn.objective import Objective
 
-ROOM = {
-    "cpu": 1_000_000,
-    "cuda": 128_000_000,
-}  # floats of a layer's unfolded samples at a time; on a CPU a cache's worth
+# Floats of a layer's unfolded samples at a time; on a CPU a cache's worth.
+ROOM = {"cpu": 1_000_000, "cuda": 128_000_000}
 OFF = 0.02  # standard deviation of what a trial adds to a start: whole layers may begin with 0
 
 

@@ -18,7 +18,8 @@ from torch import Tensor
 from covey.learn.kernels.batched import Accumulate, Tensors, advance
 from covey.learn.rule import Rule
 from covey.learn.samples import Samples
-from covey.learn.schedule import Wave, there
+from covey.learn.schedule.transfer import there
+from covey.learn.schedule.waves import Wave
 
 ALIGNED = 32
 RECORDINGS = 32  # layouts that are kept

@@ -22,7 +22,7 @@ from covey.learn.kernels.whole import Whole
 from covey.learn.objective import activations
 from covey.learn.precision import of_products
 from covey.learn.samples import Samples
-from covey.learn.schedule import Wave
+from covey.learn.schedule.waves import Wave
 from covey.learn.work import Plan
 
 NAMES = ("auto", "linear", "loop", "stacked", "streams")

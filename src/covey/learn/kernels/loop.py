@@ -23,7 +23,7 @@ from covey.learn.objective import Objective, clipped, keep_mask
 from covey.learn.precision import of_products, of_steps
 from covey.learn.rule import Rule
 from covey.learn.samples import Samples
-from covey.learn.schedule import Wave
+from covey.learn.schedule.waves import Wave
 from covey.learn.work import Plan
 
 SAMPLE_GRADIENTS = {"cpu": 16_000_000, "cuda": 128_000_000}  # floats of per-sample gradients held at a time

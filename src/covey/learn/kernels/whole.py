@@ -17,7 +17,7 @@ from covey.learn.kernels.vectors.pending import difference, settled
 from covey.learn.losses import softmax_delta
 from covey.learn.precision import of_products
 from covey.learn.rule import Rule
-from covey.learn.schedule import Wave
+from covey.learn.schedule.waves import Wave
 
 MOST_SLOTS, MOST_UNITS, MOST_CLASSES = 64, 256, 64  # of what one program holds at a time
 

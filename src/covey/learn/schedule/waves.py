@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -18,15 +17,12 @@ from torch import Tensor
 from covey import randomness
 from covey.crypto.noise.source import SecretNoise
 from covey.learn.kernels.vectors.pending import Pending, cut, in_rows, less
+from covey.learn.schedule.batches import Lots, Placing, batches_of, by_steps, numbers, placing_of, shuffled
+from covey.learn.schedule.transfer import joined, there
 from covey.learn.work import Bundle, Job, Plan, Train
 
 T = TypeVar("T")
-SLOTS = 16  # Poisson batches are laid out in multiples of so many, so that few shapes occur
-PINNED = 16 << 20  # bytes
 WAVES = 32  # of whose clients the rows are kept together
-PLACINGS = 8  # that are kept
-KEYS = 3  # the row of a table that differs from round to round
-COINS = 1 << 22  # words of Poisson coins held at a time
 
 
 @dataclass(frozen=True)
@@ -124,8 +120,8 @@ def lay_out(jobs: Sequence[Job], device: torch.device, drawing: bool = False, to
     """
     works = [job.work for job in jobs if isinstance(job.work, Train)]
     plan = works[0].plan
-    sizes = _numbers([(job.rows if work.on is None else work.on).shape[0] for job, work in zip(jobs, works)])
-    order, steps = _by_steps(plan, sizes)
+    sizes = numbers([(job.rows if work.on is None else work.on).shape[0] for job, work in zip(jobs, works)])
+    order, steps = by_steps(plan, sizes)
     if order is not None:
         jobs, works, sizes = [jobs[i] for i in order], [works[i] for i in order], sizes[order]
     secret = jobs[0].secret
@@ -134,10 +130,10 @@ def lay_out(jobs: Sequence[Job], device: torch.device, drawing: bool = False, to
         return [part if work.on is None else part[work.on.to(part.device)] for part, work in zip(parts, works)]
 
     def step_keys(use: str) -> Tensor:
-        return _step_keys(_numbers([_key(j, w, use) for j, w in zip(jobs, works)]), int(steps[0]), device)
+        return _step_keys(numbers([_key(j, w, use) for j, w in zip(jobs, works)]), int(steps[0]), device)
 
-    keys = _numbers([_key(j, w, "order") for j, w in zip(jobs, works)])
-    batches = _batches(plan, Lots(keys, sizes, steps, np.cumsum(sizes) - sizes), device, secret)
+    keys = numbers([_key(j, w, "order") for j, w in zip(jobs, works)])
+    batches = batches_of(plan, Lots(keys, sizes, steps, np.cumsum(sizes) - sizes), device, secret)
     factor = batches.factor
     if works[0].weights is not None:
         factor = factor * joined(chosen([_given(work.weights) for work in works]), device)[batches.position]
@@ -191,9 +187,7 @@ def lay_out_bundle(
     `replayed`: as what it gives, the wave is good until the next one.
     """
     work, plan = bundle.work, bundle.work.plan
-    placing = _placing(
-        plan.but(lr=0.0), bundle.sizes.astype(np.int64, copy=False).tobytes()
-    )  # whatever the rate, which may change every round
+    placing = placing_of(plan, bundle.sizes)
     order, steps, sizes = placing.order, placing.steps, placing.sizes
     start, anchor, correction = _as_rows(work.start), None, None
     if work.anchor is not None:
@@ -241,200 +235,16 @@ def _batches_of_bundle(
     """Rows of the dataset, factor, counts and divisors of each step."""
     plan, joined_rows = bundle.work.plan, bundle.rows
     if plan.poisson or replayed is None:
-        batches = _batches(plan, lots, device, None)
+        batches = batches_of(plan, lots, device, None)
         return joined_rows[batches.position], batches.factor, batches.counts, batches.divisors
     shape = placing.shape
 
     def lay(table: Tensor) -> tuple[Tensor, ...]:
-        batches = _shuffled(shape, table)
+        batches = shuffled(shape, table)
         return joined_rows[batches.position].contiguous(), batches.factor.contiguous(), batches.counts, batches.divisors
 
     key = ("laying out batches", shape, len(lots.sizes), joined_rows.data_ptr(), len(joined_rows))
     return replayed(key, placing.table(lots.keys), lay)
-
-
-@dataclass(frozen=True)
-class Placing:
-    """What batches of clients with so many samples each hang on beside their keys: the same in every round that they share."""
-
-    order: NDArray[np.int64] | None  # those with the most steps first; None: as they are
-    steps: NDArray[np.int64]  # [n] in that order, as all that follows
-    sizes: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-    shape: Shape
-    numbers: Tensor  # [5, n]: `_table` without the keys
-    falling: tuple[int, ...]  # the steps
-    places: tuple[int, ...]  # the order
-
-    def table(self, keys: NDArray[np.int64]) -> Tensor:
-        table = self.numbers.clone()
-        table[KEYS] = torch.from_numpy(keys)
-        return table
-
-
-@lru_cache(maxsize=PLACINGS)
-def _placing(plan: Plan, samples: bytes) -> Placing:
-    sizes = np.frombuffer(samples, np.int64).copy()  # torch takes no memory that may not be written to
-    order, steps = _by_steps(plan, sizes)
-    offsets = np.cumsum(sizes) - sizes
-    if order is not None:
-        sizes, offsets = sizes[order], offsets[order]
-    lots = Lots(np.zeros_like(sizes), sizes, steps, offsets)
-    places = tuple(range(len(sizes)) if order is None else order.tolist())
-    shape, numbers = _shape(plan, lots), _table(plan, lots)
-    return Placing(order, steps, sizes, offsets, shape, numbers, tuple(steps.tolist()), places)
-
-
-def _by_steps(plan: Plan, sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
-    """The order in which those with the most steps come first (None: as they are), and the steps in that order."""
-    kinds, of = np.unique(sizes, return_inverse=True)
-    steps = _numbers([plan.steps_for(size) for size in kinds.tolist()])[of]
-    if len(kinds) == 1:
-        return None, steps
-    order = np.lexsort((-sizes, -steps))
-    return order, steps[order]
-
-
-@dataclass(frozen=True)
-class Lots:
-    """What batches are drawn by, of each client: [n] each."""
-
-    keys: NDArray[np.int64]
-    sizes: NDArray[np.int64]  # samples
-    steps: NDArray[np.int64]
-    offsets: NDArray[np.int64]  # where its rows begin among the joined ones
-
-
-@dataclass(frozen=True)
-class Batches:
-    """What each step of each client takes."""
-
-    position: Tensor  # [T, n, B] in the clients' joined rows
-    counts: Tensor  # [T, n]
-    divisors: Tensor  # [T, n]
-    factor: Tensor  # [T, n, B]
-
-
-def _batches(plan: Plan, lots: Lots, device: torch.device, secret: SecretNoise | None) -> Batches:
-    if plan.poisson:
-        position, counts = _sampled_batches(plan, lots, device, secret)
-        divisors = _expected(plan, lots, device)
-        return Batches(position, counts, divisors, _factor(position, counts, divisors))
-    shape = _shape(plan, lots)
-    words = None
-    if secret is not None and shape.longest:
-        words = secret.bits(len(lots.sizes) * shape.epochs, shape.widest).to(device)
-    return _shuffled(shape, there(_table(plan, lots), device), words)
-
-
-def _factor(position: Tensor, counts: Tensor, divisors: Tensor) -> Tensor:
-    within = torch.arange(position.shape[2], device=position.device) < counts[..., None]
-    return within / divisors.clamp(min=1)[..., None]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """All that shuffled batches depend on beside the table of their clients."""
-
-    batch: int
-    slots: int
-    widest: int  # samples of one client
-    longest: int  # steps
-    epochs: int
-    even: bool  # all clients have as many samples
-    merges: bool  # a rest joins the batch before it
-
-
-def _shape(plan: Plan, lots: Lots) -> Shape:
-    widest, longest = int(lots.sizes.max()), int(lots.steps.max())
-    batch = plan.batch_size or widest
-    kinds = np.unique(lots.sizes).tolist()
-    spans = [plan.span(plan.batches(size) - 1, size) for size in kinds]  # of last batches, which may be the longest
-    slots = max(min(batch, widest), *(end - first for first, end in spans))
-    epochs = max(-(-plan.steps_for(size) // plan.batches(size)) for size in kinds) if longest else 0
-    return Shape(batch, slots, widest, longest, epochs, len(kinds) == 1, plan.last_batch == "merge")
-
-
-def _table(plan: Plan, lots: Lots) -> Tensor:
-    """[5, n]: what shuffled batches read of each client."""
-    kinds, of = np.unique(lots.sizes, return_inverse=True)
-    per_epoch = _numbers([plan.batches(size) for size in kinds.tolist()])[of]
-    return torch.from_numpy(np.stack([lots.sizes, lots.steps, per_epoch, lots.keys, lots.offsets]))
-
-
-def _shuffled(shape: Shape, table: Tensor, words: Tensor | None = None) -> Batches:
-    """Every epoch in an order of its own, by the clients' keys or by these words. Nothing here waits for the device."""
-    device, n = table.device, table.shape[1]
-    size, step_count, batches, streams, offset = table.unbind(0)
-    t = torch.arange(shape.longest, device=device)[:, None]
-    first = (t % batches) * shape.batch  # [T, n] where the batch begins in its epoch
-    left = size - first
-    counts = left.clamp(max=shape.batch) * (t < step_count)
-    if shape.merges:
-        counts = torch.where(t % batches == batches - 1, left, left.clamp(max=shape.batch)) * (t < step_count)
-    if shape.longest == 0:
-        position = torch.zeros(0, n, shape.slots, dtype=torch.int64, device=device)
-        return Batches(position, counts, counts, _factor(position, counts, counts))
-    if words is None:
-        words = randomness.bits(randomness.bits(streams, shape.epochs, device).view(-1), shape.widest, device)
-    own = None if shape.even else size[:, None].expand(-1, shape.epochs).reshape(-1)
-    shuffled = randomness.orders(words, own).view(n, shape.epochs * shape.widest)
-    slot = torch.arange(shape.slots, device=device)
-    within = torch.minimum(first[..., None] + slot, size[:, None] - 1)  # [T, n, B]
-    epoch = (t // batches).clamp(max=shape.epochs - 1)  # of done clients: any
-    where = epoch[..., None] * shape.widest + within
-    drawn = shuffled.gather(1, where.permute(1, 0, 2).reshape(n, -1))
-    position = drawn.view(n, shape.longest, -1).permute(1, 0, 2) + offset[:, None]
-    return Batches(position, counts, counts, _factor(position, counts, counts))
-
-
-def first_batch(plan: Plan, stream: int, size: int) -> Tensor:
-    """Positions among a client's samples of the batch that its training on this stream takes first: as `lay_out` has it, without
-    a wave, since clients who choose a model by their next batch ask for it in every round, one by one.
-    """
-    order = randomness.key(stream, Train.purpose, "order")
-    if plan.poisson:
-        return _coins(plan, order, size, 1, torch.device("cpu"), None)[0].nonzero()[:, 0]
-    of_first_epoch = int(randomness.bits([order], 1))
-    return randomness.permutations([of_first_epoch], [size])[0, slice(*plan.span(0, size))]
-
-
-def _sampled_batches(plan: Plan, lots: Lots, device: torch.device, secret: SecretNoise | None) -> tuple[Tensor, Tensor]:
-    """Position and counts, with every sample in every step by a coin of its own."""
-    of_clients = zip(lots.keys.tolist(), lots.sizes.tolist(), lots.steps.tolist())
-    chosen = [_coins(plan, *client, device, secret) for client in of_clients]  # [T_i, n_i] each
-    most = max((int(mask.sum(1).max()) for mask in chosen if len(mask)), default=0)
-    slots = max(SLOTS, -(-most // SLOTS) * SLOTS)
-    longest, n = int(lots.steps.max()), len(lots.sizes)
-    position = torch.zeros(longest, n, slots, dtype=torch.int64, device=device)
-    counts = torch.zeros(longest, n, dtype=torch.int64, device=device)
-    for client, (mask, offset) in enumerate(zip(chosen, lots.offsets.tolist())):
-        first = mask.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :slots]
-        position[: len(mask), client, : first.shape[1]] = first
-        position[:, client] += offset
-        counts[: len(mask), client] = mask.sum(1)
-    return position, counts
-
-
-def _coins(plan: Plan, key: int, size: int, steps: int, device: torch.device, secret: SecretNoise | None) -> Tensor:
-    """Whether each of a client's samples is in each of its steps, bool [steps, size]: with probability batch / size."""
-    limit = min(plan.batch_size or size, size) * 2**63 // size
-    if limit == 2**63:
-        return torch.ones(steps, size, dtype=torch.bool, device=device)
-    of_steps = randomness.bits([key], steps, device)[0]
-    masks = [torch.zeros(0, size, dtype=torch.bool, device=device)]
-    for part in torch.split(of_steps, max(1, COINS // size)):
-        words = randomness.bits(part, size, device) if secret is None else secret.bits(len(part), size).to(device)
-        masks.append(words < limit)
-    return torch.cat(masks)
-
-
-def _expected(plan: Plan, lots: Lots, device: torch.device) -> Tensor:
-    """[T, n]: the batch that a client expects, while it takes steps."""
-    expected = np.minimum(plan.batch_size or lots.sizes, lots.sizes)
-    table = torch.from_numpy(np.stack([expected, lots.steps])).to(device)
-    t = torch.arange(int(lots.steps.max()), device=device)[:, None]
-    return table[0] * (t < table[1])
 
 
 def _constant(plan: Plan, start: Tensor, anchor: Tensor | None, correction: Tensor | None, own: bool) -> Tensor | None:
@@ -497,36 +307,6 @@ def _step_keys(keys: NDArray[np.int64], steps: int, device: torch.device) -> Ten
 
 def _as_rows(vector: Tensor) -> Tensor:
     return vector[None] if vector.dim() == 1 else vector
-
-
-def _numbers(values: list[int]) -> NDArray[np.int64]:
-    return np.array(values, np.int64)
-
-
-def joined(parts: list[Tensor], device: torch.device) -> Tensor:
-    """All parts in one tensor on the device: joined where they are, so that one copy takes them there."""
-    mixed = len({part.device for part in parts}) > 1
-    return there(torch.cat([part.to(device) for part in parts] if mixed else parts), device)
-
-
-def there(tensor: Tensor, device: torch.device) -> Tensor:
-    """On the device. From memory that stays in place the host need not wait for the copy; such memory is dear, so little of it."""
-    if device.type == "cuda" and not tensor.is_cuda and tensor.nbytes <= PINNED:
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
-
-
-def on_its_way(tensor: Tensor) -> Callable[[], NDArray[Any]]:
-    """The way back: a copy that is begun now, and waited for when it is looked at. What was copied may be overwritten."""
-    copy = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda).copy_(tensor, non_blocking=True)
-    arrived = torch.cuda.current_stream(tensor.device).record_event() if tensor.is_cuda else None
-
-    def look() -> NDArray[Any]:
-        if arrived is not None:
-            arrived.synchronize()
-        return copy.numpy()
-
-    return look
 
 
 class Together:
