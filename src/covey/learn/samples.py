@@ -63,10 +63,14 @@ class Samples:
         x = self.x.index_select(0, rows.reshape(-1))
         if network.kind == "tokens":
             return x.to(torch.int64).view(*rows.shape, *network.input_shape)
+        layout = network.spec.layout
+        if self._pixels and x.is_cuda and layout == "image":  # turned around as bytes: a quarter of the traffic
+            x = x.view(*rows.shape, *network.input_shape)
+            x = x.unsqueeze(-1) if len(network.input_shape) == 2 else x
+            return torch.div(x.movedim(-1, -3).contiguous(), 255.0)
         x = x.to(torch.float32)
         if self._pixels:
             x.div_(255.0)
-        layout = network.spec.layout
         if layout == "flat":
             return x.view(*rows.shape, -1)
         x = x.view(*rows.shape, *network.input_shape)

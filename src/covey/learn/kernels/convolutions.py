@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -34,17 +35,17 @@ class Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, delta: Tensor) -> Any:
         x, weight = ctx.saved_tensors
-        inputs, weights = (_applied(kind) for kind in (AtInputs, AtWeights))
+        inputs, weights = (applied(kind) for kind in (AtInputs, AtWeights))
         at_inputs = inputs(delta, weight, *ctx.how) if ctx.needs_input_grad[0] else None
         return at_inputs, *weights(delta, x, tuple(weight.shape[-2:]), *ctx.how), None, None
 
     @staticmethod
     def vmap(info: Any, dims: Any, x: Tensor, weight: Tensor, bias: Tensor, padding: Pair, kernels: Any) -> Any:
-        rows = _rows(info, dims, (x, weight, bias))
+        rows = rows_of(info, dims, (x, weight, bias))
         return kernels.outputs(*rows, padding, of_convolutions()), 0
 
 
-class _Once(torch.autograd.Function):
+class Once(torch.autograd.Function):
     """What nobody differentiates again."""
 
     @staticmethod
@@ -52,33 +53,33 @@ class _Once(torch.autograd.Function):
         pass
 
 
-class AtInputs(_Once):
+class AtInputs(Once):
     @staticmethod
     def forward(delta: Tensor, weight: Tensor, padding: Pair, kernels: Any) -> Any:
         return _alone(kernels.at_inputs, (delta, weight), padding)
 
     @staticmethod
     def vmap(info: Any, dims: Any, delta: Tensor, weight: Tensor, padding: Pair, kernels: Any) -> Any:
-        return kernels.at_inputs(*_rows(info, dims, (delta, weight)), padding, of_convolutions()), 0
+        return kernels.at_inputs(*rows_of(info, dims, (delta, weight)), padding, of_convolutions()), 0
 
 
-class AtWeights(_Once):
+class AtWeights(Once):
     @staticmethod
     def forward(delta: Tensor, x: Tensor, shape: Pair, padding: Pair, kernels: Any) -> Any:
         return tuple(_alone(kernels.at_weights, (delta, x), shape, padding))
 
     @staticmethod
     def vmap(info: Any, dims: Any, delta: Tensor, x: Tensor, shape: Pair, padding: Pair, kernels: Any) -> Any:
-        return kernels.at_weights(*_rows(info, dims, (delta, x)), shape, padding, of_convolutions()), (0, 0)
+        return kernels.at_weights(*rows_of(info, dims, (delta, x)), shape, padding, of_convolutions()), (0, 0)
 
 
-def _applied(kind: Any) -> Callable[..., Any]:
+def applied(kind: Any) -> Callable[..., Any]:
     """torch gives `apply` no types."""
     apply: Callable[..., Any] = kind.apply
     return apply
 
 
-def _rows(info: Any, dims: tuple[int | None, ...], tensors: tuple[Tensor, ...]) -> list[Tensor]:
+def rows_of(info: Any, dims: tuple[int | None, ...], tensors: tuple[Tensor, ...]) -> list[Tensor]:
     """Each with a row for each client in front, also where they share one."""
     return [
         tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
@@ -119,7 +120,7 @@ class OwnConvolutions(TorchFunctionMode):
         plain = plain and bias is not None and all(t.dtype == torch.float32 for t in (x, weight))
         if not plain or isinstance(sides, str) or any(pad >= size for pad, size in zip(sides, weight.shape[2:])):
             return F.conv2d(x, weight, bias, stride, padding, dilation, groups)  # type: ignore[arg-type]
-        done: Tensor = _applied(Convolution)(x, weight, bias, tuple(sides), self._kernels)
+        done: Tensor = applied(Convolution)(x, weight, bias, tuple(sides), self._kernels)
         return done
 
 
@@ -135,15 +136,18 @@ def own_convolutions(device: torch.device) -> AbstractContextManager[object]:
 
 @functools.cache
 def _kernels(device: torch.device) -> Any:
-    """The kernels' module, tried once; None: there is none here."""
+    return tried("convolve", are_right, device)
+
+
+def tried(name: str, are_right: Callable[[Any, torch.device], bool], device: torch.device) -> Any:
+    """The module of kernels of this name; None: there is none here, or it computes something else."""
     if not takes_triton(device):
         return None
     try:
-        from covey.learn.kernels import convolve
-
-        return convolve if are_right(convolve, device) else None
-    except Exception as error:  # Triton has many of its own
-        warnings.warn(f"no kernels for convolutions here, training takes longer without: {error}", stacklevel=2)
+        kernels = importlib.import_module(f"covey.learn.kernels.{name}")
+        return kernels if are_right(kernels, device) else None
+    except Exception as error:  # compilers have many of their own
+        warnings.warn(f"no kernels '{name}' here, training takes longer without: {error}", stacklevel=2)
         return None
 
 

@@ -78,10 +78,11 @@ def choose(name: str, network: Network, samples: Samples, device: torch.device, 
         parts = (linear, linear.accumulate, sum(linear.sizes), 2, chunk, Whole(linear), plain.accumulate, linear.only)
         return SideBySide(name, network, samples, *parts)
     stacked = Stacked(network, device)
+    points = Together(network, samples, device, stacked) if name == "stacked" and stacked.joins() else loop
     accumulate = stacked.accumulate if name == "stacked" else Streams(stacked, device).accumulate
     from_one = OneStart(loop).accumulate if name == "streams" else None
     size = activations(network)
-    return SideBySide(name, network, samples, loop, accumulate, size, 5, chunk, from_one=from_one)
+    return SideBySide(name, network, samples, points, accumulate, size, 5, chunk, from_one=from_one)
 
 
 def taken(name: str, network: Network, device: torch.device) -> str:
@@ -108,6 +109,14 @@ def automatic(network: Network, device: torch.device) -> str:
         return "loop"
     convolutional = any(isinstance(layer, nn.Conv2d) for layer in network.architecture.modules())
     return "streams" if convolutional and network.d >= LARGE else "stacked"
+
+
+class Together(Loop):
+    """The loop kernel's points; outputs of several models come from the stacked kernel, which has kernels of its own for that."""
+
+    def __init__(self, network: Network, samples: Samples, device: torch.device, stacked: Stacked) -> None:
+        super().__init__(network, samples, device)
+        self.logits_of_all = stacked.logits_of_all
 
 
 class SideBySide:

@@ -5,7 +5,8 @@ Everything that concerns one model at a time (evaluation, gradients at a point) 
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from covey.learn.examine import example_inputs
 from covey.learn.flat import Network, once
 from covey.learn.kernels.batched import Batch
 from covey.learn.kernels.convolutions import own_convolutions
+from covey.learn.kernels.pooling import Pooled, has_kernels, join, own_pooling
 from covey.learn.losses import example_targets
 from covey.learn.objective import Objective, clipped
 from covey.learn.precision import of_steps
@@ -51,8 +53,7 @@ class Stacked:
 
         inputs = batch.inputs
         given = tuple(None if t is None else 0 for t in inputs)
-        own = own_convolutions(self._device) if self._has_convolutions and not batch.clip else nullcontext()
-        with written_out(), own:
+        with written_out(), self._own(not batch.clip):
             if batch.clip:
                 per_sample = vmap(vmap(grad(sample_loss), in_dims=(None, *given)), in_dims=(0, *given))(model, *inputs)
                 scale = clipped(batch.factor, per_sample.norm(dim=2), batch.divisors, batch.clip)
@@ -63,11 +64,43 @@ class Stacked:
             target.mul_(beta)
         target.add_(gradient, alpha=alpha)
 
+    def logits_of_all(self, models: Tensor, x: Tensor) -> Tensor:
+        """Outputs [k, b, classes] of models [k, d] on the same samples."""
+        objective = self.objective(0, 1.0)
+
+        def logits(vector: Tensor) -> Tensor:
+            parameters = objective.parameters_of(vector)
+            named = {name.removeprefix("net."): parameter for name, parameter in parameters.items()}
+            out: Tensor = functional_call(objective.net, named, (x,))
+            return out
+
+        with torch.no_grad(), written_out(), self._own(True):
+            together: Tensor = vmap(logits)(models)
+        return together
+
+    def joins(self) -> bool:
+        """Whether the network has layers with kernels of their own for many models at once, and the device has those."""
+        return any(isinstance(layer, Pooled) for layer in self.objective(0, 1.0).modules()) and has_kernels(
+            self._device
+        )
+
+    @contextmanager
+    def _own(self, wanted: bool) -> Iterator[None]:
+        """Convolutions by covey's own kernels, where they are wanted: what is differentiated sample by sample is torch's."""
+        if not (wanted and self._has_convolutions):
+            yield
+            return
+        with own_convolutions(self._device), own_pooling(self._device):
+            yield
+
     def objective(self, head_classes: int, share: float) -> Objective:
         """The module of the loss, kept for the next call."""
         known = (head_classes, share)
         if known not in self._objectives:
-            self._objectives[known] = Objective(self._network, head_classes, share, self._device)
+            objective = Objective(self._network, head_classes, share, self._device)
+            if self._network.plain:
+                join(objective.net)
+            self._objectives[known] = objective
         return self._objectives[known]
 
 
