@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from covey.engines.evaluation import Examiner
 from covey.errors import CoveyError, NotFinite
 from covey.learn.flat import Network
 from covey.learn.initial import initial
-from covey.learn.kernels.graph import Replays
+from covey.learn.kernels.graph import Replays, widths
 from covey.learn.kernels.kernels import choose
 from covey.learn.machine import Machine
 from covey.learn.schedule.waves import Together, lay_out
@@ -182,6 +183,34 @@ def test_replayed_step_without_a_graph(plan: Plan, correct: bool) -> None:
         expected = machine.compute(asked)
         for i, job in enumerate(wave.order):
             torch.testing.assert_close(got[i], expected[job], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "plan", [Plan(lr=0.1, batch_size=2), Plan(lr=0.1, batch_size=2, momentum=0.9, weight_decay=0.1)]
+)
+def test_steps_of_few_clients_are_computed_for_few(plan: Plan) -> None:
+    net, x, y = made("mlp")
+    device, machine, sizes = torch.device("cpu"), Machine(net, x, y), (40, 30, *[3] * 28)
+    asked = [Job(torch.arange(s), i, Train(initial(net, i % 3), plan)) for i, s in enumerate(sizes)]
+    linear, wave, seen = choose("linear", net, machine.samples, device), lay_out(asked, device), list[int]()
+
+    def accumulate(target: Tensor, *more: Any) -> None:
+        seen.append(len(target))
+        linear._accumulate(target, *more)
+
+    replays = Replays(machine.samples, net.features, accumulate, budget=1e9)
+    got, expected = replays.run(wave, 1e3), machine.compute(asked)
+    for i, job in enumerate(wave.order):
+        torch.testing.assert_close(got[i], expected[job], rtol=0, atol=1e-6)
+    assert seen == [30, 30, *[8] * 18]
+
+
+def test_how_many_clients_a_step_is_computed_for() -> None:
+    assert widths([3, 3, 3]) == [3, 3, 3]
+    assert widths([20, *[5] * 99]) == [*[100] * 5, *[7] * 15]
+    assert widths([10, *[5] * 99]) == [100] * 10  # five steps are not worth a capture …
+    assert widths([10, *[5] * 99], known={100, 50, 25}) == [*[100] * 5, *[25] * 5]  # … unless there is one
+    assert widths([40, *[20] * 40, *[2] * 59]) == [*[100] * 2, *[50] * 18, *[7] * 20]
 
 
 def test_global_generator_is_left_alone() -> None:

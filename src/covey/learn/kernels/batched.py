@@ -115,6 +115,10 @@ class Tensors:
             None if wave.head_labels is None else pick(wave.head_labels),
         )
 
+    def first(self, clients: int) -> Tensors:
+        """Of the first clients alone."""
+        return Tensors(*(None if t is None else t[:clients] for t in vars(self).values()))  # type: ignore[arg-type]
+
 
 def advance(
     wave: Wave,

@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,6 +25,7 @@ from covey.learn.schedule.waves import Wave
 ALIGNED = 32
 RECORDINGS = 32  # layouts that are kept
 WARM_UP = 3  # steps on a side stream before capturing: libraries allocate their workspaces in the first
+FEW, WORTH = 12, 8  # clients of whom half are not worth a capture, and steps of a wave that are
 
 
 @functools.cache
@@ -35,7 +37,11 @@ def stream(device: torch.device, number: int = 0) -> torch.cuda.Stream:
 
 
 class Replay:
-    """One captured step of c clients, for every wave of the same shape and plan. (On a CPU the same step, not captured.)"""
+    """One captured step of c clients, for every wave of the same shape and plan. (On a CPU the same step, not captured.)
+
+    Clients are sorted: those who take the most steps come first. Where many steps are of few clients, the step is captured for the
+    first half of them, too, for a quarter, and so on.
+    """
 
     def __init__(self, wave: Wave, samples: Samples, features: int, accumulate: Accumulate, hold: bool) -> None:
         self._model = aligned(wave.start).copy_(wave.start)
@@ -43,44 +49,73 @@ class Replay:
         self._counter = torch.zeros(1, dtype=torch.int64, device=wave.start.device)
         self._velocity = aligned(self._model).zero_() if wave.plan.momentum else None
         self._parts = (samples, features, accumulate, hold)
-        self._graph = self._capture() if wave.start.device.type == "cuda" else None
+        self._graphs: dict[int, torch.cuda.CUDAGraph | None] = {}  # by how many clients
+        self._capture(len(self._model))
 
-    def _capture(self) -> torch.cuda.CUDAGraph | None:
+    def _capture(self, clients: int) -> None:
+        self._graphs[clients] = None
+        if self._model.device.type != "cuda":
+            return
         graph = torch.cuda.CUDAGraph()
         side = stream(self._model.device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(WARM_UP):
                 self._counter.zero_()
-                self._step()
+                self._step(clients)
         torch.cuda.current_stream().wait_stream(side)
         try:
             with torch.cuda.graph(graph, stream=side):
-                self._step()
+                self._step(clients)
         except RuntimeError as error:
             warnings.warn(f"no CUDA graph for this step, it runs slower without: {error}", stacklevel=2)
-            return None
-        return graph
+            return
+        self._graphs[clients] = graph
 
     def run(self, wave: Wave) -> Tensor:
         """Trained models [c, D] of a wave that needs no more steps than the one captured."""
+        sizes = widths(wave.steps, self._graphs)
+        for clients in dict.fromkeys(sizes):
+            if clients not in self._graphs:
+                self._capture(clients)
         self._wave.overwrite(wave)
         self._model.copy_(wave.start)
         if self._velocity is not None:
             self._velocity.zero_()
         self._counter.zero_()
-        for _ in range(len(wave.rows)):
-            if self._graph is None:
-                self._step()
+        for clients in sizes:
+            graph = self._graphs[clients]
+            if graph is None:
+                self._step(clients)
             else:
-                self._graph.replay()
+                graph.replay()
         return self._model.clone()
 
-    def _step(self) -> None:
+    def _step(self, clients: int) -> None:
         samples, features, accumulate, hold = self._parts
-        step = Tensors.at_counter(self._wave, self._counter)
-        advance(self._wave, step, samples, features, accumulate, self._model, self._velocity, self._wave.constant, hold)
+        step = Tensors.at_counter(self._wave, self._counter).first(clients)
+        model, velocity, constant = (
+            None if t is None else t[:clients] for t in (self._model, self._velocity, self._wave.constant)
+        )
+        assert model is not None
+        advance(self._wave, step, samples, features, accumulate, model, velocity, constant, hold)
         self._counter.add_(1)
+
+
+def widths(steps: Sequence[int], known: Container[int] = ()) -> list[int]:
+    """For how many clients each step is computed, of clients who take so many steps, the most first: for those who still train, and
+    for as few others as captures allow. `known`: captured already.
+    """
+    if steps[0] == steps[-1]:
+        return [len(steps)] * steps[0]
+    active = (np.asarray(steps) > np.arange(max(steps))[:, None]).sum(1).tolist()
+    sizes = [len(steps)]
+    while sizes[-1] > FEW:
+        half = -(-sizes[-1] // 2)
+        if half not in known and sum(count <= half for count in active) < WORTH:
+            break
+        sizes.append(half)
+    return [next(size for size in reversed(sizes) if size >= count) for count in active]
 
 
 def _any_rate(wave: Wave) -> Wave:

@@ -118,6 +118,9 @@ class Together(Loop):
         super().__init__(network, samples, device)
         self.logits_of_all = stacked.logits_of_all
 
+    def logits(self, model: Tensor, x: Tensor) -> Tensor:
+        return self.logits_of_all(model[None], x)[0]
+
 
 class SideBySide:
     """Trains chunks of clients at once: eagerly on a CPU, as a replayed CUDA graph on a GPU, or by kernels for whole steps."""

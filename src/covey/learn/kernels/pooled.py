@@ -17,7 +17,7 @@ from torch import Tensor
 Pair = tuple[int, int]
 FEW = 32  # outputs, and channels, at most
 SHARED = 48 * 1024  # bytes that a block may use without asking for more
-IMAGES = 10  # that one block adds up: always the same, so that no sum depends on how many there are
+IMAGES = 5  # that one block adds up: always the same, so that no sum depends on how many there are
 MOST = 2**31  # numbers that a place in memory is counted by
 
 
