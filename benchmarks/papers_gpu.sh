@@ -4,6 +4,7 @@
 #
 #   bash benchmarks/papers_gpu.sh OUT PART MINUTES [PROCESSES]       PART: mnist, fashion, lfw, cifar100, cifar10 or faces
 #
+# TABLES='PATTERN PATTERN …' runs these in place of the part's list, in its folder.
 # OUT gets three files: PART.tar.xz (figures of runs that have ended: all but those of the last minute, at any
 # time), PART.txt (what ran when, for how long), PART-tables.tar.xz.
 # MINUTES is when the last run is broken off, and work with it: give enough; packing takes half a minute more. Where data of the part are not there it says which,
@@ -76,6 +77,7 @@ faces) tables=( # Tables 4 to 8 of property inference with 10, 15 and 20 clients
     ;;
 esac
 
+[ -n "${TABLES:-}" ] && set -f && tables=($TABLES) && set +f
 mkdir -p "$out" "$kept" "$data"
 cp -n "$COVEY_DATA"/*.npz* "$data"/
 for first in "$data"/*.npz.00; do # a file in pieces, which came in several calls: benchmarks/cifar10_pieces.py
