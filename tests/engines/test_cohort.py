@@ -21,6 +21,7 @@ from covey.algorithms.mingledpie.mingledpie import MingledPie, MingledUpdate
 from covey.data.federation import Dataset, Federation
 from covey.engines import start
 from covey.engines.cohort import Alone, Apart, Cohort, Outcomes, alike, column, reads_in_rows
+from covey.engines.evaluation import Examiner
 from covey.engines.hosts.host import Host
 from covey.errors import CoveyWarning, NotFinite
 from covey.learn import rowwise as rowwise_room
@@ -121,6 +122,19 @@ def test_vectors_that_wait_until_somebody_looks(
         len(waiting) == 10
     )  # after each training and, from the second round on, before it; the third wave is one client alone
     assert_same(one, other)
+
+
+def test_training_is_checked_before_anybody_looks_at_the_test_of_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a GPU is waited for once; a round without a test is checked all the same."""
+    monkeypatch.setattr(start, "IN_ROWS", ("cpu",))
+    seen, check, score = [], Host.check, Examiner._score
+    monkeypatch.setattr(Host, "check", lambda self: (seen.append("check"), check(self))[1])
+    monkeypatch.setattr(Examiner, "_score", lambda self, *given: (seen.append("look"), score(self, *given))[1])
+    evaluation = {"every": 2}
+    run(experiment("scaffold", evaluation=evaluation), federation=federation((8,) * 6), quiet=True)
+    happened = [one for one, before in zip(seen, [None, *seen]) if one != before]
+    assert happened == ["check", "look", "check", "look", "check"]  # the second round and the last are tested
+    assert seen[:2] == ["check", "check"]
 
 
 def test_training_that_goes_wrong_is_said_so_whatever_breaks_on_it_first(

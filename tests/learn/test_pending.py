@@ -141,6 +141,15 @@ def test_a_doubt_is_answered_by_the_first_sum(value: float) -> None:
         doubts[1].check()
 
 
+def test_a_doubt_that_is_answered_asks_for_no_other_sum() -> None:
+    models = torch.ones(3, 4)
+    doubt, asked = Doubt(models, "local training", "lower it"), []
+    for _ in range(2):
+        doubts.answer(models, lambda: (asked.append(1), models.sum())[1])
+    assert len(asked) == 1
+    doubt.check()
+
+
 def test_a_doubt_that_nobody_answers_sums_up_by_itself_and_keeps_nothing() -> None:
     models = torch.ones(3, 4)
     doubt = Doubt(models, "local training", "lower it")

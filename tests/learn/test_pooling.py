@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest import mock
 
 import pytest
 import torch
@@ -15,7 +16,9 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from covey.learn.flat import Network
-from covey.learn.kernels import pooled
+from covey.learn.initial import initial
+from covey.learn.kernels import pooled, pooling
+from covey.learn.kernels.kernels import Together
 from covey.learn.kernels.loop import Loop
 from covey.learn.kernels.pooling import Pooled, are_right, join, using
 from covey.learn.kernels.stacked import Stacked
@@ -281,3 +284,19 @@ def test_outputs_of_several_models_at_once_are_those_of_each() -> None:
     loop, inputs = Loop(network, samples, CPU), samples.inputs(torch.arange(6))
     together = Stacked(network, CPU).logits_of_all(models, inputs)
     torch.testing.assert_close(together, torch.stack([loop.logits(model, inputs) for model in models]))
+
+
+def test_gradients_of_samples_are_those_of_the_loop() -> None:
+    network = Network("cnn", (28, 28), 10)
+    x, y = torch.randint(0, 256, (7, 28, 28), dtype=torch.uint8), torch.arange(7)
+    samples, at = Samples(network, x, y, CPU), initial(network, 3)
+    loop, together = Loop(network, samples, CPU), Together(network, samples, CPU, Stacked(network, CPU))
+    with mock.patch.object(pooling, "_kernels", lambda _: Coded):
+        got = [together.fisher(at, y), together.sample_norms(at, y), together.logits(at, samples.inputs(y))]
+        last = together.sample_gradients(at, y, 850)
+    OneByOne.asked.clear()
+    wanted = [loop.fisher(at, y), loop.sample_norms(at, y), loop.logits(at, samples.inputs(y))]
+    assert not OneByOne.asked
+    for one, want in zip(got, wanted):
+        torch.testing.assert_close(one, want, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(last, loop.sample_gradients(at, y, 850))

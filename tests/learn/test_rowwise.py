@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
+from covey.learn import rowwise as rowwise_room
 from covey.learn.kernels.products import Fused, Plain
-from covey.learn.rowwise import by_rows, on_cpu, owned, side_by_side
+from covey.learn.kernels.vectors.pending import Pending, settled
+from covey.learn.rowwise import by_rows, on_cpu, on_rows, owned, side_by_side
 from covey.learn.schedule.waves import lay_out
 from covey.learn.work import Compute, Job, Plan, Train, rowwise
 
@@ -25,6 +29,23 @@ def test_side_by_side_is_one_by_one() -> None:
     works = [rowwise(changes, y, x, -0.5 * (i + 1)) for i, y in enumerate(ys)]
     for together, alone in zip(side_by_side(works), by_rows(works), strict=True):
         assert all(torch.equal(a, b) for a, b in zip(together, alone, strict=True))
+
+
+@pytest.mark.parametrize("may_wait", [False, True])
+def test_what_is_put_off_takes_no_time(may_wait: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rowwise_room, "waits", lambda device: True)
+    times = []
+
+    @contextmanager
+    def timed() -> Iterator[None]:
+        yield
+        times.append(1)
+
+    c, own = torch.randn(7), torch.randn(3, 7)
+    given = on_rows(rowwise(torch.sub, c, own, may_wait=may_wait), torch.device("cpu"), timed)
+    assert isinstance(given, Pending) is may_wait
+    assert len(times) == (not may_wait)
+    assert torch.equal(settled(given), c - own)
 
 
 def test_one_result_that_all_clients_share_reaches_each() -> None:

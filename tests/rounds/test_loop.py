@@ -432,6 +432,22 @@ def test_a_clusters_accuracy_is_that_of_its_own_model() -> None:
     assert cluster_accuracies(one, np.array([0, 1]), intended=True) == pytest.approx([0.8, 0.4])
 
 
+@pytest.mark.parametrize("intended", [False, True])
+@pytest.mark.parametrize("index", [-1, 0, 1])
+def test_a_cluster_of_clients_alike_is_what_it_is_beside_another(index: int, intended: bool) -> None:
+    """To the bit, whatever so many times a share over so many gives."""
+    from covey.engines.evaluation import Score, cluster_accuracies
+
+    other = Score(0, 0.5, 0.5, 0, [0.5, 0.5])
+    for count in range(1, 200):
+        own, *fits = np.random.default_rng(count).random(3).tolist()
+        for alike in (Score(0, own, 0.5, index, fits), Score(0, own, 0.5, min(index, 0), fits[:1])):
+            for cluster in (0, 1, 3):
+                both = cluster_accuracies([alike, other], np.array([cluster, 9]), intended, np.array([count, 1]))
+                assert cluster_accuracies([alike], np.array([cluster]), intended, np.array([count])) == both[:1]
+    assert cluster_accuracies([other], np.array([-1]), intended) == []
+
+
 def test_an_attack_that_cannot_be_scored_loses_no_result(tmp_path: Path) -> None:
     from dataclasses import dataclass, field
 

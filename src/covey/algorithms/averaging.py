@@ -98,7 +98,8 @@ class Averages:
     def add(self, j: int | Numbers, model: Tensor, weight: float | Numbers = 1.0, clients: int = 1) -> None:
         """One model, or the mean of several clients'; or a row for each of many clients, [n, d], with one j and weight or [n]."""
         if model.dim() == 2:
-            self._add_rows(np.broadcast_to(j, len(model)), model, np.broadcast_to(weight, len(model)))
+            n = len(model)
+            self._add_rows(_of_each(j, n), model, _of_each(weight, n))
             return
         assert isinstance(j, int)
         assert isinstance(weight, int | float)
@@ -118,7 +119,8 @@ class Averages:
         ):
             self.weights[j] += weight
             self.counts[j] += int(count)
-        add_to_groups(self._sums, models, groups.astype(np.int64), weights.astype(np.float64), self._at_once)
+        of, shares = groups.astype(np.int64, copy=False), weights.astype(np.float64, copy=False)
+        add_to_groups(self._sums, models, of, shares, self._at_once)
 
     @property
     def sums(self) -> Tensor:
@@ -145,6 +147,11 @@ class Averages:
         total = sum(self.weights)
         full = total > 0 and sum(self.counts) >= self.least
         return (self.sums.sum(0) / total).to(torch.float32) if full else previous
+
+
+def _of_each(value: float | Numbers, n: int) -> NDArray[Any]:
+    """[n] of what many clients as one have, where it is one number for all of them, too: numpy's broadcasting takes longer."""
+    return value if isinstance(value, np.ndarray) else np.full(n, value)
 
 
 def use_model(me: Client, message: Any) -> Coroutine:

@@ -87,11 +87,11 @@ class Examiner:
         # by clients and distributions: numbers, a client of each, and the distributions, so that their id stays theirs
         self._likeness: dict[tuple[bytes, int], tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]] = {}
         self.machine, self.metrics, self.task = machine, metrics, machine.network.task
-        self.rows = torch.from_numpy(rows)
-        self.labels = machine.samples.labels(self.rows.to(machine.device))
+        self.rows = torch.from_numpy(rows).to(machine.device)  # recorded tests read them there
+        self.labels = machine.samples.labels(self.rows)
         self.groups = groups[rows]
         self.tested = np.bincount(self.groups, minlength=count).astype(np.float64)
-        self._is_tested = self.tested > 0
+        self._is_tested, self._samples = self.tested > 0, self.tested.sum()
         self._recordings = Recordings(machine.device)
 
     def scores(
@@ -227,11 +227,11 @@ class Examiner:
         at = (index, share.tobytes() if isinstance(groups, slice) else groups.tobytes())
         alike = tested.scored.get(at)  # thousands of clients may be: they differ in their numbers only
         if alike is None:
-            fits = tested.accuracy[:, groups] @ share / max(share.sum(), 1e-12)  # [m]
+            whole = max(share.sum(), 1e-12)
+            fits = tested.accuracy[:, groups] @ share / whole  # [m]
             used = use.index or 0
-            everywhere = float(tested.accuracy[used] @ self.tested / self.tested.sum())
-            shares = share / max(share.sum(), 1e-12)
-            metrics, totals = self._measured(tested, used, groups, shares) if self.metrics else ({}, None)
+            everywhere = float(tested.accuracy[used] @ self.tested / self._samples)
+            metrics, totals = self._measured(tested, used, groups, share / whole) if self.metrics else ({}, None)
             alike = (float(fits[used]), everywhere, index, fits.tolist(), metrics, totals)
             tested.scored[at] = alike
         return Score(client, *alike)
@@ -417,8 +417,7 @@ def accuracies(round: RoundScores, grouped: Grouped, intended: bool, target: Any
     scores = [round.kinds[kind] for kind in pairs.kinds.tolist()]
     per_cluster = cluster_accuracies(scores, pairs.clusters, intended, pairs.counts)
     record = _record(mean, per_cluster or [mean], float(round.everywhere.mean()))
-    at = np.flatnonzero(round.clients == (target if isinstance(target, int) else -1))
-    if len(at):
+    if isinstance(target, int) and len(at := np.flatnonzero(round.clients == target)):
         record["target"] = float(own[at[0]])
     # Where clusters are only those of equal choice, their unweighted mean is nobody's: one client alone would count as a cluster.
     return record if round.truth is not None else record | {LEADS: "client_mean"}
@@ -434,7 +433,8 @@ def measured(
     }
     if round.totals:
         parts = [round.totals[c] for c in sorted(round.totals) if c >= 0]
-        whole = np.sum(list(round.totals.values()), axis=0)
+        every = list(round.totals.values())
+        whole = np.sum(every, axis=0) if len(every) > 1 else every[0]
         record["classes"] = per_class(task, [one / len(clients) for one in (whole, *parts)], full)
     return record
 
@@ -457,7 +457,7 @@ def _record(client_mean: float, per_cluster: list[float], everywhere: float) -> 
     return {
         "client_mean": client_mean,
         "per_cluster": per_cluster,
-        "average_cluster": float(np.mean(per_cluster)),
+        "average_cluster": float(np.mean(per_cluster)) if len(per_cluster) > 1 else per_cluster[0],
         "global": everywhere,
     }
 
@@ -472,6 +472,8 @@ def cluster_accuracies(
     clients each score is; None: of one.
     """
     counts = np.ones(len(scores), np.int64) if counts is None else counts
+    if len(scores) == 1 and groups[0] >= 0:  # clients of one model and one distribution: there are no votes to count
+        return [_of_one_kind(scores[0], int(groups[0]), intended, int(counts[0]))]
     per_cluster = []
     for c in tallied(groups[groups >= 0])[0]:
         places = np.flatnonzero(groups == c)
@@ -484,6 +486,14 @@ def cluster_accuracies(
         model = int(c) if intended and int(c) < models and models > 1 else int(votes.argmax())
         per_cluster.append(_mean([s.fits[model] for s in members], many))
     return per_cluster
+
+
+def _of_one_kind(score: Score, cluster: int, intended: bool, count: int) -> float:
+    """`_mean` of so many clients with this score, to the bit."""
+    if score.index < 0:
+        return score.own * count / count
+    models = len(score.fits)
+    return score.fits[cluster if intended and cluster < models and models > 1 else score.index] * count / count
 
 
 def _mean(values: list[float], counts: NDArray[np.int64]) -> float:

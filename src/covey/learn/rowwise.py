@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import warnings
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -97,8 +98,13 @@ def _fetched(rows: Tensor) -> Tensor:
     return torch.empty(rows.shape, dtype=rows.dtype, pin_memory=rows.is_cuda).copy_(rows)
 
 
-def on_rows(work: Compute, device: torch.device) -> Any:
-    """A request of clients that run as one: vectors [n, d], or [d] where they share one; numbers as arrays [n], or one for all."""
+def on_rows(
+    work: Compute, device: torch.device, timed: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> Any:
+    """A request of clients that run as one: vectors [n, d], or [d] where they share one; numbers as arrays [n], or one for all.
+
+    `timed`: takes the time of what is computed now. What is put off takes none, and a GPU's marks for it would cost the host some.
+    """
     given = [_as_rows(argument, device) for argument in work.arguments]
     on_gpu = device.type == "cuda" and all(one.dtype == torch.float32 for one in given if isinstance(one, Tensor))
     alone = all(len(one) == 1 for one in given if isinstance(one, Tensor))
@@ -106,7 +112,8 @@ def on_rows(work: Compute, device: torch.device) -> Any:
         later = put_off(work.function, tuple(given))
         if later is not None:
             return later
-    stacks = IN_ONE_PASS(work.function, tuple(given)) if on_gpu else work.function(*given)
+    with timed():
+        stacks = IN_ONE_PASS(work.function, tuple(given)) if on_gpu else work.function(*given)
     if isinstance(stacks, tuple):
         return tuple(stack[0] for stack in stacks) if alone else stacks
     return stacks[0] if alone else stacks

@@ -56,6 +56,8 @@ class Scoring:
             scores.add(score)
         grouped, of = scores.grouped(), self.listed.tolist()
         ages = self._newcomers(state, round, scores)
+        # A GPU is waited for once: by then the test is done, too, which was begun behind what is checked.
+        self.hosts.check()
         accuracy = None
         if self.network.task != NUMBERS:
             # A cluster that changes keeps no model of its own.

@@ -51,8 +51,7 @@ class AnswersAsOne:
         if isinstance(work, Losses) and work.on is None and work.models.dim() == 2:
             return self._losses_of(me, work.models)
         if isinstance(work, Compute) and work.rowwise:
-            with self._timing.of(work.phase):
-                return on_rows(work, self._machine.device)
+            return on_rows(work, self._machine.device, partial(self._timing.of, work.phase))
         if isinstance(work, Compute) and work.shared:
             whose = tuple(me.clients[0] if argument is me else argument for argument in work.arguments)
             return self._shared.compute(replace(work, arguments=whose), message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from covey.errors import CoveyError, nearest
 from covey.learn.flat import Network
 from covey.learn.kernels.batched import Accumulate, one_step, run
+from covey.learn.kernels.factors import Layers, Unknown
 from covey.learn.kernels.graph import WARM_UP, Replays, aligned
 from covey.learn.kernels.linear import Linear, is_stack
-from covey.learn.kernels.loop import Loop
+from covey.learn.kernels.loop import Loop, at_once
 from covey.learn.kernels.one_start import OneStart, does
 from covey.learn.kernels.stacked import Stacked, obstacle
 from covey.learn.kernels.streams import Streams
@@ -112,14 +113,26 @@ def automatic(network: Network, device: torch.device) -> str:
 
 
 class Together(Loop):
-    """The loop kernel's points; outputs of several models come from the stacked kernel, which has kernels of its own for that."""
+    """The loop kernel's points where layers have kernels of their own for many at once: outputs of several models, and gradients of
+    single samples, each of which is as a client with one sample to them.
+    """
 
     def __init__(self, network: Network, samples: Samples, device: torch.device, stacked: Stacked) -> None:
         super().__init__(network, samples, device)
-        self.logits_of_all = stacked.logits_of_all
+        self._stacked, self.logits_of_all = stacked, stacked.logits_of_all
 
     def logits(self, model: Tensor, x: Tensor) -> Tensor:
         return self.logits_of_all(model[None], x)[0]
+
+    def _layers(self, at: Tensor, rows: Tensor) -> Iterator[Layers]:
+        raise Unknown  # by gradients: the joined layers do not show their factors, and compute these faster
+
+    def _sample_gradients(self, at: Tensor, rows: Tensor, last: int = 0) -> Iterator[Tensor]:
+        if last:
+            yield from super()._sample_gradients(at, rows, last)
+            return
+        for part in torch.split(rows, at_once(len(at), at.device)):
+            yield self._stacked.sample_gradients(at, self.samples.inputs(part), self.samples.labels(part))
 
 
 class SideBySide:

@@ -152,7 +152,7 @@ class Loop:
     def _sample_gradients(self, at: Tensor, rows: Tensor, last: int = 0) -> Iterator[Tensor]:
         trainee = self.trainee(0, 1.0)
         trainee.begin(at)
-        width = min(_at_once(last, at.device), self.samples.at_once) if last else _at_once(len(at), at.device)
+        width = min(at_once(last, at.device), self.samples.at_once) if last else at_once(len(at), at.device)
         for part in torch.split(rows, width):
             yield trainee.sample_gradients((self.samples.inputs(part), self.samples.labels(part)), last)
 
@@ -242,7 +242,7 @@ class Trainee:
     def clipped_gradient(self, batch: tuple[Tensor | None, ...], factor: Tensor, divisor: int, clip: float) -> Tensor:
         """Σ factor · clipped per-sample gradient [D], in microbatches so that memory stays bounded."""
         total = torch.zeros_like(self.model)
-        width = _at_once(len(self.model), self.model.device)
+        width = at_once(len(self.model), self.model.device)
         divisors = torch.tensor(divisor, device=factor.device)
         for low in range(0, len(factor), width):
             part = tuple(None if t is None else t[low : low + width] for t in batch)
@@ -299,6 +299,6 @@ def _length(batch: tuple[Tensor | None, ...]) -> int:
     return len(next(t for t in batch if t is not None))
 
 
-def _at_once(length: int, device: torch.device) -> int:
+def at_once(length: int, device: torch.device) -> int:
     """Samples whose gradients, of this length, are held side by side."""
     return max(1, SAMPLE_GRADIENTS.get(device.type, SAMPLE_GRADIENTS["cpu"]) // length)

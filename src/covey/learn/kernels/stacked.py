@@ -78,6 +78,18 @@ class Stacked:
             together: Tensor = vmap(logits)(models)
         return together
 
+    def sample_gradients(self, at: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """The gradient of each sample's loss [b, D] at one model [D]."""
+        objective = self.objective(0, 1.0)
+
+        def loss(vector: Tensor, *sample: Tensor) -> Tensor:
+            losses: Tensor = functional_call(objective, objective.parameters_of(vector), tuple(t[None] for t in sample))
+            return losses[0]
+
+        with written_out(), self._own(True):
+            gradients: Tensor = vmap(grad(loss), in_dims=(None, 0, 0))(at, x, y)
+        return gradients
+
     def joins(self) -> bool:
         """Whether the network has layers with kernels of their own for many models at once, and the device has those."""
         return any(isinstance(layer, Pooled) for layer in self.objective(0, 1.0).modules()) and has_kernels(

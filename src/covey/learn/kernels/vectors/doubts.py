@@ -21,6 +21,10 @@ class Doubt:
         self._words = f"{what} gave values that are not finite: {why}"
         _DOUBTS[vectors] = self
 
+    @property
+    def is_answered(self) -> bool:
+        return self._total is not None
+
     def answer(self, total: Tensor) -> None:
         """By a sum of numbers, each of which is one of these or was computed from it by +, − and ×; all of these are in it."""
         self._total, self._vectors = total, None
@@ -42,7 +46,7 @@ _DOUBTS: Any = WeakTensorKeyDictionary()  # vectors -> Doubt
 
 
 def answer(vectors: Tensor, total: Callable[[], Tensor]) -> None:
-    """Answers the doubt about vectors, if there is one, by what they all went into."""
+    """Answers the doubt about vectors, if there is one, by what they all went into: the first sum tells as much as another."""
     doubt = _DOUBTS.get(vectors)
-    if doubt is not None:
+    if doubt is not None and not doubt.is_answered:
         doubt.answer(total())

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import pad
 
 from covey.learn.kernels.products import takes_triton
 from covey.learn.kernels.vectors.pointwise import Written
@@ -82,7 +81,7 @@ class Pass:
         aligned = -(-d // ALIGNED) * ALIGNED
         # Rows that begin at multiples of ALIGNED floats are read several floats at a time, with what lies behind their end.
         width = aligned if all(_has_room(v, aligned) for v in self._vectors if v.shape == (n, d)) else d
-        given = [pad(v, (0, width - d)) if v.shape == (1, d) and width > d else v for v in self._vectors]
+        given = [_with_room(v, width) if v.shape == (1, d) and width > d else v for v in self._vectors]
         outputs = [torch.empty(n, aligned, device=device) for _ in self.kept]
         sums = torch.empty(PARTS, len(self.texts), width, dtype=torch.float64, device=device)
         numbers = [float(a) for a in self.arguments if not isinstance(a, Tensor)]
@@ -163,6 +162,13 @@ def _has_room(vectors: Tensor, width: int) -> bool:
     n, row, first = len(vectors), vectors.stride(0), vectors.storage_offset()
     inside = 4 * (first + (n - 1) * row + width) <= vectors.untyped_storage().nbytes()
     return row >= width and row % ALIGNED == 0 and first % ALIGNED == 0 and inside
+
+
+def _with_room(vector: Tensor, width: int) -> Tensor:
+    """The one row with memory up to this width behind it. Nothing is written there: a launch less, and nobody reads its results."""
+    room = vector.new_empty(1, width)
+    room[:, : vector.shape[1]] = vector
+    return room
 
 
 @functools.lru_cache(maxsize=8)
