@@ -63,7 +63,9 @@ T = TypeVar("T")
 
 
 class Rows(Sequence[T]):
-    """A field of a message that stands for those of many clients: one for each, written when somebody asks for it."""
+    """A field of a message that stands for many: those of clients that run as one, or a list. Each is written when somebody asks
+    for it. On the wire, in a copy and in a file it is the list.
+    """
 
     def like(self) -> T:
         """Something of the same size as each of them."""
@@ -265,10 +267,18 @@ class _Lengths:
 
     def __init__(self) -> None:
         self.shared: dict[int, tuple[int, Any]] = {}  # id -> (its number, itself: so its id stays its own)
+        self.rows: dict[int, tuple[Any, list[Any]]] = {}  # id -> (themselves, what stands for each of them)
         self.total = 0
 
     def add(self, value: Tensor | np.ndarray[Any, Any] | memoryview) -> None:
         self.total += value.nbytes
+
+    def each(self, rows: Rows[Any]) -> list[Any]:
+        """What is as long as each of them, the same where they come again: none is written for that."""
+        if id(rows) not in self.rows:
+            like = rows.like()
+            self.rows[id(rows)] = (rows, [memoryview(like) for _ in range(len(rows))])
+        return self.rows[id(rows)][1]
 
     def again(self, value: Any) -> dict[str, int] | None:
         """A reference to a value that has come already; else it is counted, and there is none yet."""
@@ -284,6 +294,9 @@ class _Buffers(_Lengths):
     def __init__(self) -> None:
         super().__init__()
         self.views: list[memoryview] = []
+
+    def each(self, rows: Rows[Any]) -> list[Any]:
+        return list(rows)
 
     def add(self, value: Tensor | np.ndarray[Any, Any] | memoryview) -> None:
         if isinstance(value, Tensor):
@@ -315,6 +328,8 @@ def copied(value: Any) -> Any:
         return value.copy()
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
+    if isinstance(value, Rows):
+        return list(value)
     if isinstance(value, list | tuple):
         return type(value)(copied(v) for v in value)
     if isinstance(value, dict):
@@ -329,6 +344,7 @@ def same(one: Any, other: Any) -> bool:
     """Whether two trees hold the same numbers and words; without a copy of either."""
     if one is other:
         return True
+    one, other = (list(value) if isinstance(value, Rows) else value for value in (one, other))
     if type(one) is not type(other):
         return False
     if isinstance(one, Tensor):
@@ -364,8 +380,8 @@ def _tree(value: Any, buffers: _Lengths) -> Any:
             return known
         buffers.add(raw)
         return {"b": len(raw)}
-    if isinstance(value, list):
-        return {"l": [_tree(v, buffers) for v in value]}
+    if isinstance(value, list | Rows):
+        return {"l": [_tree(v, buffers) for v in (buffers.each(value) if isinstance(value, Rows) else value)]}
     if isinstance(value, tuple):
         return {"u": [_tree(v, buffers) for v in value]}
     if isinstance(value, dict):

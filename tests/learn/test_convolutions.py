@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
-from covey.learn.kernels.convolutions import OwnConvolutions, are_right
+from covey.learn.kernels.convolutions.convolutions import OwnConvolutions, are_right
 from covey.learn.precision import precision
 
 CPU = torch.device("cpu")
@@ -122,7 +122,7 @@ def test_kernels_that_are_wrong_are_found_out() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("mode", "room"), [("ieee", 2e-6), ("tf32", 5e-3)])
 def test_kernels_on_a_gpu(mode: str, room: float, shape: tuple[Any, ...]) -> None:
-    kernels = importlib.import_module("covey.learn.kernels.convolve")
+    kernels = importlib.import_module("covey.learn.kernels.convolutions.convolve")
     clients, batch, channels, height, width, outputs, kernel, padding = shape
     torch.manual_seed(0)
     x = torch.randn(clients, batch, channels, height, width)

@@ -355,8 +355,54 @@ def test_clients_have_the_sums_of_their_own_samples(name: str, room: int, monkey
     found = dict(factors.means(layers_of(objective, trained, x, y), shares))
     each = torch.stack([gradient(objective, trained, x[i : i + 1], y[i : i + 1]) for i in range(6)])
     expected = (shares[..., None] * each.view(3, 2, -1)).sum(1)
-    together = torch.cat([found[parameter].flatten(1) for parameter in trained], 1)
-    torch.testing.assert_close(together, expected, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(_one_after_another(found, trained), expected, rtol=1e-9, atol=1e-12)
+    # The same of a pass whose losses are weighted, and with shares that hang on the norms.
+    weighted = layers_of(objective, trained, x, y, shares=shares.flatten())
+    found = dict(factors.sums(weighted, 3))
+    torch.testing.assert_close(_one_after_another(found, trained), expected, rtol=1e-9, atol=1e-12)
+    lengths: list[Tensor] = []
+
+    def inverse(norms: Tensor) -> Tensor:
+        lengths.append(norms)
+        return shares / norms.view(3, 2)
+
+    found = dict(factors.bounded(layers_of(objective, trained, x, y), inverse))
+    torch.testing.assert_close(lengths, [each.norm(dim=1)], rtol=1e-9, atol=0)
+    expected = ((shares / each.norm(dim=1).view(3, 2))[..., None] * each.view(3, 2, -1)).sum(1)
+    torch.testing.assert_close(_one_after_another(found, trained), expected, rtol=1e-9, atol=1e-12)
+
+
+def _one_after_another(gradients: dict[Tensor, Tensor], trained: list[Tensor]) -> Tensor:
+    return torch.cat([gradients[parameter].flatten(1) for parameter in trained], 1)
+
+
+@pytest.mark.parametrize("how", sorted(TAKEN))
+def test_clients_have_theirs_of_every_kind_of_layer(how: str) -> None:
+    objective, trained, x, y = in_double(own(TAKEN[how]), 6)
+    shares = torch.tensor([[0.5, 0.0, 1.0], [0.25, 0.1, 2.0]], dtype=torch.float64)
+    each = torch.stack([gradient(objective, trained, x[i : i + 1], y[i : i + 1]) for i in range(6)])
+    expected = (shares[..., None] * each.view(2, 3, -1)).sum(1)
+    for found in (
+        factors.means(layers_of(objective, trained, x, y), shares),
+        factors.sums(layers_of(objective, trained, x, y, shares=shares.flatten()), 2),
+        factors.bounded(layers_of(objective, trained, x, y), lambda norms: shares),
+    ):
+        torch.testing.assert_close(_one_after_another(dict(found), trained), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_kept_gradients_are_unfolded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective, trained, x, y = in_double(family("cnn"), 6)
+    unfolded: list[int] = []
+    windows = factors._windows
+
+    def counted(images: Tensor, *given: object, **named: object) -> Tensor:
+        unfolded.append(len(images))
+        return windows(images, *given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(factors, "_windows", counted)
+    layers = layers_of(objective, trained, x, y)
+    list(factors.bounded(layers, lambda norms: norms.view(3, 2)))
+    assert unfolded == [6, 6]
 
 
 def test_samples_by_few_are_samples_together(monkeypatch: pytest.MonkeyPatch) -> None:

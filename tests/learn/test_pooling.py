@@ -17,10 +17,10 @@ from torch.nn import functional as F
 
 from covey.learn.flat import Network
 from covey.learn.initial import initial
-from covey.learn.kernels import pooled, pooling
+from covey.learn.kernels.convolutions import pooled, pooling
+from covey.learn.kernels.convolutions.pooling import Pooled, are_right, join, using
 from covey.learn.kernels.kernels import Together
 from covey.learn.kernels.loop import Loop
-from covey.learn.kernels.pooling import Pooled, are_right, join, using
 from covey.learn.kernels.stacked import Stacked
 from covey.learn.samples import Samples
 from covey.models.classifier import Classifier

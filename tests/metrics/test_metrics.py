@@ -204,7 +204,7 @@ def test_totals_of_many_models_on_their_device(device: str) -> None:
 def test_clients_of_one_value_have_the_spread_of_any(full: bool) -> None:
     """A short way where all clients have the same: beside one whose last bit differs, which takes the other."""
     clusters = {0: 0, 1: 1, 2: 0, 3: 0}
-    alike = {client: 0.3 for client in clusters}
+    alike = dict.fromkeys(clusters, 0.3)
     other = {**alike, 3: float(np.nextafter(0.3, 1))}
     one, two = (spread(resolve("accuracy"), values, clusters, range(5), full) for values in (alike, other))
     assert one.keys() == two.keys() and list(one) == list(two)

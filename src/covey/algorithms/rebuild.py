@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from covey.algorithms.contract import Client, Setting
 from covey.learn.work import Compute, Work
 
 Matrix = NDArray[np.float64]
+_STRETCH = 16_384  # numbers of each sum that are taken together
 _RANK = 1e-9  # singular values below this share of the largest are zero; counts up to thousands stay far above it
 
 
@@ -37,26 +39,55 @@ class Rebuilt:
     shared: Tensor | None  # [d] the mean over all clients, where layers are shared
 
 
-def solve(counts: Matrix, sums: Matrix) -> tuple[Matrix, list[bool]]:
+def solve(counts: Matrix, sums: Tensor) -> tuple[Tensor, list[bool]]:
     """`H Θ = S` by least squares over the clusters that it determines: (Θ [k, d], which rows it determines)."""
     inverse = _inverse(counts)
     resolution = inverse @ counts  # row b is e_b iff cluster b is determined
     known = [bool(np.abs(row - unit).max() < 1e-6) for row, unit in zip(resolution, np.eye(len(counts)))]
-    return (inverse * np.array(known)[:, None]) @ sums, known
+    return _in_stretches(sums, partial(_product, inverse * np.array(known)[:, None])), known
 
 
-def mingled_means(sums: Matrix, sizes: NDArray[np.int64]) -> tuple[Matrix, list[bool]]:
+def mingled_means(sums: Tensor, sizes: NDArray[np.int64]) -> tuple[Tensor, list[bool]]:
     """No rebuilding: the mean of each group, false members and all (Table V, ① + ②)."""
-    return sums / np.maximum(sizes, 1)[:, None], (sizes > 0).tolist()
+    return _in_stretches(sums, _per(sizes)), (sizes > 0).tolist()
 
 
-def ideal(sums: Matrix, sizes: NDArray[np.int64], rate: float) -> tuple[Matrix, list[bool]]:
+def ideal(sums: Tensor, sizes: NDArray[np.int64], rate: float) -> tuple[Tensor, list[bool]]:
     """Rebuilding with expected shares in the place of counts (Table V, ③): equal clusters, every other one shown at `rate`."""
-    means, known = mingled_means(sums, sizes)
-    k = len(sums)
+    k, means = len(sums), _per(sizes)
     shares = (rate + (1.0 - rate) * np.eye(k)) / (1.0 + (k - 1) * rate)  # rows sum to 1
-    models: Matrix = np.linalg.inv(shares).astype(np.float64) @ means
-    return models, known
+    inverse = np.linalg.inv(shares).astype(np.float64)
+    return _in_stretches(sums, lambda part: _product(inverse, means(part))), (sizes > 0).tolist()
+
+
+def _in_stretches(sums: Tensor, made: Callable[[Tensor], Tensor]) -> Tensor:
+    """[k, d] in float32, of what is `made` of sums in float64: a few columns at a time, which stay in a core's cache."""
+    models = torch.empty(sums.shape, device=sums.device)
+    width = sums.shape[1] if sums.is_cuda else _STRETCH
+    for part, into in zip(torch.split(sums, width, dim=1), torch.split(models, width, dim=1)):
+        into.copy_(made(part.double()))
+    return models
+
+
+def _per(sizes: NDArray[np.int64]) -> Callable[[Tensor], Tensor]:
+    divisors = torch.from_numpy(np.maximum(sizes, 1).astype(np.float64))[:, None]
+    return lambda sums: sums / divisors.to(sums.device)
+
+
+def _product(matrix: Matrix, sums: Tensor) -> Tensor:
+    """By BLAS on a CPU. A GPU's adds in an order of its own, and BLAS does so for one column: these go term by term."""
+    if sums.is_cuda or sums.shape[1] == 1:
+        return _term_by_term(matrix, sums)
+    return torch.from_numpy(matrix @ sums.numpy())
+
+
+def _term_by_term(matrix: Matrix, sums: Tensor) -> Tensor:
+    """Each term rounded once, with what it is added to: bit for bit what BLAS does on a CPU where rows are few."""
+    columns = torch.from_numpy(matrix).to(sums.device).T[:, :, None]  # [k, k, 1]
+    total = torch.zeros_like(sums)
+    for column, one in zip(columns, sums):
+        total.addcmul_(column, one)
+    return total
 
 
 RATIOS = np.concatenate([[0.0], np.logspace(-4, 5, 73)])  # of the members' spread to the models' step, both squared
@@ -133,12 +164,10 @@ def _inverse(counts: Matrix) -> Matrix:
     return np.linalg.pinv(counts, rcond=_RANK).astype(np.float64)
 
 
-def rebuild_models(
-    models: Matrix, known: list[bool], setting: Setting, mean: NDArray[np.float64] | None = None
-) -> Rebuilt:
-    """Float32 on the setting's device, cut into rows once for all clients of a host; `mean` fills the shared layers."""
-    stack = torch.from_numpy(models.astype(np.float32)).to(setting.start.device)
-    shared = None if mean is None else torch.from_numpy(mean.astype(np.float32)).to(stack.device)
+def rebuild_models(models: Tensor, known: list[bool], setting: Setting, mean: Tensor | None = None) -> Rebuilt:
+    """On the setting's device, cut into rows once for all clients of a host; `mean` fills the shared layers."""
+    stack = models.to(setting.start.device)
+    shared = None if mean is None else mean.to(stack)
     if shared is not None:
         stack = torch.where(setting.personal, stack, shared)
     return Rebuilt(stack, list(stack.unbind(0)), known, shared)

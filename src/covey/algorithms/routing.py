@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from covey import roles
@@ -96,7 +97,7 @@ class Routing:
         losses = yield Losses(models)  # [k]
         choice = int(losses.argmin())
         me.note("cluster", choice)
-        model = openings.sealable(me, (yield Train(models[choice], me.plan)), models[choice])
+        model = openings.sealable(me, (yield Train(models[choice], me.plan)), lambda: models[choice])
         given = (Seals.of(me), model, choice, me.setting.clusters)
         blocks, boxes = yield Compute("encrypt", _seal_blocks, given, on_cpu=True)
         return RoutedUpdate(blocks, boxes)
@@ -150,7 +151,7 @@ def _seal_blocks(seals: Seals, model: Tensor, choice: int, clusters: int) -> tup
 def _open_means(seals: Seals, message: RoutedSums, setting: Setting, least: int) -> Rebuilt:
     opened = seals.open(message.sums, message.opening)  # [k, d + 1]
     sums, counts = opened[:, :-1], sealing.whole_counts(opened[:, -1])
-    means, known = mingled_means(sums, counts)
+    means, known = mingled_means(torch.from_numpy(sums), counts)
     known = [there and bool(count >= least) for there, count in zip(known, counts)]
-    mean = None if bool(setting.personal.all()) else sums.sum(0) / counts.sum()
+    mean = None if bool(setting.personal.all()) else torch.from_numpy(sums.sum(0) / counts.sum())
     return rebuild_models(means, known, setting, mean)

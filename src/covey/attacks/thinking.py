@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from covey.algorithms.coroutines import in_step
 from covey.attacks.contract import Knowledge
 from covey.errors import CoveyError
 from covey.learn.machine import Machine
-from covey.learn.work import Compute, Job, Work
+from covey.learn.work import Compute, Job, Train, Work
 
 
 def answered(thinking: Coroutine, machine: Machine, stream: Callable[[int, int], int]) -> Any:
@@ -29,11 +30,18 @@ def answered(thinking: Coroutine, machine: Machine, stream: Callable[[int, int],
         works = request if isinstance(request, list) else [request]
         answers: list[Any] = [w.function(*w.arguments) if isinstance(w, Compute) else None for w in works]
         asked = [i for i, w in enumerate(works) if not isinstance(w, Compute)]
-        jobs = [Job(rows, stream(step, i), works[i]) for i in asked]
+        jobs = [_job(rows, stream(step, i), works[i]) for i in asked]
         for i, result in zip(asked, machine.compute(jobs) if jobs else []):
             answers[i] = result
         answer = answers if isinstance(request, list) else answers[0]
         step += 1
+
+
+def _job(rows: Tensor, stream: int, work: Any) -> Job:
+    """The work's choice among all rows is a client's whole data: a machine that had those before need not gather and fetch them."""
+    if isinstance(work, Train) and work.on is not None and work.weights is None and work.head is None:
+        return Job(work.on, stream, replace(work, on=None))
+    return Job(rows, stream, work)
 
 
 def defended(works: Sequence[Work], round: int, knowledge: Knowledge) -> Coroutine:

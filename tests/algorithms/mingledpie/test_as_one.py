@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from covey import Experiment, run
+from covey.crypto.sealing import plain
 from covey.engines import start
 from covey.engines.hosts.host import Host
+from covey.messages import copied, decode, encode, size
 from covey.results.folder import RunFolder
 
 
@@ -69,6 +71,31 @@ def test_they_give_the_same_bit_for_bit(changes: dict[str, Any], monkeypatch: py
     assert one.state == other.state  # the bytes of the sums
     assert facts(one) == facts(other)
     assert [f.value for f in one.findings] == [f.value for f in other.findings]
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, option(turns=True), {"layers": {"personal": 1}}], ids=["sets", "turns", "shared"]
+)
+def test_what_stays_in_the_process_is_not_written(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    written, write = [], plain._write
+    monkeypatch.setattr(start, "IN_ROWS", ("cpu",))
+    monkeypatch.setattr(plain, "_write", lambda *given: written.append(given) or write(*given))
+    result = run(small(**changes), quiet=True)
+    assert not written
+    read = decode(encode(result.state))
+    assert type(read.sums) is list and len(written) == len(read.sums) == 5 + ("layers" in changes)
+    sent = size(result.state)
+    assert read == result.state and sent == len(encode(read)) == len(encode(result.state))
+    assert result.records[-1]["bytes"]["down"] == sent  # sums and sizes have as many digits in the last rounds
+
+
+def test_who_looks_on_is_shown_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "IN_ROWS", ("cpu",))
+    result = run(small(), quiet=True)
+    assert type(result.state.sums) is plain.PlainSums
+    shown = copied(result.state)  # as attacks and clients in an attacker's hands get it
+    assert type(shown.sums) is list and shown == decode(encode(result.state))
+    assert encode(shown) == encode(result.state)
 
 
 @pytest.mark.parametrize("rebuild", ["counts", "steady"])

@@ -59,7 +59,7 @@ def final_models(result: Any) -> torch.Tensor:
     k = 5
     keys = sealing.generate_keys("none")
     opened, counts = mingledpie.open_sums(Seals(keys), result.state, k)
-    return torch.from_numpy(np.linalg.lstsq(counts, opened[:k], rcond=None)[0]).float()
+    return torch.from_numpy(np.linalg.lstsq(counts, opened[:k].numpy(), rcond=None)[0]).float()
 
 
 def test_without_false_identities_it_is_ifca() -> None:
@@ -187,8 +187,8 @@ def test_sets_are_remembered_per_identity_or_redrawn() -> None:
 def test_a_cluster_that_empties_keeps_its_model_and_hosts_store_it_once() -> None:
     made = setting()
     memory: dict[int, dict[str, Any]] = {0: {}, 1: {}}
-    full = rebuild_models(np.arange(12.0).reshape(3, 4), [True] * 3, made)
-    lost = rebuild_models(np.ones((3, 4)), [True, False, True], made)
+    full = rebuild_models(torch.arange(12.0).reshape(3, 4), [True] * 3, made)
+    lost = rebuild_models(torch.ones(3, 4), [True, False, True], made)
 
     def models(i: int, found: Any) -> torch.Tensor:
         turn = recall(client(made, {"clients": {}}, i, memory=memory[i]), found)

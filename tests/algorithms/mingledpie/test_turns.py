@@ -190,7 +190,7 @@ def test_a_set_of_one_has_its_turn_every_round_and_gives_ifca() -> None:
     theirs = run(small("ifca", rounds=2), quiet=True)
     assert [r["clusters"] for r in ours.records] == [r["clusters"] for r in theirs.records]
     models, known = rebuild.solve(*mingledpie.open_sums(Seals(sealing.generate_keys("none")), ours.state, 5)[::-1])
-    assert all(known) and torch.allclose(torch.from_numpy(models).float(), theirs.state.models, atol=2e-6)
+    assert all(known) and torch.allclose(models, theirs.state.models, atol=2e-6)
 
 
 def test_steady_turns_by_hand_and_their_noise_is_that_of_all_members() -> None:
@@ -251,7 +251,7 @@ def test_a_model_that_cannot_be_sealed_is_refused_in_every_turn() -> None:
 def test_shared_layers_stay_as_they_were_where_it_is_nobodys_own_turn(rebuilt: str) -> None:
     algorithm = MingledPie(turns=True, rebuild=rebuilt, min_group=2)
     setting = Setting(0, 3, 2, 1, Plan(), torch.zeros(2, 4), torch.tensor([True, True, False, False]), "none")
-    opened = np.array([[0.0] * 4, [1.0] * 4, [1.0] * 4])
+    opened = torch.tensor([[0.0] * 4, [1.0] * 4, [1.0] * 4])
     for counts in (np.array([[0.0, 1], [2, 0]]), np.array([[0.0, 1], [1, 1]])):  # nobody, and fewer than agreed
         result = algorithm._rebuild(setting, MingledSums([], [1, 2]), opened, counts)
         assert result.shared is None and result.known == [False, False] and bool(result.models.isfinite().all())

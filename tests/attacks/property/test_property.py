@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +24,21 @@ from covey.attacks.property import pictures
 from covey.attacks.property.active import ActivePropertyInference
 from covey.attacks.property.groups import Groups
 from covey.attacks.property.passive import PropertyInference
-from covey.attacks.property.score import OTHER, PLACEBO, PROPERTY, Evidence, Labels, auc, forest, judge, labels_of
+from covey.attacks.property.score import (
+    OTHER,
+    PLACEBO,
+    PROPERTY,
+    Evidence,
+    Labels,
+    auc,
+    forest,
+    interval,
+    judge,
+    labels_of,
+    shuffled,
+)
 from covey.attacks.property.update_features import PIECE, features_by_piece, update_features
+from covey.attacks.thinking import answered
 from covey.data.dataset import Dataset
 from covey.data.federation import Federation
 from covey.data.partitions.property_split import PropertySplit
@@ -35,7 +49,7 @@ from covey.learn.flat import Network
 from covey.learn.machine import Machine
 from covey.learn.work import Job, Losses, Train
 from covey.messages import decode, encode
-from covey.randomness import generator
+from covey.randomness import generator, key
 from covey.results.folder import MODELS, REPORT
 from covey.rounds.loop import run
 
@@ -192,9 +206,22 @@ def test_features_of_pieces_are_those_of_the_whole(piece: int, monkeypatch: pyte
     monkeypatch.setitem(PIECE, "cpu", piece)
     rows = features_by_piece(network, some, 3, updates.device)
     assert torch.equal(rows, _features_at_once(network, updates))
+    assert asked == sorted(asked) and all(end <= low for (_, end), (low, _) in itertools.pairwise(asked))
     weights = [shape for shape in network.shapes.values() if len(shape) > 1]
-    assert sum(high - low for low, high in asked) == sum(shape.numel() for shape in weights)
-    assert (len(asked) == sum(shape[0] for shape in weights)) if piece == 1 else len(asked) >= len(weights)
+    if piece == 1:  # an output at a time
+        assert [high - low for low, high in asked] == [n for s in weights for n in [s[1:].numel()] * s[0]]
+    elif piece == 500:
+        assert max(high - low for low, high in asked) <= max(piece // 3, *(s[1:].numel() for s in weights))
+    else:  # all layers at once, with the biases between them
+        assert asked == [(0, network.d - 2)]
+
+
+@pytest.mark.parametrize("limit", [96, 7 * 64])
+def test_inputs_that_make_no_even_blocks_are_pooled_as_torch_does(limit: int) -> None:
+    """64 outputs of 32 inputs in 7 blocks, for example: they overlap."""
+    network = Network("lfw_cnn", (16, 16, 3), 2)
+    updates = torch.randn(2, network.d, generator=torch.Generator().manual_seed(2))
+    assert torch.equal(update_features(network, updates, limit), _features_at_once(network, updates, limit))
 
 
 def _features_at_once(network: Network, updates: torch.Tensor, limit: int = 1024) -> torch.Tensor:
@@ -210,12 +237,12 @@ def _features_at_once(network: Network, updates: torch.Tensor, limit: int = 1024
 
 
 def test_groups_hold_one_update_of_the_kind_and_others() -> None:
-    # Others are 10, 20, 30 and the marked one is 1000: groups of 2 are (1000 + other) / 2, or two others' mean.
-    others = torch.tensor([[[10.0], [20.0], [30.0]]])
-    marked = torch.tensor([[[1000.0]]])
-    with_it = Groups.drawn(PROPERTY, 2, 50, 3, 1, generator(1)).means(marked, others)
-    without = Groups.drawn(OTHER, 2, 50, 3, 3, generator(1)).means(others, others)
-    assert set(with_it.flatten().tolist()) == {505.0, 510.0, 515.0}
+    # Others are 10, 20, 30 and the marked ones 1000, 2000: groups of 2 are (1000 + other) / 2, or two others' mean.
+    updates = np.array([[10.0], [20.0], [30.0], [1000.0], [2000.0]])
+    columns = {OTHER: slice(0, 3), PROPERTY: slice(3, 5)}
+    with_it = Groups.drawn(PROPERTY, 2, 50, 3, 2, generator(1)).weights(columns) @ updates
+    without = Groups.drawn(OTHER, 2, 50, 3, 3, generator(1)).weights(columns) @ updates
+    assert set(with_it.flatten().tolist()) == {505.0, 510.0, 515.0, 1005.0, 1010.0, 1015.0}
     assert {round(v) for v in without.flatten().tolist()} == {15, 20, 25}
 
 
@@ -268,10 +295,10 @@ def evidence(seed: int = 0) -> tuple[Evidence, Labels]:
 
 
 def test_the_forest_is_fitted_on_simulated_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sklearn.ensemble import RandomForestClassifier
-
     rows, labels = evidence()
     fitted: list[Any] = []
+    from sklearn.ensemble import RandomForestClassifier
+
     fit = RandomForestClassifier.fit
 
     def watch(self: Any, x: Any, y: Any) -> Any:
@@ -288,6 +315,21 @@ def test_the_forest_is_fitted_on_simulated_rows_alone(monkeypatch: pytest.Monkey
         back = x[:, 1] * (chosen[:, 1].std() + 1e-8) + chosen[:, 1].mean()
         assert len(x) == len(y) == 200
         assert all(min(abs(v - k) for k in known) < 1e-4 for v in back)
+
+
+@pytest.mark.parametrize("ties", [2, 1000])
+def test_intervals_are_those_of_areas_one_by_one(ties: int) -> None:
+    random = np.random.default_rng(ties)
+    truth = (random.random(80) < 0.3).astype(np.int64)
+    score = random.integers(0, ties, 80) / ties + 0.5 * truth  # the kinds tie, too
+    groups, drawing = [score[truth == 1], score[truth == 0]], generator(5, "bootstrap")
+    again = np.repeat([1, 0], [len(g) for g in groups])
+    drawn = [auc(np.concatenate([g[drawing.integers(0, len(g), len(g))] for g in groups]), again) for _ in range(500)]
+    assert interval(score, truth, 5) == tuple(np.quantile(drawn, [0.025, 0.975]))
+    mixing = generator(5, "shuffle")
+    assert shuffled(score, truth, 5) == np.mean([auc(score, mixing.permutation(truth)) for _ in range(50)])
+    one_kind = np.ones(80, np.int64)
+    assert interval(score, one_kind, 5) == (0.0, 1.0) and np.isnan(shuffled(score, one_kind, 5))
 
 
 def test_observed_rows_do_not_change_what_the_forest_learnt() -> None:
@@ -326,6 +368,43 @@ def test_every_cluster_is_simulated_from_its_own_model() -> None:
     assert all(set(w.on.tolist()) in pools for w in works)  # type: ignore[union-attr]
 
 
+def test_rows_of_its_own_are_the_same_tensors_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a machine finds them on its device; and what is trained is what a choice among all its rows gives."""
+    attack = PropertyInference(simulated=2, rows=10**6, warm_up=1)
+    observers, _ = begun(attack, IFCA())
+    machine, asked, trained = observers.machines[0], [], []
+
+    def compute(jobs: list[Job]) -> list[torch.Tensor]:
+        asked.append(jobs)
+        trained.append(Machine.compute(machine, jobs))
+        return trained[-1]
+
+    monkeypatch.setattr(machine, "compute", compute)
+    models = torch.randn(2, attack.knowledge.network.d, generator=torch.Generator().manual_seed(1)) / 20
+    for round in (2, 3):
+        answered(attack._simulate(round, models), machine, lambda step, i: key(step, i))
+    assert [id(job.rows) for job in asked[0]] == [id(job.rows) for job in asked[1]]
+    every, works = torch.arange(len(machine.samples.y)), next(attack._simulate(2, models))
+    chosen = [Job(every, key(0, i), work) for i, work in enumerate(works)]  # type: ignore[arg-type]
+    for got, want, start in zip(trained[0], Machine.compute(machine, chosen), models.repeat_interleave(6, 0)):
+        assert torch.equal(got, want) and not torch.equal(got, start)
+
+
+def test_choices_with_something_for_every_row_stay_choices() -> None:
+    attack = PropertyInference()
+    observers, _ = begun(attack, FedAvg())
+    machine, network = observers.machines[0], attack.knowledge.network
+    start, on = torch.zeros(network.d), torch.arange(0, 20, 2)
+    weights = torch.arange(len(machine.samples.y)) % 4 / 2
+
+    def thinking() -> Any:
+        return (yield Train(start, attack.knowledge.setting.plan, on=on, weights=weights))
+
+    got = answered(thinking(), machine, lambda step, i: key(step, i))
+    work = Train(start, attack.knowledge.setting.plan, weights=weights[on])
+    assert torch.equal(got, machine.compute([Job(on, key(0, 0), work)])[0]) and not torch.equal(got, start)
+
+
 @pytest.mark.parametrize(("remove_own", "unused"), [(False, 2), (True, 3)])
 def test_simulated_rows_are_features_of_groups_and_of_the_placebo_only_those_that_are_scored(
     remove_own: bool, unused: int
@@ -344,7 +423,9 @@ def test_simulated_rows_are_features_of_groups_and_of_the_placebo_only_those_tha
     parts = dict(zip((OTHER, PROPERTY, PLACEBO), torch.split(updates, [3, 2, 2], dim=1)))
     for kind, own in parts.items():
         for size in (3, 2):
-            means = Groups.drawn(kind, size, 3, 3, own.shape[1], random).means(own, parts[OTHER])
+            groups = Groups.drawn(kind, size, 3, 3, own.shape[1], random)
+            means = torch.from_numpy(groups.shares) @ parts[OTHER]  # [k, groups, d]
+            means = means if groups.chosen is None else means + own[:, groups.chosen] / size
             expected[kind, size] = update_features(network, means.flatten(0, 1))
     del expected[PLACEBO, unused]
     assert np.allclose(attack.memory["simulated"][0], torch.cat(list(expected.values())), atol=1e-3)

@@ -16,7 +16,7 @@ from covey.crypto.sealing.mixing import write_words
 from covey.crypto.sealing.residues import as_words
 from covey.crypto.sealing.sealing import LABEL_BYTES, Label, mix, mixer, sealer, whole_counts
 from covey.errors import CoveyError
-from covey.messages import decode, encode
+from covey.messages import copied, decode, encode, same, size
 from support.patience import PATIENCE
 
 KEYS = {name: sealing.generate_keys(name, bound=8.0, terms=64) for name in SCHEMES}
@@ -316,6 +316,44 @@ def test_rows_in_the_clear_are_the_bytes_and_the_sums_of_each():
     sealing.add(together, rows, members)
     sealing.add(together, one_by_one[0], [[2]])
     assert apart.sums() == together.sums()
+
+
+def test_sums_in_the_clear_are_written_when_somebody_asks(monkeypatch):
+    """As the list that they stand for: on the wire, in a copy, pickled, looked at one by one."""
+    plain, written, write = SEALERS["none"], [], sealing._module("none")._write
+    server = mixer(plain.public(), 3, 5000)
+    sealing.add(server, sealing.seal_rows(KEYS["none"], torch.from_numpy(vectors(4, 5000))), [[0], [0, 1], [1], [0, 1]])
+    expected = server.sums()
+    monkeypatch.setattr("covey.crypto.sealing.plain._write", lambda *given: written.append(given) or write(*given))
+    rows = sealing.sums_of(server)
+    assert type(expected) is list and len(rows) == 3
+    assert size(rows) == len(encode(expected))
+    assert size([rows, {"again": rows}]) == len(encode([expected, {"again": expected}]))
+    opened = sealing.open_rows(KEYS["none"], rows)
+    assert not written
+    assert np.array_equal(opened.double().numpy(), [plain.open(one) for one in expected])
+    assert [Label.read(one).terms for one in rows] == [3, 3, 0]
+    for other in (list(rows), rows[:], copied(rows), pickle.loads(pickle.dumps(rows)), decode(encode(rows))):
+        assert type(other) is list and other == expected and rows == other
+    assert encode([rows, {"again": rows}]) == encode([expected, {"again": expected}])
+    assert len(written) == 3  # once
+    assert same(rows, expected) and rows[1] == expected[1]
+    assert rows != expected[:2] and not same(rows, expected[:2])
+
+
+def test_rows_of_sums_are_opened_by_who_hides_nothing_alone():
+    server = mixer(SEALERS["none"].public(), 1, 3)
+    server.add(SEALERS["none"].seal([1.0, 2.0, 3.0]), [0])
+    assert sealing.open_rows(KEYS["ckks"], sealing.sums_of(server)) is None
+    assert sealing.open_rows(KEYS["none"], server.sums()) is None  # bytes: they may have come from anywhere
+    with pytest.raises(CoveyError, match="sealed with 'none'"):
+        SEALERS["ckks"].open(sealing.sums_of(server)[0])
+    assert type(sealing.sums_of(mixer(SEALERS["ckks"].public(), 1, 3))) is list
+
+
+def test_sums_of_nobody_are_zeros():
+    for blob in mixer(SEALERS["none"].public(), 2, 3).sums():
+        assert Label.read(blob).terms == 0 and SEALERS["none"].open(blob).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, -2e30])

@@ -30,7 +30,7 @@ import math
 import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -57,6 +57,7 @@ from covey.crypto.openings.threshold import key_kind as own_key_kind
 from covey.crypto.sealing import sealing
 from covey.crypto.sealing.sealing import key_kind
 from covey.errors import CoveyError, meant
+from covey.learn.schedule import transfer
 from covey.learn.work import Compute, Losses, Train, Work
 from covey.measures import MATRIX, Measure
 from covey.messages import LATER, message
@@ -272,7 +273,7 @@ class MingledPie:
         losses = yield Losses(models)  # [k]
         choice = lowest(losses)
         me.note("cluster", choice)
-        model = openings.sealable(me, (yield Train(models[choice], me.plan)), models[choice])
+        model = openings.sealable(me, (yield Train(models[choice], me.plan)), lambda: models[choice])
         shown, turn, groups = yield Compute("identity", self._identities, (me, choice))
         me.note("groups", groups)
         vector = model if turn is None else turns.contribution(model, turn, choice, self._limit(me.setting))
@@ -301,7 +302,7 @@ class MingledPie:
             if opening is None:
                 return state
         past = [replace(state, past=[]), *state.past] if state.sums else []
-        return MingledSums(mixer.sums(), sizes, past[: self.history - 1], opening)
+        return MingledSums(sealing.sums_of(mixer), sizes, past[: self.history - 1], opening)
 
     def reticent(self, setting: Setting) -> bool:
         return openings.is_together(setting.encryption)
@@ -353,12 +354,18 @@ class MingledPie:
     def _pairing(self, clusters: int) -> float:
         return pairing(clusters, self.rate, self.threshold, _reading(self.reading))
 
-    def _drawn(self, setting: Setting, sums: Matrix, in_sums: Matrix) -> Callable[[Matrix, int], Matrix]:
+    def _drawn(self, setting: Setting, opened: Tensor, in_sums: Matrix) -> Callable[[Matrix, int], Matrix]:
         """From the last models to the next ones that these sums let expect."""
-        if self.turns:
-            return partial(turns.approach, in_sums, sums, self.min_group, self._rounds_of_turns(setting.clusters))
-        together = self._pairing(setting.clusters)
-        return lambda last, _: rebuild.steady(in_sums, sums, last, together, setting.personal.cpu().numpy())
+
+        def drawn(last: Matrix, seen: int) -> Matrix:
+            sums = opened.cpu().numpy().astype(np.float64)
+            if self.turns:
+                rounds = self._rounds_of_turns(setting.clusters)
+                return turns.approach(in_sums, sums, self.min_group, rounds, last, seen)
+            together = self._pairing(setting.clusters)
+            return rebuild.steady(in_sums, sums, last, together, setting.personal.cpu().numpy())
+
+        return drawn
 
     def _rounds_of_turns(self, clusters: int) -> float:
         """How many rounds turns take to go round, expected: the members of a set."""
@@ -373,13 +380,13 @@ class MingledPie:
                 "opened, since others could tell a single client's model from it; agree on fewer clusters or find more clients"
             )
 
-    def _rebuild_all(self, me: Client, message: MingledSums, opened: Matrix, counts: Matrix) -> Rebuilt:
+    def _rebuild_all(self, me: Client, message: MingledSums, opened: Tensor, counts: Matrix) -> Rebuilt:
         """From the newest sums, and what they do not determine from the ones before."""
         seals, k = Seals.of(me), me.setting.clusters
         older = (self._rebuild(me.setting, one, *open_sums(seals, one, k)) for one in message.past)
         return rebuild.fill_gaps(self._rebuild(me.setting, message, opened, counts), older, me.setting)
 
-    def _rebuild(self, setting: Setting, message: MingledSums, opened: Matrix, counts: Matrix) -> Rebuilt:
+    def _rebuild(self, setting: Setting, message: MingledSums, opened: Tensor, counts: Matrix) -> Rebuilt:
         k = setting.clusters
         sums, sizes = opened[:k], np.array(message.sizes)
         if self.rebuild == "none":
@@ -395,7 +402,7 @@ class MingledPie:
         # The sum over all clients counts each of them once, and so does the diagonal of H: everyone shows its own cluster. With
         # turns that may be few or nobody, and then shared layers stay as they were, like clusters.
         too_few = self.turns and counts.trace() < self.min_group
-        mean = opened[k] / counts.trace() if len(opened) > k and not too_few else None
+        mean = opened[k].double() / counts.trace() if len(opened) > k and not too_few else None
         return rebuild.rebuild_models(models, known, setting, mean)
 
     def _in_sums(self, counts: Matrix) -> Matrix:
@@ -454,17 +461,17 @@ def seal_with_indicator(seals: Seals, model: Tensor, choice: int, clusters: int)
 def with_indicator(model: Tensor, choice: Any, clusters: int) -> Tensor:
     """[d + k]; of models [n, d] and choices [n] rows."""
     indicator = one_hot(torch.as_tensor(choice), clusters)
-    return torch.cat([model, indicator.to(model.device, model.dtype)], dim=-1)
+    return torch.cat([model, transfer.there(indicator.to(model.dtype), model.device)], dim=-1)
 
 
-def _opened(me: Client, message: MingledSums) -> tuple[Matrix, Matrix]:
+def _opened(me: Client, message: MingledSums) -> tuple[Tensor, Matrix]:
     return open_sums(Seals.of(me), message, me.setting.clusters)
 
 
-def open_sums(seals: Seals, message: MingledSums, clusters: int) -> tuple[Matrix, Matrix]:
+def open_sums(seals: Seals, message: MingledSums, clusters: int) -> tuple[Tensor, Matrix]:
     """(the sums [k or k + 1, d], the counts H [k, k]); refuses counts that do not add up to the groups' sizes."""
-    opened = seals.open(message.sums, message.opening)  # [., d + k]
-    counts = sealing.whole_counts(opened[:clusters, -clusters:]).astype(np.float64)
+    opened = seals.open_there(message.sums, message.opening)  # [., d + k]
+    counts = sealing.whole_counts(opened[:clusters, -clusters:].cpu().numpy()).astype(np.float64)
     if (counts.sum(1) != message.sizes).any():
         raise CoveyError(
             f"the opened counts add up to {counts.sum(1).astype(int).tolist()} clients per cluster, the server announced "

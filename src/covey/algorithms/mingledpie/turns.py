@@ -24,6 +24,7 @@ from torch import Tensor
 
 from covey.algorithms.rebuild import Matrix
 from covey.crypto.sealing.sealing import check_vector
+from covey.learn.schedule import transfer
 
 Order = list[list[int]]  # [a set, those of it whose turn is still to come]
 
@@ -48,7 +49,7 @@ def contribution(model: Tensor, turn: Any, choice: Any, limit: float) -> Tensor:
     """
     if model.dim() == 1:
         check_vector(model.cpu().numpy(), limit)
-    own = torch.as_tensor(turn == choice, device=model.device)
+    own = transfer.there(torch.as_tensor(turn == choice), model.device)
     return torch.where(own[..., None], model, 0.0)
 
 

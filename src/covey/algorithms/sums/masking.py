@@ -144,7 +144,7 @@ def hidden(me: Client, received: Any, reply: Any, weighting: str) -> Coroutine:
     weight = weight_of(reply, weighting)
     cluster = roles.first(reply, roles.Identity)
     start = roles.first(received, roles.Model) if cluster is None else roles.first(received, roles.Models)[cluster]
-    model = openings.sealable(me, roles.first(reply, roles.Model), start)
+    model = openings.sealable(me, roles.first(reply, roles.Model), lambda: start)
     upload: Upload = yield Compute("mask", _mask, (me, received, model, weight), on_cpu=True)
     sent = (upload.masked, upload.boxes, upload.tags)
     return MaskedModel(*sent) if cluster is None else MaskedClusterModel(*sent, cluster)

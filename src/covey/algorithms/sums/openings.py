@@ -13,7 +13,7 @@ each holds enough clients.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -83,6 +83,11 @@ class Seals:
             raise CoveyError("sums came that clients open together, without what opens them: the server left it out")
         return np.stack(self._member().open(sums, opening))
 
+    def open_there(self, sums: Sequence[bytes], opening: Opening | None) -> Tensor:
+        """The same; sums in the clear that were added in this process as they are there, on its device and in float32."""
+        rows = None if self.own else sealing.open_rows(self.key, sums)
+        return torch.from_numpy(self.open(sums, opening)) if rows is None else rows
+
     def advise(self, question: OpeningQuestion, padded: bool = True) -> OpeningAdvice:
         advice: OpeningAdvice = self._member().advise(question, self.occasion, padded)
         return advice
@@ -116,7 +121,7 @@ def pooled(
     return opened
 
 
-def sealable(me: Client, trained: Tensor, start: Tensor) -> Tensor:
+def sealable(me: Client, trained: Tensor, start: Callable[[], Tensor]) -> Tensor:
     """What a silo seals of the model that it trained from `start`: never more than sealed numbers carry.
 
     Whether a model fits depends on the samples and on `start`, which the server may have chosen for it: a refusal would say in
@@ -126,7 +131,7 @@ def sealable(me: Client, trained: Tensor, start: Tensor) -> Tensor:
     if me.secret is None or not is_together(me.setting.encryption):
         return trained
     bound = np.nextafter(np.float32(_module(me.keys["sealing"]).read(me.keys["sealing"]).bound), np.float32(0))
-    whole = trained if bool(torch.isfinite(trained).all()) else start
+    whole = trained if bool(torch.isfinite(trained).all()) else start()
     cut = whole.clamp(-float(bound), float(bound))
     me.note("cut", float(not torch.equal(cut, trained)))
     return cut

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from covey.attacks.property.score import OTHER
+
+Shares = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -17,8 +19,8 @@ class Groups:
 
     kind: int
     size: int  # updates in a group
-    shares: Tensor  # [groups, others] of each of the others in a group's mean
-    chosen: Tensor | None  # [groups] which of its kind is in it; None: others alone
+    shares: Shares  # [groups, others] of each of the others in a group's mean
+    chosen: NDArray[np.int64] | None  # [groups] which of its kind is in it; None: others alone
 
     @classmethod
     def drawn(cls, kind: int, size: int, count: int, others: int, own: int, random: np.random.Generator) -> Groups:
@@ -26,14 +28,13 @@ class Groups:
         shares = np.zeros((count, others), np.float32)
         for row in shares:
             row[random.permutation(others)[: size if kind == OTHER else size - 1]] = 1 / size
-        chosen = None if kind == OTHER else torch.from_numpy(random.integers(0, own, count))
-        return cls(kind, size, torch.from_numpy(shares), chosen)
+        chosen = None if kind == OTHER else random.integers(0, own, count)
+        return cls(kind, size, shares, chosen)
 
-    def to(self, device: torch.device) -> Groups:
-        chosen = None if self.chosen is None else self.chosen.to(device)
-        return replace(self, shares=self.shares.to(device), chosen=chosen)
-
-    def means(self, own: Tensor, others: Tensor) -> Tensor:
-        """[k, groups, p] of the updates `own` [k, c, p] and `others`."""
-        total = torch.bmm(self.shares.expand(len(others), -1, -1), others)
-        return total if self.chosen is None else total.add_((own / self.size)[:, self.chosen])
+    def weights(self, columns: Mapping[int, slice]) -> Shares:
+        """[groups, updates] of each update in the groups' means, where each kind has columns of its own."""
+        weights = np.zeros((len(self.shares), max(of.stop for of in columns.values())), np.float32)
+        weights[:, columns[OTHER]] = self.shares
+        if self.chosen is not None:
+            weights[np.arange(len(weights)), columns[self.kind].start + self.chosen] = 1 / self.size
+        return weights

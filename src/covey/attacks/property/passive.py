@@ -13,6 +13,7 @@ Ours: simulated rows come from some rounds only (`rows` bounds them), and the at
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
@@ -34,6 +35,7 @@ from covey.data.partitions.dealing import look_alikes
 from covey.errors import CoveyError
 from covey.leaks import CLIENT, Leak
 from covey.leaks import PROPERTY as PROPERTY_LEAK
+from covey.learn.schedule.transfer import there
 from covey.learn.work import Train, Work
 from covey.randomness import generator
 
@@ -114,6 +116,8 @@ class PropertyInference:
         if self.placebo:
             random = generator(knowledge.setting.seed, "placebo")
             self.pools[PLACEBO] = look_alikes(knowledge.y, marked, others, random)  # still among the others too
+        # The same tensors in every round: a machine keeps what lies on its device already.
+        self._on = {kind: torch.from_numpy(pool) for kind, pool in self.pools.items()}
         self.begins = self.warm_up or knowledge.setting.rounds // 10
         for name in ROWS:
             self.memory.setdefault(name, [])
@@ -183,9 +187,8 @@ class PropertyInference:
         group, k = self._group(len(models)), len(models)
         counts = {kind: max(self.simulated, group) if kind == OTHER else self.simulated for kind in self.pools}
         asked = [(j, kind) for j in range(k) for kind, count in counts.items() for _ in range(count)]
-        pools = {kind: torch.from_numpy(pool) for kind, pool in self.pools.items()}
-        plan = self.knowledge.setting.plan
-        works: list[Work] = [Train(models[j], plan, on=pools[kind]) for j, kind in asked]
+        plan, starts = self.knowledge.setting.plan, models.unbind(0)
+        works: list[Work] = [Train(starts[j], plan, on=self._on[kind]) for j, kind in asked]
         trained = yield from defended(works, round, self.knowledge)
         random = generator(self.knowledge.setting.seed, round, "groups", self.stream)
         drawn = [
@@ -193,17 +196,20 @@ class PropertyInference:
             for kind in counts
             for size in self._sizes(k)
         ]
-        kept = [groups.to(models.device) for groups in drawn if self._learns_from(groups, k)]
+        kept = [groups for groups in drawn if self._learns_from(groups, k)]
+        ends = itertools.accumulate(counts.values())
+        columns = {kind: slice(end - counts[kind], end) for kind, end in zip(counts, ends)}
+        mixed = torch.from_numpy(np.concatenate([groups.weights(columns) for groups in kept]))
+        weights = there(mixed, models.device).expand(k, -1, -1)  # [k, groups of all kinds and sizes, updates]
 
         def means(low: int, high: int) -> Tensor:
             """Of some parameters of all groups: all means of a large model at once would be many times the model."""
-            ends = torch.stack([model[low:high] for model in trained]).view(k, -1, high - low)
-            of_kinds = torch.split(ends - models[:, None, low:high], list(counts.values()), dim=1)
-            split = dict(zip(counts, of_kinds))
-            return torch.cat([groups.means(split[groups.kind], split[OTHER]).flatten(0, 1) for groups in kept])
+            updates = torch.stack([model[low:high] for model in trained]).view(k, -1, high - low)
+            return torch.bmm(weights, updates.sub_(models[:, None, low:high])).flatten(0, 1)
 
         each = k * self.aggregates
         rows = features_by_piece(self.knowledge.network, means, len(kept) * each, models.device).half()
+        rows = rows.view(k, len(kept), self.aggregates, -1).transpose(0, 1).flatten(0, 2)  # groups first, then clusters
         kinds, sizes = (np.repeat([getattr(groups, name) for groups in kept], each) for name in ("kind", "size"))
         self._keep(simulated=rows, kind=kinds, size=sizes)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,7 +13,20 @@ from torch.nn import functional as F
 from covey.learn.flat import Network
 
 LIMIT = 1024  # features of a layer with fewer outputs than that
-PIECE = {"cpu": 500_000, "cuda": 50_000_000}  # floats of updates in hand at a time: what a cache holds, or a GPU fills
+PIECE = {"cpu": 500_000, "cuda": 200_000_000}  # floats of updates in hand at a time: what a cache holds, or a GPU fills
+
+
+@dataclass(frozen=True)
+class Part:
+    """Weights of some outputs of a layer, from a place of a piece on."""
+
+    first: int
+    shape: tuple[int, ...]  # [outputs, inputs, ...]
+    blocks: int  # features of each output
+
+    @property
+    def end(self) -> int:
+        return self.first + math.prod(self.shape)
 
 
 def update_features(network: Network, updates: Tensor, limit: int = LIMIT) -> Tensor:
@@ -28,15 +43,30 @@ def features_by_piece(
 ) -> Tensor:
     """The same of updates that need never be there as a whole: `piece(low, high)` gives their parameters [n, high - low]."""
     width = max(1, PIECE.get(device.type, PIECE["cpu"]) // n)
-    rows = torch.cat(
-        [_pooled(piece(low, high).view(n, *shape), b) for low, high, shape, b in _cut(network, width, limit)], 1
-    )
+    pooled = []
+    for low, high, parts in _pieces(network, width, limit):
+        sizes = piece(low, high).abs()
+        pooled += [_pooled(sizes[:, part.first : part.end].view(n, *part.shape), part.blocks) for part in parts]
+    rows = torch.cat(pooled, 1)
     normed: Tensor = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-30)
     return normed
 
 
-def _cut(network: Network, width: int, limit: int) -> Iterator[tuple[int, int, tuple[int, ...], int]]:
-    """(first, end, shape, blocks): weights of some outputs of a layer, about `width` of them, and features of each output."""
+def _pieces(network: Network, width: int, limit: int) -> Iterator[tuple[int, int, list[Part]]]:
+    """(first, end, parts): as many parts as have room in `width`, with the biases between them; one at least."""
+    low, parts = 0, list[Part]()
+    for part in _parts(network, width, limit):
+        if parts and part.end - low > width:
+            yield low, low + parts[-1].end, parts
+            parts = []
+        low = low if parts else part.first
+        parts.append(replace(part, first=part.first - low))
+    if parts:
+        yield low, low + parts[-1].end, parts
+
+
+def _parts(network: Network, width: int, limit: int) -> Iterator[Part]:
+    """Layers, or about `width` weights of one, where they are in a model."""
     low = 0
     for whole in network.shapes.values():
         if len(whole) > 1:  # no bias
@@ -44,16 +74,20 @@ def _cut(network: Network, width: int, limit: int) -> Iterator[tuple[int, int, t
             of_each = whole[1:].numel()
             at_once = min(outputs, max(1, width // of_each))
             for first in range(0, outputs, at_once):
-                end = min(first + at_once, outputs)
-                yield low + first * of_each, low + end * of_each, (end - first, *whole[1:]), blocks
+                here = min(at_once, outputs - first)
+                yield Part(low + first * of_each, (here, *whole[1:]), blocks)
         low += whole.numel()
 
 
-def _pooled(part: Tensor, blocks: int) -> Tensor:
-    """[n, features] of weights [n, outputs, inputs, ...]."""
-    size = part.abs()
+def _pooled(size: Tensor, blocks: int) -> Tensor:
+    """[n, features] of magnitudes [n, outputs, inputs, ...]."""
+    n, outputs, inputs = size.shape[:3]
+    blocks = min(blocks, inputs)
+    if inputs % blocks == 0:  # torch's pooling takes ten times as long for the same
+        size = size.reshape(n, outputs * blocks, -1)
+        return size.squeeze(2) if size.shape[2] == 1 else size.amax(2)
     size = size.flatten(3).amax(3) if size.dim() > 3 else size  # [n, outputs, inputs]
-    return (F.adaptive_max_pool1d(size, blocks) if blocks < size.shape[2] else size).flatten(1)
+    return F.adaptive_max_pool1d(size, blocks).flatten(1)
 
 
 def consecutive_cosines(updates: Tensor, previous: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ import hashlib
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,9 @@ class PlainSealer:
     def open(self, sealed: bytes) -> NDArray[np.float64]:
         return _read(sealed, None).astype(np.float64)
 
+    def open_rows(self, sums: "PlainSums") -> Tensor:
+        return sums.vectors
+
     def public(self) -> bytes:
         return describe(_PARAMETERS, _LABEL.key)
 
@@ -98,7 +102,40 @@ class PlainRows(Rows[bytes]):
         return iter(self[:])  # they leave a GPU in one copy
 
     def like(self) -> bytes:
-        return bytes(LABEL_BYTES + 4 * self.vectors.shape[1])
+        return _blank(self.vectors.shape[1])
+
+
+class PlainSums(Rows[bytes]):
+    """Sums in the clear, [k, d] in float32, where they were added. Bytes and their digests are written when somebody asks for them,
+    once: of what does not leave the process nobody does.
+    """
+
+    def __init__(self, vectors: Tensor, terms: Sequence[int]) -> None:
+        self.vectors, self.terms = vectors, terms
+
+    @cached_property
+    def written(self) -> list[bytes]:
+        return [_write(total, terms) for total, terms in zip(self.vectors.cpu().numpy(), self.terms, strict=True)]
+
+    def __len__(self) -> int:
+        return len(self.terms)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.written[at]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.written)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self.written == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
+
+    def __reduce__(self) -> tuple[type[list[bytes]], tuple[list[bytes]]]:
+        return list, (self.written,)
+
+    def like(self) -> bytes:
+        return _blank(self.vectors.shape[1])
 
 
 class PlainMixer:
@@ -108,15 +145,15 @@ class PlainMixer:
     """
 
     def __init__(self, clusters: int, length: int) -> None:
-        self._sums = np.zeros((clusters, length))  # [k, d]
-        self._here = False  # whether anything is in them
+        self._length = length
+        self._here: NDArray[np.float64] | None = None  # [k, d]; None: nothing was added here
         self._there: Tensor | None = None  # [k, d]: of rows on a GPU
         self._terms = [0] * clusters
         self._waiting: list[tuple[NDArray[np.float32], list[int]]] = []  # values [d], its clusters
 
     def add(self, sealed: bytes, members: Sequence[int]) -> None:
         chosen = checked_members(members, len(self._terms))
-        values = _read(sealed, self._sums.shape[1])
+        values = _read(sealed, self._length)
         _refuse_spoilt(extreme(values))
         self._add(values, chosen, Label.read(sealed).terms)
 
@@ -124,10 +161,8 @@ class PlainMixer:
         """Each of many clients' vectors into the sums of its own members."""
         chosen = [checked_members(one, len(self._terms)) for one in members]
         rows = sealed.vectors
-        if len(chosen) != len(rows) or rows.shape[1] != self._sums.shape[1]:
-            raise CoveyError(
-                f"Found {list(rows.shape)} numbers for {len(chosen)} clients of {self._sums.shape[1]} each."
-            )
+        if len(chosen) != len(rows) or rows.shape[1] != self._length:
+            raise CoveyError(f"Found {list(rows.shape)} numbers for {len(chosen)} clients of {self._length} each.")
         lowest, highest = (float(one) for one in torch.stack(torch.aminmax(rows)).cpu())
         _refuse_spoilt(max(highest, -lowest) if highest == highest else highest)
         if rows.device.type in _THERE:
@@ -137,20 +172,22 @@ class PlainMixer:
             self._add(values, own, 1)
 
     def sums(self) -> list[bytes]:
-        self._settle()
-        return [_write(total, terms) for total, terms in zip(self._totals(), self._terms, strict=True)]
+        return self.sums_in_rows().written
 
-    def _totals(self) -> NDArray[Any]:
-        if self._there is None:
-            return self._sums
-        # As they are written, where nothing is to be added: half of what must be copied.
-        there: NDArray[Any] = (self._there if self._here else self._there.to(torch.float32)).cpu().numpy()
-        return self._sums + there if self._here else there
+    def sums_in_rows(self) -> PlainSums:
+        """The sums before they are written."""
+        self._settle()
+        return PlainSums(self._totals().to(torch.float32), tuple(self._terms))
+
+    def _totals(self) -> Tensor:
+        if self._here is None:
+            return torch.zeros(len(self._terms), self._length) if self._there is None else self._there
+        here = torch.from_numpy(self._here)
+        return here if self._there is None else here + self._there.cpu()
 
     def _add(self, values: NDArray[np.float32], chosen: list[int], terms: int) -> None:
         for j in chosen:
             self._terms[j] += terms
-        self._here = True
         self._waiting.append((values, chosen))
         if len(self._waiting) == _WAITING:
             self._settle()
@@ -162,25 +199,35 @@ class PlainMixer:
             for j in own:
                 self._terms[j] += 1
         if self._there is None:
-            self._there = torch.zeros(*self._sums.shape, dtype=torch.float64, device=rows.device)
+            self._there = torch.zeros(len(shares), self._length, dtype=torch.float64, device=rows.device)
         room = max(1, _AT_ONCE // rows.shape[1])
         there = torch.from_numpy(shares).to(rows.device)
         for part, share in zip(torch.split(rows, room), torch.split(there, room, dim=1)):
             self._there.addmm_(share, part.to(torch.float64))
 
     def _settle(self) -> None:
-        for begin in range(0, self._sums.shape[1], _STRETCH):
+        if not self._waiting:
+            return
+        if self._here is None:
+            self._here = np.zeros((len(self._terms), self._length))
+        for begin in range(0, self._length, _STRETCH):
             stretch = slice(begin, begin + _STRETCH)
             for values, chosen in self._waiting:
                 part = values[stretch].astype(np.float64)
                 for j in chosen:
-                    self._sums[j, stretch] += part
+                    self._here[j, stretch] += part
         self._waiting = []
 
 
 def _refuse_spoilt(largest: float) -> None:
     if not largest <= LARGEST:  # also where one is no number
         raise CoveyError(f"A plain vector holds a number beyond ±{LARGEST:g} or none: one would spoil the sum.")
+
+
+@lru_cache(maxsize=2)
+def _blank(length: int) -> bytes:
+    """As long as what is written of a vector."""
+    return bytes(LABEL_BYTES + 4 * length)
 
 
 def _write(values: NDArray[Any], terms: int) -> bytes:

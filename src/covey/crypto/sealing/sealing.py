@@ -83,6 +83,17 @@ def add(mixer: Any, sealed: bytes | Rows[bytes], members: Sequence[Sequence[int]
         mixer.add(sealed, *members)
 
 
+def sums_of(mixer: Any) -> Any:
+    """A mixer's sums, a list of bytes; where the scheme hides nothing rows, which are that list when somebody asks for it."""
+    return mixer.sums_in_rows() if hasattr(mixer, "sums_in_rows") else mixer.sums()
+
+
+def open_rows(keys: bytes, sums: Any) -> Tensor | None:
+    """What stands in sums that are rows, [., d] in float32 where they were added; None: these are bytes, to be opened."""
+    client = sealer_of(keys)
+    return client.open_rows(sums) if isinstance(sums, Rows) and hasattr(client, "open_rows") else None
+
+
 @lru_cache(maxsize=4)
 def sealer_of(keys: bytes) -> Sealer:
     """Building a sealer costs more than sealing with it: once per process."""

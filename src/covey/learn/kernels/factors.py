@@ -13,7 +13,7 @@ differentiated by itself.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ from covey import randomness
 from covey.learn.examine import TRIED, example_inputs
 from covey.learn.flat import Network, once
 from covey.learn.initial import initial
-from covey.learn.kernels.convolutions import Pair, pair
+from covey.learn.kernels.convolutions.convolutions import Pair, pair
 from covey.learn.kernels.stacked import vmap_fails
 from covey.learn.losses import example_targets
 from covey.learn.objective import Objective
@@ -64,11 +64,54 @@ class Factors:
             return (delta * read).sum(1), biases
         return self.gradients().square_().sum((1, 2, 3)), biases
 
+    def by_client(self, clients: int, biased: bool) -> tuple[Tensor, Tensor | None]:
+        """Gradients of weights [c, ...] and, where there are any, of biases, summed over each client's samples."""
+        delta, read = (part.view(clients, -1, *part.shape[1:]) for part in (self.delta, self.read))
+        biases = delta.sum((1, 4)) if biased else None
+        if delta.shape[2] == delta.shape[4] == 1:
+            return delta[:, :, 0, :, 0].mT @ read[:, :, 0, :, 0], biases
+        return self.gradients().reshape(clients, delta.shape[1], -1).sum(1), biases
+
+    def alone(self) -> Alone:
+        """Each sample's own."""
+        if self.delta.shape[1] == self.delta.shape[-1] == 1:
+            return Alone(None, self.read.flatten(1), self.delta.flatten(1))
+        return Alone(self.gradients().flatten(1), None, self.delta.sum(-1).flatten(1))
+
     def gradients(self) -> Tensor:
         """Of weights, each sample's own [b, groups, o, i]."""
         if self.delta.shape[2] == self.read.shape[2] == 1:  # a product of matrices costs more than its few numbers
             return (self.delta * self.read).sum(-1, keepdim=True)
         return self.delta @ self.read.mT
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Gradients of a layer's samples: of weights [b, o · i], or where one place makes them [b, o] and [b, i]; of biases [b, o]."""
+
+    weights: Tensor | None
+    read: Tensor | None  # where there are no weights: their gradient is biases · readᵀ
+    biases: Tensor
+
+    def lengths(self, biased: bool) -> list[Tensor]:
+        """Norms [b] whose squares add up to those of the gradients."""
+        of_biases = torch.linalg.vector_norm(self.biases, dim=1)
+        if self.weights is not None:
+            of_weights = torch.linalg.vector_norm(self.weights, dim=1)
+        else:
+            assert self.read is not None
+            of_weights = of_biases * torch.linalg.vector_norm(self.read, dim=1)
+        return [of_weights, of_biases] if biased else [of_weights]
+
+    def summed(self, shares: Tensor) -> tuple[Tensor, Tensor]:
+        """Of weights and biases [c, 1, ...], times shares [c, b] and summed over the samples of each client."""
+        biases = self.biases.view(*shares.shape, -1)
+        if self.weights is not None:
+            shares = shares[:, None]
+            return torch.bmm(shares, self.weights.view(*biases.shape[:2], -1)), torch.bmm(shares, biases)
+        assert self.read is not None
+        biases = biases * shares[..., None]
+        return torch.bmm(biases.mT, self.read.view(*shares.shape, -1)), biases.sum(1, keepdim=True)
 
 
 @dataclass(frozen=True)
@@ -84,21 +127,45 @@ class Use:
 
     def factors(self, delta: Tensor) -> Iterator[Factors]:
         """Of a few samples at a time."""
-        _, groups, o, places = self.grouped(delta[:1]).shape
+        whole = self.grouped(delta)
+        _, groups, o, places = whole.shape
         i = self.weight.numel() // (groups * o)
         room = ROOM.get(delta.device.type, ROOM["cpu"])
         width = len(delta) if places == 1 else max(1, room // (groups * i * (places + o)))
-        for some, read in zip(torch.split(delta, width), torch.split(self.read, width)):
-            yield Factors(self.grouped(some), self.unfolded(read))
+        if width >= len(delta):
+            yield Factors(whole, self.unfolded(self.read))
+            return
+        for some, read in zip(torch.split(whole, width), torch.split(self.read, width)):
+            yield Factors(some, self.unfolded(read))
+
+    def gradients(self, delta: Tensor, clients: int) -> tuple[Tensor, Tensor | None]:
+        """Of weights [c, groups · o · i] and biases [c, groups · o], summed over the samples of each client, which are equally many
+        and come client by client.
+        """
+        low, weights, biases = 0, list[Tensor](), list[Tensor]()
+        for factors in self.factors(delta):
+            if len(factors.delta) == len(delta):
+                return factors.by_client(clients, self.bias is not None)
+            whose = torch.arange(low, low + len(factors.delta), device=delta.device) // (len(delta) // clients)
+            mine = (whose == torch.arange(clients, device=delta.device)[:, None]).to(delta.dtype)  # [c, some samples]
+            weights.append(mine @ factors.gradients().flatten(1))
+            biases.append(mine @ factors.delta.sum(-1).flatten(1))
+            low += len(factors.delta)
+        return torch.stack(weights).sum(0), torch.stack(biases).sum(0)
 
 
 Layers = list[tuple[Use, Tensor]]  # with δ at what each gave
 
 
-def layers_of(objective: Objective, trained: Sequence[Tensor], x: Tensor, *more: Tensor | None) -> Layers:
-    """The layers of a pass over a batch, with what an objective takes beside its samples."""
+def layers_of(
+    objective: Objective, trained: Sequence[Tensor], x: Tensor, *more: Tensor | None, shares: Tensor | None = None
+) -> Layers:
+    """The layers of a pass over a batch, with what an objective takes beside its samples; δ is of the samples' losses, or of these
+    times their `shares` [b].
+    """
     with Watch(trained) as watch:
-        total = objective(x, *more).sum()
+        losses = objective(x, *more)
+    total = losses.sum() if shares is None else torch.dot(losses, shares)
     uses = watch.uses
     counts = Counter(parameter for use in uses for parameter in (use.weight, use.bias) if parameter is not None)
     if not uses or max(counts.values()) > 1 or any(len(use.read) != len(x) for use in uses):
@@ -135,31 +202,36 @@ def means(layers: Layers, shares: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """(parameter, its gradients [c, ...]) of c clients with b samples each, which come client by client: the sums of their samples'
     gradients times `shares` [c, b].
     """
-    whose = torch.diag_embed(shares.t()).permute(1, 2, 0).flatten(1)  # [c, c · b]: others' samples have no share
+    each = shares.reshape(-1)
+    scaled = ((use, delta * each.view(-1, *(1 for _ in delta.shape[1:]))) for use, delta in layers)
+    return sums(scaled, len(shares))
+
+
+def sums(layers: Iterable[tuple[Use, Tensor]], clients: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The same of δ that has the shares already."""
     for use, delta in layers:
-        one_place = use.grouped(delta[:1]).shape[-1] == 1
-        found = _at_one_place(use, delta, shares) if one_place else _at_places(use, delta, whose)
-        for parameter, gradient in zip((use.weight, use.bias), found):
+        for parameter, gradient in zip((use.weight, use.bias), use.gradients(delta, clients)):
+            if parameter is not None and gradient is not None:
+                yield parameter, gradient.view(clients, *parameter.shape)
+
+
+def bounded(layers: Layers, shared: Callable[[Tensor], Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """As `means`, where the shares [c, b] hang on the samples' norms [b]. What these are of is kept for the sums, where there is
+    room for it.
+    """
+    alone = []
+    for use, delta in layers:
+        some = next(use.factors(delta))
+        if len(some.delta) < len(delta):
+            yield from means(layers, shared(norms(layers)))
+            return
+        alone.append((use, some.alone()))
+    lengths = [length for use, one in alone for length in one.lengths(use.bias is not None)]
+    shares = shared(torch.linalg.vector_norm(torch.stack(lengths), dim=0))
+    for use, one in alone:
+        for parameter, gradient in zip((use.weight, use.bias), one.summed(shares)):
             if parameter is not None:
                 yield parameter, gradient.view(len(shares), *parameter.shape)
-
-
-def _at_one_place(use: Use, delta: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of weights and biases by client."""
-    (factors,) = use.factors(delta)
-    delta, read = (part.view(*shares.shape, *part.shape[1:3]) for part in (factors.delta, factors.read))
-    delta = delta * shares[..., None, None]
-    return torch.einsum("cbgo,cbgi->cgoi", delta, read), delta.sum(1)
-
-
-def _at_places(use: Use, delta: Tensor, whose: Tensor) -> tuple[Tensor, Tensor]:
-    low, weights, biases = 0, whose.new_zeros(()), whose.new_zeros(())
-    for factors in use.factors(delta):
-        some = whose[:, low : low + len(factors.delta)]
-        weights = weights + some @ factors.gradients().flatten(1)
-        biases = biases + some @ factors.delta.sum(-1).flatten(1)
-        low += len(factors.delta)
-    return weights, biases
 
 
 class Watch(TorchFunctionMode):
@@ -168,11 +240,11 @@ class Watch(TorchFunctionMode):
     def __init__(self, trained: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._trained = set(trained)
+        self._known = {F.linear: self._linear, F.conv2d: self._convolution, F.group_norm: self._group_norm}
         self.uses: list[Use] = []
 
     def __torch_function__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
-        known = {F.linear: self._linear, F.conv2d: self._convolution, F.group_norm: self._group_norm}
-        return known.get(function, function)(*given, **(named or {}))
+        return self._known.get(function, function)(*given, **(named or {}))
 
     def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if weight not in self._trained or input.dim() < 2 or weight.dim() != 2:  # one output may have no dimension

@@ -34,8 +34,8 @@ LARGE = (
     500_000  # parameters from which a convolutional network's clients go on streams, on a GPU (H200: 1.5-1.6x there)
 )
 # Floats that the layers give for a client's batch from which clients who begin alike go in one pass, on a GPU. Of faces of 62 × 47
-# there are 7.8 million, in kernels of 30 to 80 µs that fill little of an H200. With fewer, an uncaptured step's launches may cost
-# more than a captured step's small kernels. Estimated from a profile of the captured step: the pass has run on no GPU yet.
+# there are 7.8 million, in kernels of 30 to 80 µs that fill little of an H200. With fewer, the pass may gain nothing. An
+# estimate, from a profile of a captured step.
 HEAVY = 4_000_000
 
 
@@ -161,10 +161,13 @@ class SideBySide:
         self._device = samples.x.device
         self._short: set[tuple[int, ...]] = set()  # shapes of waves of few steps that have come once
         self._room = CACHE
+        self._alike: Replays | None = None  # steps of clients who begin alike
         if self._device.type == "cuda":
             free, whole_gpu = torch.cuda.mem_get_info(self._device)
             self._room = min(GPU, free / 2, whole_gpu / (2 * _sharing))
             self._replays = Replays(samples, network.features, accumulate, self._room)
+            if from_one is not None:
+                self._alike = Replays(samples, network.features, from_one, self._room)
 
     def train(self, wave: Wave) -> Tensor:
         """Trained models [n, D] in the wave's order."""
@@ -183,12 +186,15 @@ class SideBySide:
             if self.whole is not None and self.whole.does(part) and self.whole.train(part, result[low : low + size]):
                 continue
             if self._from_one is not None and self.joins(part.plan) and is_one(part.start):
-                one_step(part, self._samples, self._network.features, self._from_one, result[low : low + size])
+                if self._alike is not None and self._is_worth_a_capture(part) and not _asks_for_noise(part):
+                    result[low : low + size] = self._alike.run(part, len(part.steps) * each)
+                else:
+                    one_step(part, self._samples, self._network.features, self._from_one, result[low : low + size])
             elif self._device.type == "cuda" and not self._is_worth_a_capture(part):
                 run(part, self._samples, self._network.features, self._once, result[low : low + size])
-            elif self._device.type == "cuda" and not (wave.secret is not None and wave.plan.noise):
+            elif self._device.type == "cuda" and not _asks_for_noise(wave):
                 result[low : low + size] = self._replays.run(part.padded(size), size * each)[: n - low]
-            else:  # a graph cannot ask the operating system for noise
+            else:
                 run(part, self._samples, self._network.features, accumulate, result[low : low + size])
         return result
 
@@ -234,6 +240,11 @@ class SideBySide:
         if self._device.type == "cpu":  # what is reused soon should stay in the cache: not the temporaries
             return 4.0 * (d + slots * self._activations)
         return 4.0 * (copies * d + 3 * slots * self._activations + per_sample)
+
+
+def _asks_for_noise(wave: Wave) -> bool:
+    """Of the operating system, which a graph cannot."""
+    return wave.secret is not None and wave.plan.noise > 0
 
 
 def is_one(rows: Tensor) -> bool:

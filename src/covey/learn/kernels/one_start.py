@@ -8,11 +8,14 @@ norm of its own.
 
 from __future__ import annotations
 
+from functools import partial
+
+import torch
 from torch import Tensor, nn
 
 from covey.learn.flat import Network
 from covey.learn.kernels.batched import Batch
-from covey.learn.kernels.factors import known, layers_of, means, norms
+from covey.learn.kernels.factors import bounded, known, layers_of, sums
 from covey.learn.kernels.loop import Loop
 from covey.learn.objective import activations, clipped
 
@@ -38,11 +41,21 @@ class OneStart:
         trainee.begin(model[0], training=True)
         x, *more = (None if part is None else part.flatten(0, 1) for part in batch.inputs)
         assert x is not None
-        layers, shares = layers_of(trainee.objective, trainee.parameters, x, *more), batch.factor
+        shares, pass_over = batch.factor, partial(layers_of, trainee.objective, trainee.parameters, x, *more)
         if batch.clip:
-            shares = clipped(shares, norms(layers).view_as(shares), batch.divisors, batch.clip)
+
+            def shared(norms: Tensor) -> Tensor:
+                return clipped(shares, norms.view_as(shares), batch.divisors, batch.clip)
+
+            gradients = dict(bounded(pass_over(), shared))
+        else:
+            gradients = dict(sums(pass_over(shares=shares.reshape(-1)), len(shares)))
         if beta != 1:
             target.mul_(beta)
-        targets: dict[Tensor, Tensor] = dict(zip(trainee.parameters, trainee.trained_views(target)))
-        for parameter, gradient in means(layers, shares):
-            targets[parameter].add_(gradient, alpha=alpha)
+        parts = [gradients[p].flatten(1) for p in trainee.parameters if p in gradients]
+        if sum(part.shape[1] for part in parts) == target.shape[1]:  # one after another they are the model
+            target.add_(torch.cat(parts, 1), alpha=alpha)
+            return
+        for parameter, view in zip(trainee.parameters, trainee.trained_views(target)):
+            if parameter in gradients:
+                view.add_(gradients[parameter], alpha=alpha)

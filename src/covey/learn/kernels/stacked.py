@@ -16,8 +16,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from covey.learn.examine import example_inputs
 from covey.learn.flat import Network, once
 from covey.learn.kernels.batched import Batch
-from covey.learn.kernels.convolutions import own_convolutions
-from covey.learn.kernels.pooling import Pooled, has_kernels, join, own_pooling
+from covey.learn.kernels.convolutions.convolutions import own_convolutions
+from covey.learn.kernels.convolutions.pooling import Pooled, has_kernels, join, own_pooling
 from covey.learn.losses import example_targets
 from covey.learn.objective import Objective, clipped
 from covey.learn.precision import of_steps

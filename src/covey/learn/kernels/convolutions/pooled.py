@@ -92,7 +92,7 @@ class Layer:
 
 @functools.cache
 def text() -> str:
-    return (files("covey.learn.kernels") / "pooled.cu").read_text(encoding="utf-8")
+    return (files("covey.learn.kernels.convolutions") / "pooled.cu").read_text(encoding="utf-8")
 
 
 @functools.cache

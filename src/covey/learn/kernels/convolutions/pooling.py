@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from covey.learn.kernels.convolutions import Once, Pair, applied, pair, rows_of, tried
+from covey.learn.kernels.convolutions.convolutions import Once, Pair, applied, pair, rows_of, tried
 from covey.learn.precision import of_convolutions
 from covey.models.classifier import Classifier
 

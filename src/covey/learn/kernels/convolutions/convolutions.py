@@ -144,7 +144,7 @@ def tried(name: str, are_right: Callable[[Any, torch.device], bool], device: tor
     if not takes_triton(device):
         return None
     try:
-        kernels = importlib.import_module(f"covey.learn.kernels.{name}")
+        kernels = importlib.import_module(f"covey.learn.kernels.convolutions.{name}")
         return kernels if are_right(kernels, device) else None
     except Exception as error:  # compilers have many of their own
         warnings.warn(f"no kernels '{name}' here, training takes longer without: {error}", stacklevel=2)
