@@ -22,7 +22,7 @@ from covey.crypto.sealing.sealing import (
     fingerprint,
     read_description,
 )
-from covey.errors import CoveyError
+from covey.errors import CoveyError, NotFinite
 from covey.messages import Rows
 
 name = "none"
@@ -221,7 +221,7 @@ class PlainMixer:
 
 def _refuse_spoilt(largest: float) -> None:
     if not largest <= LARGEST:  # also where one is no number
-        raise CoveyError(f"A plain vector holds a number beyond ±{LARGEST:g} or none: one would spoil the sum.")
+        raise NotFinite(f"A plain vector holds a number beyond ±{LARGEST:g} or none: one would spoil the sum.")
 
 
 @lru_cache(maxsize=2)
