@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from covey.experiment.experiment import Experiment
+from covey.papers.cells import Sheet, cell
 from covey.papers.fedcaprivacy import linkage as fedcaprivacy_linkage
 from covey.papers.fedcaprivacy import tables as fedcaprivacy
+from covey.papers.fedcaprivacy.claims import compared
 from covey.papers.fedcaprivacy.settings import experiment, tuned_rates
 from covey.papers.harness import Options, reproduce, tables
 from covey.papers.outcome import Diverged, Ended, Outcome
+from covey.papers.verdict import judge
 
 
 def outcome(final: float, own: float, clustered: int = 1, rounds: int = 4) -> Outcome:
@@ -136,3 +139,18 @@ def test_the_paper_defaults_are_the_full_setting(tmp_path: Path) -> None:
     )
     assert fedcaprivacy.TABLES.keys() >= {"table1", "table2", "fig2", "fig3", "fig4", "fig5", "linkage"}
     assert fedcaprivacy_linkage.MITIGATIONS["none"] == {}
+
+
+@pytest.mark.parametrize(("reached", "verdict"), [(0.6, "holds"), (0.33, "holds"), (0.32, "not measured")])
+def test_methods_that_nobody_trained_are_not_judged(reached: float, verdict: str) -> None:
+    """Half of the 65 % to which rounds are counted on CIFAR-10 is the least that somebody must reach on the global test."""
+    finals = {"fedcaprivacy": [0.3, 0.31, 0.3], "fedavg": [0.2, 0.205, 0.2], "local": [reached] * 3}
+    cells = [
+        cell(f"Dir(0.8) {name}", f"final, {word}", values)
+        for name, values in finals.items()
+        for word in ("global", "own")
+    ]
+    (said,) = (s for s in compared(Sheet(cells, "cifar10")) if s.text == "FedCAPrivacy ends above FedAvg (own test).")
+    judged = judge(said, Sheet(cells, "cifar10"))
+    assert judged.verdict == verdict
+    assert ("Nobody is trained" in judged.why) == (verdict == "not measured")

@@ -11,7 +11,6 @@ from covey.papers.extent import of_part
 from covey.papers.fedcaprivacy.settings import (
     DIRICHLET_NOTE,
     OF_PART,
-    OPEN_NOTE,
     READING_NOTE,
     READINGS,
     ROUNDS,
@@ -19,6 +18,7 @@ from covey.papers.fedcaprivacy.settings import (
     clusterings,
     experiment,
     noted,
+    open_notes,
     settings,
 )
 from covey.papers.harness import Options, Reproduction
@@ -91,5 +91,11 @@ def made(
         dataset=options.dataset,
         settings=settings(experiment(options, OURS, 0.3), **shown),
         cells=cells,
-        notes=[*(notes or []), *of_part(options.dataset, OF_PART), READING_NOTE, OPEN_NOTE, DIRICHLET_NOTE],
+        notes=[
+            *(notes or []),
+            *of_part(options.dataset, OF_PART),
+            READING_NOTE,
+            *open_notes(options.dataset),
+            DIRICHLET_NOTE,
+        ],
     )

@@ -20,14 +20,12 @@ from covey.papers.fedcaprivacy.settings import (
     FAST_NOTE,
     LR,
     OF_PART,
-    OPEN_NOTE,
     PAPER_FINAL,
     PAPER_ROUNDS,
     PLAIN_NOTE,
     RATES,
     READING_NOTE,
     READINGS,
-    REGIME_NOTE,
     RIVALS,
     TARGETS,
     TUNED_NOTE,
@@ -36,6 +34,7 @@ from covey.papers.fedcaprivacy.settings import (
     UNSAID_NOTE,
     experiment,
     noted,
+    open_notes,
     rounds_to,
     settings,
     tuned_rates,
@@ -150,7 +149,7 @@ def fig4(options: Options) -> Reproduction:
         dataset=options.dataset,
         settings=settings(experiment(options, OURS, 0.3)),
         cells=cells,
-        notes=[*of_part(options.dataset, OF_PART), READING_NOTE, OPEN_NOTE, DIRICHLET_NOTE],
+        notes=[*of_part(options.dataset, OF_PART), READING_NOTE, *open_notes(options.dataset), DIRICHLET_NOTE],
     )
 
 
@@ -184,7 +183,7 @@ def _compared(
                 cells.append(cell(row, "median affinity", noted(outcomes, "affinity_quantiles", 2), unit=""))
                 cells.append(cell(row, "eigengap", noted(outcomes, "eigengap"), unit=""))
     rule = TUNED_NOTE.format(rates=", ".join(f"{r:g}" for r in RATES), rounds=TUNING_ROUNDS, seeds=TUNING_SEEDS)
-    regime = [rule] if tuned else _regime(**training)
+    regime = [rule] if tuned else _regime(options.dataset, **training)
     return Reproduction(
         paper=OURS,
         table="",
@@ -197,11 +196,11 @@ def _compared(
     )
 
 
-def _regime(lr: float = 0.0, momentum: float | None = None, **_: Any) -> list[str]:
+def _regime(dataset: str, lr: float = 0.0, momentum: float | None = None, **_: Any) -> list[str]:
     """What is said of steps that are not tuned: see `experiment`, which gives SCAFFOLD its own."""
     if momentum == 0:
         return [UNSAID_NOTE, PLAIN_NOTE]
-    return [OPEN_NOTE, REGIME_NOTE, *[FAST_NOTE] * bool(lr)]
+    return [*open_notes(dataset, regime=True), *[FAST_NOTE] * bool(lr)]
 
 
 def _counted(target: float, metric: str, outcome: Outcome) -> float:
