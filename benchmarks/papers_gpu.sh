@@ -24,12 +24,18 @@
 # A machine that has torch but not what else covey needs: benchmarks/gpu_packages.sh packs it here.
 #
 # In a part, tables come in the order of what they complete: items of docs/coverage.md that lack nothing else first, then the
-# cheapest. What runs took on one H200 under MPS (16 November, a3bc230f, exact float32), by the clock for all of them:
-#   pqfed/table[2467]/cifar10, all 50,000 images          155 runs, 11 processes, 270 s
-#   fedcaprivacy/{linkage,table1_fast,table1_sgd}/fashion  156 runs, 13 processes, 174 s: 3 s a run of 10 rounds, 15 of 60
-#   property_inference/{fig2,tasks}/lfw                     34 runs, 14 processes, 202 s: 50 s of 500 rounds, 200 of 5,000
-#   mingledpie/table2/cifar100                            ResNet-18 in float32: 117 s for 5 rounds, and up to 70 GB: alone, or not
-#   afc_cfl/table2/cifar10                                50 to 67 s without noise, 250 with it (Fisher information every round)
+# cheapest. What runs took on one H200 under MPS, by the clock for all of them (exact float32; 17 November where nothing is said):
+#   mingledpie/{table5,fig[5678]}/location30               39 runs, 15 processes, 129 s: 40 s a run of 300 rounds
+#   mingledpie/fig[5678]/fashion_mnist                      30 runs, 15 processes, 61 s
+#   mingledpie/{table5,fig[5678]}/cifar10, 50,000 images    39 runs, 13 processes, about 300 s: 65 to 120 s a run of 240 rounds
+#   fedcaprivacy/{table[12],fig[45]}/cifar10                66 runs, 13 processes, about 230 s
+#   fedcaprivacy/{table[12],fig[45]}/cifar100               66 runs, 15 processes, 95 s
+#   afc_cfl/{table2,fig2}/cifar10, 50,000 images            30 runs: 31 s without noise, 220 with it, beside others
+#   pqfed/table[2467]/cifar10, all 50,000 images            155 runs, 11 processes, 270 s (16 November)
+#   fedcaprivacy/{linkage,table1_fast,table1_sgd}/fashion   156 runs, 13 processes, 174 s (16 November)
+#   property_inference/{fig2,tasks}/lfw                     34 runs, 14 processes, 202 s (16 November): 50 s of 500 rounds, 200 of 5,000
+#   property_inference/table3/lfw, one run alone            11 s of 100 rounds, of which the attack takes 8.5 (before steps were captured)
+#   mingledpie/table2/cifar100                              ResNet-18 in float32: 117 s for 5 rounds, and up to 70 GB: alone, or not
 # Where the time of one run goes says benchmarks/profile_table.py, before a table is run. Never mix heavy runs with small ones: beside
 # six of AFC-CFL, FedCAPrivacy's took 28 s in place of 3. A machine that is lent goes back as soon as nobody uses it, with all that is
 # on it: run a part in one call that ends with its files, not in the background.
@@ -39,12 +45,12 @@ kept=${PAPERS_RUNS:-/tmp/papers-runs}/$part data=${PAPERS_DATA:-/tmp/papers-data
 
 case $part in
 keep) tables=() ;; # data alone: kept for later calls
-mnist) tables=( # 6 items on Location-30; then what was asked for beside the papers
-    'mingledpie/table5/location30' 'mingledpie/fig[49]/location30' 'mingledpie/fig[5678]/location30' 'mingledpie/table3/location30'
-    'fedcaprivacy/table2_tuned/mnist' 'fedcaprivacy/fig3/mnist' 'mingledpie/table7/mnist'
+mnist) tables=( # three items on Location-30, which lack CIFAR, too; then what was asked for beside the papers
+    'mingledpie/fig[49]/location30' 'mingledpie/table3/location30' 'fedcaprivacy/table2_tuned/mnist' 'fedcaprivacy/fig3/mnist'
+    'mingledpie/table7/mnist'
 ) ;;
 fashion) tables=( # what Fashion-MNIST alone lacks, the cheapest first
-    'fedcaprivacy/table1_fast/fashion_mnist' 'mingledpie/fig[5678]/fashion_mnist' 'mingledpie/table3/fashion_mnist'
+    'mingledpie/table3/fashion_mnist' 'fedcaprivacy/table1_fast/fashion_mnist'
     'fedcaprivacy/tuning/fashion_mnist' 'fedcaprivacy/table[12]_tuned/fashion_mnist' 'property_inference/table3/utkface' 'property_inference/table9/utkface'
     'property_inference/mild/utkface' 'baselines/dirichlet*/fashion_mnist' 'mingledpie/table8/fashion_mnist'
 ) ;;
@@ -56,16 +62,13 @@ lfw) tables=(
     'property_inference/table[45678]_more/lfw'
 ) ;;
 cifar100) tables=(
-    'mingledpie/table2/cifar100' 'mingledpie/table6/cifar100' 'fedcaprivacy/fig5/cifar100' 'fedcaprivacy/table[12]/cifar100'
-    'fedcaprivacy/fig4/cifar100' 'mingledpie/fig[49]/cifar100' 'mingledpie/table3/cifar100' 'fedcaprivacy/tuning/cifar100'
-    'fedcaprivacy/table[12]_tuned/cifar100'
+    'fedcaprivacy/tuning/cifar100' 'fedcaprivacy/table[12]_tuned/cifar100' 'mingledpie/table2/cifar100' 'mingledpie/table6/cifar100'
+    'mingledpie/fig[49]/cifar100' 'mingledpie/table3/cifar100'
 ) ;;
 cifar10) tables=(
-    'afc_cfl/table1/cifar10' 'afc_cfl/table2/cifar10' 'afc_cfl/fig2/cifar10' 'afc_cfl/tune/cifar10' 'afc_cfl/matched/cifar10'
-    'afc_cfl/confirm/cifar10' 'afc_cfl/choices/cifar10' 'afc_cfl/local_work/cifar10'
-    'fedcaprivacy/fig5/cifar10' 'fedcaprivacy/table[12]/cifar10' 'fedcaprivacy/fig4/cifar10' 'mingledpie/table2/cifar10'
-    'mingledpie/fig[49]/cifar10' 'mingledpie/table5/cifar10' 'mingledpie/fig[5678]/cifar10' 'mingledpie/table3/cifar10'
-    'fedcaprivacy/tuning/cifar10' 'fedcaprivacy/table[12]_tuned/cifar10'
+    'fedcaprivacy/tuning/cifar10' 'fedcaprivacy/table[12]_tuned/cifar10' 'afc_cfl/choices/cifar10' 'afc_cfl/confirm/cifar10'
+    'afc_cfl/matched/cifar10' 'mingledpie/fig[49]/cifar10' 'mingledpie/table3/cifar10' 'afc_cfl/local_work/cifar10'
+    'mingledpie/table2/cifar10'
 ) ;;
 faces) tables=( # Tables 4 to 8 of property inference with 10, 15 and 20 clients
     'property_inference/table6_more/utkface' 'property_inference/table4_more/utkface' 'property_inference/table5_more/utkface'
