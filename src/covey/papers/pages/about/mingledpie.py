@@ -34,9 +34,9 @@ ABOUT = About(
         "magnified ([as built here](../../algorithms/mingledpie.md)).",
         "Long runs with steps of .1 fall apart where little data feeds many rounds: on Location-30 after 300 rounds the three "
         "seeds end at 86, 84 and 86 % by default, at 62, 30 and 51 with T = 3 ([Fig. 8](fig8.md)) and at 62, 41 and 66 with ten "
-        "clusters ([Fig. 5](fig5.md)); IFCA at 87, 86 and 88 ([Table 5](table5.md)). On CIFAR-10 the default ends at 82, 21 and 83 %, where "
-        "IFCA, whose second seed never separates two clusters either, ends at 83, 69 and 82 (the paper: 94 and 95). Three "
-        "seeds decide none of these claims.",
+        "clusters ([Fig. 5](fig5.md)); IFCA at 87, 86 and 88 ([Table 5](table5.md)). On CIFAR-10 the default ends at 82, 21 and "
+        "83 %, where IFCA, whose second seed never separates two clusters either, ends at 83, 69 and 82 (the paper: 94 and 95). "
+        "Three seeds decide none of these claims.",
     ),
     drawings={
         "fig3": (
