@@ -43,7 +43,7 @@ SHAPES = [
     (2, 3, 2, 8, 7, 5, (3, 3), (1, 1)),  # rows that do not begin at even places
     (1, 2, 2, 10, 10, 3, (4, 2), (1, 0)),
 ]
-KINDS = {"outputs": "ppppbiiii", "at_weights": "pbpppii", "at_inputs": "pbppii"}
+KINDS = {"outputs": "ppppbiiiii", "at_weights": "pbpppiii", "at_inputs": "pbppiii"}
 
 
 class OneByOne:

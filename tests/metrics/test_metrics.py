@@ -198,16 +198,3 @@ def test_totals_of_many_models_on_their_device(device: str) -> None:
     expected = [by_group(predictions(CLASSES, one[None], targets), groups, sizes) for one in raw]
     found = OnDevice(targets.to(device), groups, sizes, 4).totals(raw.to(device))
     np.testing.assert_allclose(found, np.stack(expected), rtol=1e-6, atol=0)
-
-
-@pytest.mark.parametrize("full", [True, False])
-def test_clients_of_one_value_have_the_spread_of_any(full: bool) -> None:
-    """A short way where all clients have the same: beside one whose last bit differs, which takes the other."""
-    clusters = {0: 0, 1: 1, 2: 0, 3: 0}
-    alike = dict.fromkeys(clusters, 0.3)
-    other = {**alike, 3: float(np.nextafter(0.3, 1))}
-    one, two = (spread(resolve("accuracy"), values, clusters, range(5), full) for values in (alike, other))
-    assert one.keys() == two.keys() and list(one) == list(two)
-    for name, value in one.items():
-        assert value == pytest.approx(two[name], abs=1e-12), name
-    assert one["gap"] == one["spread"] == 0

@@ -27,31 +27,29 @@ SHIM = """
 using std::min;
 struct float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
-struct Index { int x, y; };
+struct Index { int x; };
 static thread_local Index threadIdx, blockIdx;
-static Index gridDim;
+
 static std::barrier<> *together;
 #define __syncthreads() together->arrive_and_wait()
 """
 LAUNCH = """
-template <class... A> static void launch(void (*kernel)(A...), int x, int y, A... given) {
-  gridDim = {x, y};
-  for (int row = 0; row < y; row++)
-    for (int column = 0; column < x; column++) {
-      std::barrier<> all(THREADS);
-      together = &all;
-      std::vector<std::thread> block;
-      for (int thread = 0; thread < THREADS; thread++)
-        block.emplace_back([=, &all] {
-          threadIdx = {thread, 0};
-          blockIdx = {column, row};
-          kernel(given...);
-          all.arrive_and_drop();
-        });
-      for (auto &one : block) one.join();
-    }
+template <class... A> static void launch(void (*kernel)(A...), int blocks, A... given) {
+  for (int block = 0; block < blocks; block++) {
+    std::barrier<> all(THREADS);
+    together = &all;
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < THREADS; thread++)
+      threads.emplace_back([=, &all] {
+        threadIdx = {thread};
+        blockIdx = {block};
+        kernel(given...);
+        all.arrive_and_drop();
+      });
+    for (auto &one : threads) one.join();
+  }
 }
-extern "C" void run(int x, int y, %(typed)s) { launch(%(name)s, x, y, %(plain)s); }
+extern "C" void run(int blocks, %(typed)s) { launch(%(name)s, blocks, %(plain)s); }
 """
 
 
@@ -78,6 +76,6 @@ def compiled(source: str, name: str, kinds: str, folder: Path) -> Any:
     run = ctypes.CDLL(f"{path}.so").run
 
     def kernel(grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Tensor | int]) -> None:
-        run(*grid[:2], *(ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else ctypes.c_int(a) for a in args))
+        run(grid[0], *(ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else ctypes.c_int(a) for a in args))
 
     return kernel

@@ -48,8 +48,6 @@ def spread_of(
     worst, p10, gap: the client worst off, the value that a tenth of the clients do not reach, and how far the worst is from the
     best. Of a metric that is less the better, "reach" means to be as low.
     """
-    if len(values) and (values == values[0]).all():  # as of all clients of one model; NaN equals nothing
-        return _of_alike(clients, values, of_clusters, listed, full)
     there = ~np.isnan(values)
     known = values if there.all() else values[there]
     if not len(known):
@@ -77,26 +75,6 @@ def spread_of(
     if full or len(listed) <= IN_FULL:
         rounded = {value: _rounded(value) for value in set(known.tolist())}  # clients alike share theirs; none: None
         of_each = list(map(rounded.get, values.tolist()))
-        record["clients"] = of_each if clients == listed else list(map(dict(zip(clients, of_each)).get, listed))
-    return record
-
-
-def _of_alike(
-    clients: Sequence[int],
-    values: NDArray[np.float64],
-    of_clusters: Sequence[NDArray[np.int64] | slice],
-    listed: Sequence[int],
-    full: bool,
-) -> dict[str, Any]:
-    """The same where all clients have the same: a quarter of the time, and a GPU stands still meanwhile."""
-    value, mean = float(values[0]), float(values.mean())
-    record: dict[str, Any] = {"mean": mean} | dict.fromkeys(("worst", "p10", "median", "p90", "best"), value)
-    record |= {"gap": 0.0, "spread": 0.0}
-    record["per_cluster"] = [
-        mean if isinstance(places, slice) else float(values[places].mean()) for places in of_clusters
-    ]
-    if full or len(listed) <= IN_FULL:
-        of_each = [_rounded(value)] * len(values)
         record["clients"] = of_each if clients == listed else list(map(dict(zip(clients, of_each)).get, listed))
     return record
 

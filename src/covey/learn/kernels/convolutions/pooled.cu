@@ -3,7 +3,7 @@
 // sums in registers. Of a window of four outputs one alone has a gradient, and `code` says which (4: none, ReLU gave 0).
 //
 // Compiled for one layer: C, H, W channels and sides of its images, O outputs, KH, KW, PH, PW of its kernel and padding; PAIRS, KEEP,
-// THREADS, GROUPS, ROOM and IMAGES as `pooled.py` chooses them. No sum depends on how many clients or images there are.
+// THREADS, GROUPS, ROOM and IMAGES as `pooled.py` chooses them. A client has `parts` blocks, which follow each other. No sum depends on how many clients or images there are.
 
 #define OH (H + 2 * PH - KH + 1)
 #define OW (W + 2 * PW - KW + 1)
@@ -45,17 +45,17 @@ __device__ __forceinline__ void load(float (&taken)[KW + 1], const float *in, in
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-outputs(const float *x, const float *w, const float *b, float *y, unsigned char *code, int images,
+outputs(const float *x, const float *w, const float *b, float *y, unsigned char *code, int parts, int images,
         int x_client, int w_client, int b_client) { // how far clients lie apart
   __shared__ __align__(16) float weights[K * OP];
-  const long long client = blockIdx.y;
+  const long long client = blockIdx.x / parts;
   const float *own = w + client * w_client;
   for (int at = threadIdx.x; at < K * OP; at += THREADS) {
     const int k = at / OP, o = at % OP;
     weights[at] = o < O ? own[o * K + k] : 0.0f;
   }
   __syncthreads();
-  const long long q = (long long)blockIdx.x * THREADS + threadIdx.x;
+  const long long q = (long long)(blockIdx.x % parts) * THREADS + threadIdx.x;
   if (q >= (long long)images * PLACES) return;
   const int image = (int)(q / PLACES);
   const int place = (int)(q % PLACES), row = 2 * (place / RW) - PH, column = 2 * (place % RW) - PW;
@@ -118,14 +118,14 @@ outputs(const float *x, const float *w, const float *b, float *y, unsigned char 
 
 #if defined(ONLY_at_weights)
 extern "C" __global__ void __launch_bounds__(THREADS)
-at_weights(const float *delta, const unsigned char *code, const float *x, float *dw, float *db, int images,
-           int x_client) {
+at_weights(const float *delta, const unsigned char *code, const float *x, float *dw, float *db, int parts,
+           int images, int x_client) {
   // A block adds up IMAGES images of a client. A thread has one row of taps of one output and channel; GROUPS share out the places.
   __shared__ float image[C * CHANNEL];
   __shared__ __align__(8) float room[ROOM]; // for the entries of an image, and at the end for the groups' sums
   Entry *entries = (Entry *)room;
-  const long long client = blockIdx.y;
-  const int part = blockIdx.x;
+  const long long client = blockIdx.x / parts;
+  const int part = blockIdx.x % parts;
   const int rows = O * C * KH, mine = threadIdx.x % rows, group = threadIdx.x / rows;
   const int o = mine / (C * KH), c = mine / KH % C, i = mine % KH;
   const bool works = threadIdx.x < rows * GROUPS;
@@ -168,7 +168,7 @@ at_weights(const float *delta, const unsigned char *code, const float *x, float 
   }
   __syncthreads();
   if (threadIdx.x >= rows) return;
-  const long long to = client * gridDim.x + part;
+  const long long to = blockIdx.x;
 #pragma unroll
   for (int j = 0; j <= KW; j++) {
     float total = 0.0f;
@@ -183,12 +183,13 @@ at_weights(const float *delta, const unsigned char *code, const float *x, float 
 
 #if defined(ONLY_at_inputs)
 extern "C" __global__ void __launch_bounds__(THREADS)
-at_inputs(const float *delta, const unsigned char *code, const float *w, float *dx, int images, int w_client) {
+at_inputs(const float *delta, const unsigned char *code, const float *w, float *dx, int parts, int images,
+          int w_client) {
   // A thread has one place of the inputs, with all its channels.
   __shared__ __align__(16) float weights[O * KH * KW * CP]; // [O, C / 4, taps, 4]
   __shared__ Entry entries[O * PLACES];
-  const long long client = blockIdx.y;
-  const int part = blockIdx.x;
+  const long long client = blockIdx.x / parts;
+  const int part = blockIdx.x % parts;
   const float *own = w + client * w_client;
   for (int at = threadIdx.x; at < O * KH * KW * CP; at += THREADS) {
     const int tap = at / 4 % (KH * KW), c = at / (4 * KH * KW) % (CP / 4) * 4 + at % 4, o = at / (KH * KW * CP);

@@ -18,7 +18,6 @@ Pair = tuple[int, int]
 FEW = 32  # outputs, and channels, at most
 SHARED = 48 * 1024  # bytes that a block may use without asking for more
 IMAGES = 5  # that one block adds up: always the same, so that no sum depends on how many there are
-MOST = 2**31  # numbers that a place in memory is counted by
 
 
 @dataclass(frozen=True)
@@ -107,9 +106,9 @@ def outputs(x: Tensor, weight: Tensor, bias: Tensor, padding: Pair, keep: bool =
     x, weight, (c, batch) = _rows(x), _rows(weight), x.shape[:2]
     y = x.new_empty(c, batch, layer.outputs, *layer.sides)
     code = torch.empty(y.shape if keep else (0,), dtype=torch.uint8, device=x.device)
-    grid = (-(-batch * layer.sides[0] * layer.sides[1] // threads), c, 1)
-    args = [x, weight, bias, y, code, batch, x.stride(0), weight.stride(0), bias.stride(0)]
-    _launch(layer, "outputs", threads, keep, grid, args)
+    parts = -(-batch * layer.sides[0] * layer.sides[1] // threads)
+    args = [x, weight, bias, y, code, parts, batch, x.stride(0), weight.stride(0), bias.stride(0)]
+    _launch(layer, "outputs", threads, keep, c * parts, args)
     return y, code
 
 
@@ -121,8 +120,8 @@ def at_weights(delta: Tensor, code: Tensor, x: Tensor, shape: Pair, padding: Pai
     dw = x.new_empty(c, parts, o, x.shape[2], *shape)
     db = x.new_empty(c, parts, o)
     threads = 32 * -(-layer.rows * layer.groups // 32)
-    args = [delta.contiguous(), code, x, dw, db, batch, x.stride(0)]
-    _launch(layer, "at_weights", threads, True, (parts, c, 1), args)
+    args = [delta.contiguous(), code, x, dw, db, parts, batch, x.stride(0)]
+    _launch(layer, "at_weights", threads, True, c * parts, args)
     return dw.sum(1), db.sum(1)
 
 
@@ -132,15 +131,16 @@ def at_inputs(delta: Tensor, code: Tensor, weight: Tensor, sides: Pair, padding:
     layer = Layer(weight.shape[2], *sides, o, (weight.shape[3], weight.shape[4]), padding)
     dx = delta.new_empty(c, batch, weight.shape[2], *sides)
     threads = min(256, 32 * -(-sides[0] * sides[1] // 32))
-    args = [delta.contiguous(), code, weight, dx, batch, weight.stride(0)]
-    _launch(layer, "at_inputs", threads, True, (-(-batch // IMAGES), c, 1), args)
+    parts = -(-batch // IMAGES)
+    args = [delta.contiguous(), code, weight, dx, parts, batch, weight.stride(0)]
+    _launch(layer, "at_inputs", threads, True, c * parts, args)
     return dx
 
 
-def _launch(layer: Layer, name: str, threads: int, keep: bool, grid: tuple[int, int, int], args: list[Any]) -> None:
+def _launch(layer: Layer, name: str, threads: int, keep: bool, blocks: int, args: list[Any]) -> None:
     with torch.cuda.device(args[0].device):
         kernel = compiled(layer, name, threads, keep, torch.cuda.current_device())
-        kernel(grid=grid, block=(threads, 1, 1), args=args)
+        kernel(grid=(blocks, 1, 1), block=(threads, 1, 1), args=args)
 
 
 def _rows(tensor: Tensor) -> Tensor:
