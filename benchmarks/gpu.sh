@@ -50,12 +50,12 @@ for one in $PARTS; do
       tests graphs-cnn tests/learn/test_training.py -k "graphs and cnn" &
       tests graphs-gru tests/learn/test_training.py -k "graphs and gru" &
       tests steps tests/learn/test_training.py -k "not graphs" &
-      tests convolutions tests/learn/test_convolutions.py &
+      tests convolutions tests/learn/test_convolutions.py tests/learn/test_pooling.py &
       tests bundles tests/learn/test_bundles.py &
       tests one_start tests/learn/test_one_start.py tests/learn/test_factors.py &
       tests arithmetic tests/learn/test_pointwise.py tests/learn/test_arithmetic.py &
       tests pending tests/learn/test_pending.py tests/learn/test_rowwise.py &
-      tests rounds tests/engines/test_cohort.py tests/algorithms/test_averaging.py tests/metrics/test_metrics.py &
+      tests rounds tests/engines/test_cohort.py tests/algorithms/test_averaging.py tests/algorithms/test_rebuild.py tests/metrics/test_metrics.py &
       tests leftovers tests/rounds/test_process.py &
       wait
       tail -n 9 "$OUT"/gpu_tests_*.txt

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -119,8 +121,9 @@ def emulated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+# Each is compiled four times: two of them show most.
 @pytest.mark.parametrize("device", ON)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [s if s in SHAPES[1::2] else pytest.param(s, marks=pytest.mark.slow) for s in SHAPES])
 def test_kernels(shape: tuple[Any, ...], device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clients, batch, channels, height, width, outputs, kernel, padding = shape
     torch.manual_seed(0)
@@ -141,6 +144,16 @@ def test_kernels(shape: tuple[Any, ...], device: str, tmp_path: Path, monkeypatc
     assert torch.equal(alone, y)
     for one, want in zip(got, wanted):
         assert float((one.cpu().double() - want).abs().max()) <= 2e-6 * float(want.abs().max())
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no compiler for GPUs")
+@pytest.mark.parametrize("name", KINDS)
+def test_kernels_compile_for_a_gpu(name: str, tmp_path: Path) -> None:
+    layer, source = pooled.Layer(6, 14, 14, 16, (5, 5), (0, 0)), tmp_path / "kernel.cu"
+    source.write_text(layer.source(name, 128))
+    asked = ["nvcc", "-arch=sm_80", "-cubin", "-Werror", "all-warnings", "-o", str(tmp_path / "kernel"), str(source)]
+    done = subprocess.run(asked, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("device", ON)
