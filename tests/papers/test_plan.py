@@ -12,6 +12,7 @@ from covey.papers.harness import Options, Reproduction, stored
 from covey.papers.named import ITEMS, PAPER
 from covey.papers.pool import chosen
 from covey.papers.rehearsal import Item, items
+from covey.results.provenance import EXACT
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -51,12 +52,24 @@ def test_a_table_with_fewer_rows_than_stored_replaces_nothing(tmp_path: Path) ->
     whole = Reproduction(
         "field", "label_sets", "", "digits", {}, [cell(row, "b", [0.5]) for row in ("x", "y", "z", "w", "v")]
     )
-    assert present.fewer_rows(whole, tmp_path) == ""
+    assert present.less_than_stored(whole, tmp_path) == ""
     present.store(whole, tmp_path)
-    assert present.fewer_rows(whole, tmp_path) == ""
+    assert present.less_than_stored(whole, tmp_path) == ""
     part = replace(whole, cells=whole.cells[:1])
-    assert "rows that this table lacks (y, z, w and 1 more): finish its runs" in present.fewer_rows(part, tmp_path)
-    assert present.fewer_rows(replace(part, dataset="mnist"), tmp_path) == ""
+    assert "rows that this table lacks (y, z, w and 1 more): finish its runs" in present.less_than_stored(
+        part, tmp_path
+    )
+    assert present.less_than_stored(replace(part, dataset="mnist"), tmp_path) == ""
+
+
+def test_a_rounded_table_replaces_no_exact_one(tmp_path: Path) -> None:
+    exact = Reproduction("field", "label_sets", "", "digits", {}, [cell("x", "b", [0.5])], runs={"arithmetic": [EXACT]})
+    rounded = replace(exact, runs={"arithmetic": ["tf32"]})
+    assert present.less_than_stored(rounded, tmp_path) == ""
+    present.store(rounded, tmp_path)
+    assert present.less_than_stored(rounded, tmp_path) == present.less_than_stored(exact, tmp_path) == ""
+    present.store(exact, tmp_path)
+    assert "was computed in ieee float32, this table in tf32: remove" in present.less_than_stored(rounded, tmp_path)
 
 
 def test_items_of_the_papers_are_tables_that_there_are_each_once() -> None:

@@ -105,7 +105,7 @@ def reproduce(
 def _store(reproduction: Reproduction) -> None:
     from covey.papers import present
 
-    if why := present.fewer_rows(reproduction, Path("docs")):
+    if why := present.less_than_stored(reproduction, Path("docs")):
         print(f"not stored  {why}", file=sys.stderr)
     else:
         present.store(reproduction, Path("docs"))

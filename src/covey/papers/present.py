@@ -10,7 +10,7 @@ from covey.papers.pages.content import drawn
 from covey.papers.pages.grid import grid
 from covey.papers.pages.html import table_html
 from covey.report.text_table import text_table
-from covey.results.provenance import in_words
+from covey.results.provenance import EXACT, UNKNOWN, in_words
 
 
 def write(reproduction: Reproduction, folder: Path) -> list[Path]:
@@ -43,16 +43,22 @@ def store(reproduction: Reproduction, docs: Path) -> Path:
     return path
 
 
-def fewer_rows(reproduction: Reproduction, docs: Path) -> str:
-    """In words, why it should not take the place of what is stored: that has rows which it has not; else nothing."""
+def less_than_stored(reproduction: Reproduction, docs: Path) -> str:
+    """In words, why it should not take the place of what is stored: that has rows which it has not, or is exact where this is
+    rounded; else nothing.
+    """
     path = docs / "results" / f"{reproduction.name}.json"
     if not path.is_file():
         return ""
-    lost = [row for row in Reproduction.read(path).sheet().rows if row not in set(reproduction.sheet().rows)]
-    if not lost:
-        return ""
-    named = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
-    return f"{path} has rows that this table lacks ({named}): finish its runs, or remove that file to store it all the same"
+    stored, remedy = Reproduction.read(path), "remove that file to store it all the same"
+    lost = [row for row in stored.sheet().rows if row not in set(reproduction.sheet().rows)]
+    if lost:
+        named = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
+        return f"{path} has rows that this table lacks ({named}): finish its runs, or {remedy}"
+    rounded = set(reproduction.runs.get("arithmetic", ())) - {EXACT, UNKNOWN}
+    if rounded and not set(stored.runs.get("arithmetic", ())) - {EXACT, UNKNOWN}:
+        return f"{path} was computed in {EXACT}, this table in {', '.join(sorted(rounded))}: {remedy}"
+    return ""
 
 
 def _where(reproduction: Reproduction) -> str:
