@@ -275,6 +275,14 @@ def test_a_layer_that_somebody_looks_at_is_left_alone() -> None:
     assert [type(layer) is Pooled for layer in net.body] == [False, False, False, True, False, False, False]
 
 
+def test_no_images_are_left_to_torch() -> None:
+    layer = Pooled(2, 3, 3)
+    OneByOne.asked.clear()
+    with using(Coded):
+        assert layer(torch.zeros(0, 2, 8, 8)).shape == (0, 3, 3, 3)
+    assert not OneByOne.asked
+
+
 def test_kernels_that_are_wrong_are_found_out() -> None:
     class Forgetful(Coded):
         @classmethod
@@ -307,9 +315,12 @@ def test_gradients_of_samples_are_those_of_the_loop() -> None:
     with mock.patch.object(pooling, "_kernels", lambda _: Coded):
         got = [together.fisher(at, y), together.sample_norms(at, y), together.logits(at, samples.inputs(y))]
         last = together.sample_gradients(at, y, 850)
-    OneByOne.asked.clear()
+        OneByOne.asked.clear()
+        with mock.patch("covey.learn.kernels.kernels.of_convolutions", lambda: "bf16"):  # has no such kernels
+            rounded = [together.fisher(at, y), together.sample_norms(at, y), together.logits(at, samples.inputs(y))]
+        assert not OneByOne.asked
     wanted = [loop.fisher(at, y), loop.sample_norms(at, y), loop.logits(at, samples.inputs(y))]
     assert not OneByOne.asked
-    for one, want in zip(got, wanted):
+    for one, want in zip([*got, *rounded], [*wanted, *wanted]):
         torch.testing.assert_close(one, want, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(last, loop.sample_gradients(at, y, 850))

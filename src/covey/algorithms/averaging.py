@@ -151,7 +151,7 @@ class Averages:
 
 def _of_each(value: float | Numbers, n: int) -> NDArray[Any]:
     """[n] of what many clients as one have, where it is one number for all of them, too: numpy's broadcasting takes longer."""
-    return value if isinstance(value, np.ndarray) else np.full(n, value)
+    return value if isinstance(value, np.ndarray) and value.shape == (n,) else np.full(n, value)
 
 
 def use_model(me: Client, message: Any) -> Coroutine:

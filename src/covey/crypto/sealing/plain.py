@@ -221,7 +221,8 @@ class PlainMixer:
 
 def _refuse_spoilt(largest: float) -> None:
     if not largest <= LARGEST:  # also where one is no number
-        raise NotFinite(f"A plain vector holds a number beyond ±{LARGEST:g} or none: one would spoil the sum.")
+        why = "one would spoil the sum; training.lr is probably too high, or a client sends what it should not"
+        raise NotFinite(f"A plain vector holds a number beyond ±{LARGEST:g} or none: {why}.")
 
 
 @lru_cache(maxsize=2)

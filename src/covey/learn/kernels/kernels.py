@@ -21,7 +21,7 @@ from covey.learn.kernels.stacked import Stacked, obstacle
 from covey.learn.kernels.streams import Streams
 from covey.learn.kernels.whole import Whole
 from covey.learn.objective import activations
-from covey.learn.precision import of_products
+from covey.learn.precision import of_convolutions, of_products
 from covey.learn.samples import Samples
 from covey.learn.schedule.waves import Wave
 from covey.learn.work import Plan
@@ -37,6 +37,7 @@ LARGE = (
 # there are 7.8 million, in kernels of 30 to 80 µs that fill little of an H200. With fewer, the pass may gain nothing. An
 # estimate, from a profile of a captured step.
 HEAVY = 4_000_000
+AT_ONCE = 8  # models that are tested side by side
 
 
 class Points(Protocol):
@@ -114,21 +115,29 @@ def automatic(network: Network, device: torch.device) -> str:
 
 class Together(Loop):
     """The loop kernel's points where layers have kernels of their own for many at once: outputs of several models, and gradients of
-    single samples, each of which is as a client with one sample to them.
+    single samples, each of which is as a client with one sample to them. In bf16 they have none.
     """
 
     def __init__(self, network: Network, samples: Samples, device: torch.device, stacked: Stacked) -> None:
         super().__init__(network, samples, device)
-        self._stacked, self.logits_of_all = stacked, stacked.logits_of_all
+        self._stacked = stacked
 
     def logits(self, model: Tensor, x: Tensor) -> Tensor:
         return self.logits_of_all(model[None], x)[0]
 
+    def logits_of_all(self, models: Tensor, x: Tensor) -> Tensor:
+        """Outputs [k, b, classes] of models [k, d]; a few at a time, since each has activations of its own."""
+        if of_convolutions() == "bf16":
+            return torch.stack([super(Together, self).logits(model, x) for model in models])
+        return torch.cat([self._stacked.logits_of_all(part, x) for part in torch.split(models, AT_ONCE)])
+
     def _layers(self, at: Tensor, rows: Tensor) -> Iterator[Layers]:
+        if of_convolutions() == "bf16":
+            return super()._layers(at, rows)
         raise Unknown  # by gradients: the joined layers do not show their factors, and compute these faster
 
     def _sample_gradients(self, at: Tensor, rows: Tensor, last: int = 0) -> Iterator[Tensor]:
-        if last:
+        if last or of_convolutions() == "bf16":
             yield from super()._sample_gradients(at, rows, last)
             return
         for part in torch.split(rows, at_once(len(at), at.device)):
@@ -165,9 +174,10 @@ class SideBySide:
         if self._device.type == "cuda":
             free, whole_gpu = torch.cuda.mem_get_info(self._device)
             self._room = min(GPU, free / 2, whole_gpu / (2 * _sharing))
-            self._replays = Replays(samples, network.features, accumulate, self._room)
+            budget = self._room if from_one is None else self._room / 2
+            self._replays = Replays(samples, network.features, accumulate, budget)
             if from_one is not None:
-                self._alike = Replays(samples, network.features, from_one, self._room)
+                self._alike = Replays(samples, network.features, from_one, budget)
 
     def train(self, wave: Wave) -> Tensor:
         """Trained models [n, D] in the wave's order."""
