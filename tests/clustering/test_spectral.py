@@ -160,6 +160,16 @@ def test_identical_rows_make_one_cluster() -> None:
     assert found.affinity_quantiles.tolist() == [1.0] * 5
 
 
+def test_equal_rows_are_told_apart_by_nothing() -> None:
+    """With more clusters than different rows, eigenvectors of one eigenvalue are whatever the processor makes of them."""
+    for seed in range(20):
+        rows = rng(seed).normal(0, 1, (3, 4))[rng(seed).permutation(np.repeat([0, 1, 2], 4))]
+        found = soft_spectral(rows, 6, 0.5, rng(seed), min_size=1)
+        twins = (rows[:, None] == rows).all(2)
+        assert (found.memberships[:, None] == found.memberships).all(2)[twins].all()
+        assert found.memberships.shape[1] <= 3
+
+
 def test_one_cluster_holds_everybody() -> None:
     found = soft_spectral(rng().normal(0, 1, (7, 3)), 1, 0.5, rng())
     assert found.memberships.tolist() == [[True]] * 7

@@ -8,6 +8,7 @@ what a coordinator has taken from a liar leaves its models numbers.
 from __future__ import annotations
 
 import shutil
+import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -317,6 +318,7 @@ def _greetings(folder: Path) -> Attempt:
             letter = Letter(session.run, "hello", "server", "1" * 16, "0" * 16, hello)
         sent = PendingLetter("a node", "0" * 16, "hello", 0, choices.below(2))
         session.at.clear()
+        session._greeted[sent.node] = time.monotonic()  # who answers was greeted
         try:
             session._welcome(sent, sealed_content(letter, signer, choices.below(2), choices))
         except CoveyError as e:

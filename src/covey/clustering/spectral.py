@@ -89,8 +89,9 @@ def soft_spectral(
     inverse_root = 1 / np.sqrt(affinity.sum(1))
     laplacian = np.eye(n) - inverse_root[:, None] * affinity * inverse_root
     eigenvalues, vectors = np.linalg.eigh(laplacian)  # ascending
-    labels = _labels(_normalised(vectors[:, :clusters]), clusters, rng)
-    embedding = _normalised(np.linalg.eigh(affinity)[1][:, -clusters:])
+    twins = (affinity == 1).argmax(1)  # the first row that each is equal to
+    labels = _labels(_normalised(_shared(vectors[:, :clusters], twins)), clusters, rng)
+    embedding = _normalised(_shared(np.linalg.eigh(affinity)[1][:, -clusters:], twins))
     towards = _towards_centres(embedding, labels, gamma)
     phi, dissolved = enforce_size(soft_memberships(towards), towards, min_size)
     off_diagonal = affinity[~np.eye(n, dtype=bool)]
@@ -146,6 +147,16 @@ def exposed(phi: ArrayLike) -> NDArray[np.bool_]:
     return computable
 
 
+def _shared(vectors: Floats, twins: NDArray[np.int64]) -> Floats:
+    """Eigenvectors [n, c], the same for equal rows. The difference of two equal rows is an eigenvector, too, which tells nothing;
+    a basis of an eigenvalue that comes more than once holds a share of it that hangs on the library and the processor.
+    """
+    sums, counts = np.zeros_like(vectors), np.bincount(twins, minlength=len(twins))
+    np.add.at(sums, twins, vectors)
+    shared: Floats = sums[twins] / counts[twins][:, None]
+    return shared
+
+
 def _normalised(rows: Floats) -> Floats:
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     unit: Floats = rows / np.where(norms > 0, norms, 1.0)
@@ -154,7 +165,7 @@ def _normalised(rows: Floats) -> Floats:
 
 def _labels(points: Floats, clusters: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Labels 0, 1, ... without gaps, by k-means. Equal points share a label, so there may be fewer than asked for."""
-    # Eigenvectors of equal rows are equal up to rounding; what is closer than this must not become clusters.
+    # Eigenvectors of almost equal rows are equal up to rounding; what is closer than this must not become clusters.
     distinct = len(np.unique(np.round(points, 7), axis=0))
     centres = k_means(points, min(clusters, distinct), rng, restarts=10, steps=300)
     return np.unique(nearest_centre(points, centres), return_inverse=True)[1].astype(np.int64)

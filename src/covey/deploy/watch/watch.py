@@ -6,6 +6,7 @@ It only listens. Whatever goes wrong in it (a full disk) ends nothing and change
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -221,14 +222,16 @@ class Watch:
         self._changed.set()
 
     def _write_on(self) -> None:
-        written = 0.0
-        while not self._over.wait(WRITE_SECONDS):
+        written = -math.inf  # the first one at once: rounds may take less than a second
+        while True:
             if self._changed.is_set() or time.monotonic() - written > ALIVE_SECONDS:
                 self._changed.clear()
                 if time.monotonic() - self._priced > PRICE_SECONDS:
                     self._price()
                 self._write()
                 written = time.monotonic()
+            if self._over.wait(WRITE_SECONDS):
+                return
 
     def _price(self) -> None:
         if self._prices is None:
