@@ -292,8 +292,18 @@ def used_by_others(seconds: float = 1.5) -> float:
 def note(name: str, beside: float, when: float | None = None) -> None:
     """When these figures were measured (None: now), and how many cores others used before or after."""
     known = read("measured") or {}
-    known[name] = {"at": minute(when), "busy": beside >= BUSY, "cores used by others": round(beside, 2)}
+    known[name] = {
+        "at": minute(when),
+        "busy": beside >= BUSY,
+        "cores used by others": round(beside, 2),
+        "processor": processor(),
+    }
     (RESULTS / "measured.json").write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def processor() -> str:
+    told = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").is_file() else []
+    return next((line.partition(":")[2].strip() for line in told if line.startswith("model name")), "unknown")
 
 
 def minute(when: float | None = None) -> str:

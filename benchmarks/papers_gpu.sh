@@ -4,7 +4,8 @@
 #
 #   bash benchmarks/papers_gpu.sh OUT PART MINUTES [PROCESSES]       PART: mnist, fashion, lfw, cifar100, cifar10 or faces
 #
-# TABLES='PATTERN PATTERN …' runs these in place of the part's list, in its folder.
+# TABLES='PATTERN PATTERN …' runs these in place of the part's list, in its folder. ARITHMETIC=torch (or tf32, bf16) computes them so,
+# in a folder of its own (docs/simulation_at_scale.md); without it in exact float32.
 # OUT gets three files: PART.tar.xz (figures of runs that have ended: all but those of the last minute, at any
 # time), PART.txt (what ran when, for how long), PART-tables.tar.xz.
 # MINUTES is when the last run is broken off, and work with it: give enough; packing takes half a minute more. Where data of the part are not there it says which,
@@ -36,12 +37,15 @@
 #   property_inference/{fig2,tasks}/lfw                     34 runs, 14 processes, 202 s (16 November): 50 s of 500 rounds, 200 of 5,000
 #   property_inference/table3/lfw, one run alone            11 s of 100 rounds, of which the attack takes 8.5 (before steps were captured)
 #   mingledpie/table2/cifar100                              ResNet-18 in float32: 117 s for 5 rounds, and up to 70 GB: alone, or not
+# What is left of property inference on LFW (tables 3 to 9, and 4 to 8 with more clients) is 1,392 runs of 500 rounds, 6e16 operations
+# in trainings and choices and some more in attacks: half an hour at 40 TFLOP/s, which exact products of this size may not reach.
+# So ARITHMETIC=torch, or two leases.
 # Where the time of one run goes says benchmarks/profile_table.py, before a table is run. Never mix heavy runs with small ones: beside
 # six of AFC-CFL, FedCAPrivacy's took 28 s in place of 3. A machine that is lent goes back as soon as nobody uses it, with all that is
 # on it: run a part in one call that ends with its files, not in the background.
 set -u
 out=$1 part=$2 minutes=$3 processes=${4:-15}
-kept=${PAPERS_RUNS:-/tmp/papers-runs}/$part data=${PAPERS_DATA:-/tmp/papers-data}
+kept=${PAPERS_RUNS:-/tmp/papers-runs}/$part${ARITHMETIC:+-$ARITHMETIC} data=${PAPERS_DATA:-/tmp/papers-data}
 
 case $part in
 keep) tables=() ;; # data alone: kept for later calls
@@ -109,7 +113,7 @@ while sleep 15 && kill -0 $$; do
 done >/dev/null 2>&1 &
 copying=$!
 timeout -s INT -k 20 "$(python3 -c "print(int(60 * $minutes + 60))")" python -m covey reproduce "${wanted[@]}" --device "$device" \
-    --workers "$processes" --minutes "$minutes" --out "$kept" >"$out/$part.txt" 2>&1
+    --workers "$processes" --minutes "$minutes" --out "$kept" ${ARITHMETIC:+--arithmetic "$ARITHMETIC"} >"$out/$part.txt" 2>&1
 kill $copying
 if grep "data that these tables need are not in" "$out/$part.txt" >&2; then
     exit 1

@@ -146,7 +146,7 @@ MUTANTS = (
     Mutant(
         "algorithms/scaffold.py",
         "/ server.setting.clients  # |S| / N",
-        "/ max(average.weights[0], 1.0)",
+        "/ max(changes.clients, 1)",
         "algorithms/test_corrections.py",
     ),
     Mutant(

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.algorithms.averaging import LocalModel
-from covey.algorithms.scaffold import ControlledChange
+from covey.algorithms.scaffold import ControlledModel
 from covey.crypto.signatures import Envelope
 from covey.errors import CoveyError
 from covey.messages import MAGIC, copied, decode, encode, message, same, size
@@ -218,8 +218,8 @@ def test_the_size_of_a_message_is_that_of_its_bytes_whatever_came_before() -> No
         LocalModel(torch.zeros(3), -0.0),  # type: ignore[arg-type]
         LocalModel(torch.zeros(3), 0.0),  # type: ignore[arg-type]
         LocalModel(torch.zeros(3), True),
-        ControlledChange(shared, shared),
-        ControlledChange(shared, shared.clone()),
+        ControlledModel(shared, shared),
+        ControlledModel(shared, shared.clone()),
         Envelope("client:1", "upload", 9, 0, b"", b"1234", b""),
         Envelope("client:2", "upload", 8, 0, b"", b"4321", b""),
         Envelope("client:2", "upload", 10, 0, b"", b"4321", b""),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
+from covey import roles
 from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.feddyn import DynamicState, FedDyn, GlobalModel
 from covey.algorithms.scaffold import ControlledModel, Scaffold
@@ -59,6 +62,23 @@ def test_scaffold_server_variate_is_the_mean_over_all_clients_whoever_takes_part
         state = bench.round(*present)
         assert state.variate.item() == pytest.approx(sum(variates(bench)) / 4, abs=1e-5)
     assert sorted(bench.memories) == [0, 1, 2]  # client 3 never took part: it has no memory
+
+
+def test_scaffold_clients_send_what_variates_follow_from() -> None:
+    """Of clients that take 1, 2 and 4 steps, whoever comes first: c stays the mean of all c_i, which only they know."""
+    clients = [on_a_line(*[x] * n) for x, n in ((0.0, 1), (6.0, 2), (-3.0, 4))]
+    for order in ((0, 1, 2), (2, 0, 1), (1, 2)):
+        bench = Bench(Scaffold(), clients, [[2.0]], Plan(epochs=1, batch_size=1, lr=0.25))
+        for _ in range(3):
+            state = bench.round(*order)
+            assert [bench.replies[i].reach for i in order] == [0.25 * 2**i for i in order]
+            assert state.variate.item() == pytest.approx(sum(variates(bench)) / 3, abs=1e-6)
+
+
+@pytest.mark.parametrize("reach", [0.0, -1.0, 1e-40, float("nan"), float("inf"), 1, True, "1"])
+def test_a_reach_that_is_none_is_refused(reach: Any) -> None:
+    with pytest.raises(CoveyError, match="learning rate times a number of steps"):
+        roles.Reach().check(reach, None)  # type: ignore[arg-type]
 
 
 def test_scaffold_with_zero_variates_is_fedavg() -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from covey.algorithms.feddyn import _gradient
-from covey.algorithms.scaffold import _changes, _changes_from
+from covey.algorithms.scaffold import _first, _next
 from covey.errors import NotFinite
 from covey.learn.flat import Network
 from covey.learn.kernels.vectors import doubts
@@ -37,14 +37,21 @@ def vectors(device: str = "cpu") -> list[Tensor]:
     return [y, x, c, c_i, torch.rand(CLIENTS, 1, generator=generator).to(device)]
 
 
+def _both_changes(y: Tensor, x: Tensor, c: Tensor, c_i: Tensor, scale: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
+    """Two vectors to be added up, and one to be kept."""
+    moved, change = _first(y, x, c, scale)
+    return moved, change, c_i + change
+
+
 def cases(device: str = "cpu") -> list[tuple[Callable[..., Any], tuple[Any, ...], int]]:
     """Function, arguments, and which of its results is kept."""
     y, x, c, c_i, scale = vectors(device)
     return [
-        (_changes_from, (y, x, c, c_i, -12.3), 2),
-        (_changes_from, (y, x, c, c_i, scale), 2),
-        (_changes, (y, x, c, scale), 1),
+        (_next, (y, x, c, c_i, -12.3), 1),
+        (_next, (y, x, c, c_i, scale), 1),
+        (_first, (y, x, c, scale), 1),
         (_gradient, (y, x, c_i, 0.1), 0),
+        (_both_changes, (y, x, c, c_i, scale), 2),
     ]
 
 
@@ -52,7 +59,7 @@ def as_tuple(results: Any) -> tuple[Tensor, ...]:
     return results if isinstance(results, tuple) else (results,)
 
 
-@pytest.mark.parametrize("case", range(4))
+@pytest.mark.parametrize("case", range(5))
 def test_whoever_looks_gets_what_the_function_gives(case: int) -> None:
     function, arguments, _ = cases()[case]
     expected, later = as_tuple(function(*arguments)), as_tuple(put_off(function, arguments))
@@ -91,7 +98,7 @@ def test_functions_whose_text_may_change_are_not_put_off() -> None:
 
 
 def test_sums_are_those_of_the_vectors_where_there_is_no_kernel() -> None:
-    function, arguments, _ = cases()[0]
+    function, arguments, _ = cases()[-1]
     moved, change, variate = put_off(function, arguments)
     kept(variate, CLIENTS)
     weights = np.arange(1.0, CLIENTS + 1)
@@ -163,7 +170,7 @@ def test_a_doubt_that_nobody_answers_sums_up_by_itself_and_keeps_nothing() -> No
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("case", range(4))
+@pytest.mark.parametrize("case", range(5))
 def test_one_pass_on_a_gpu_writes_what_is_kept_and_sums_the_rest(case: int) -> None:
     function, arguments, place = cases("cuda")[case]
     expected, weights = as_tuple(function(*arguments)), np.random.default_rng(0).random(CLIENTS)

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from covey.algorithms.feddyn import _gradient
-from covey.algorithms.scaffold import _changes, _changes_from
+from covey.algorithms.scaffold import _first, _next
 from covey.learn.kernels.vectors.pointwise import NotWritten, Pointwise, Written, is_fixed, written
 
 VECTORS = [torch.randn(257, generator=torch.Generator().manual_seed(i)) for i in range(4)]
 OPERATIONS = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
 CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
-    (_changes, (*VECTORS[:3], -12.3)),
-    (_changes_from, (*VECTORS, -1 / 0.03)),
+    (_first, (*VECTORS[:3], -12.3)),
+    (_next, (*VECTORS, -1 / 0.03)),
     (_gradient, (*VECTORS[:3], 0.1)),
     (torch.neg, (VECTORS[0],)),
     (torch.sub, (VECTORS[0], VECTORS[1])),
@@ -73,7 +73,7 @@ def scaled(x: Tensor) -> Tensor:
 
 def test_only_functions_that_stay_the_same_are_compiled_once() -> None:
     rate = 0.5
-    assert all(map(is_fixed, (_changes, _changes_from, _gradient, torch.neg, torch.sub)))
+    assert all(map(is_fixed, (_first, _next, _gradient, torch.neg, torch.sub)))
     assert not any(map(is_fixed, (scaled, lambda x: x * rate, VECTORS[0].add, lambda x, a=2: x * a)))
 
 

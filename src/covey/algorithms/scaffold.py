@@ -2,11 +2,13 @@
 
     client i:  K steps  y ← y − η (g_i(y) − c_i + c)  from y = x
                c_i⁺ = c_i − c + (x − y) / (K η)                      (option II)
-               sends Δy = y − x and Δc = c_i⁺ − c_i = −c − Δy / (K η)
-    server:    x ← x + η_g · mean Δy,   c ← c + |S| / N · mean Δc
+               sends Δy = y − x and K η
+    server:    Δc = c_i⁺ − c_i = −c − Δy / (K η)
+               x ← x + η_g · mean Δy,   c ← c + |S| / N · mean Δc
 
-A client's variate c_i lives in its own memory and is zero, without taking any, until it first takes part. Option I (c_i⁺ is
-the gradient at x) is left out: it would send a gradient that no defence has seen.
+The paper's clients send Δc, too. It follows from what the server has, so here they do not: an upload is half as long. A client's
+variate c_i lives in its own memory and is zero, without taking any, until it first takes part. Option I (c_i⁺ is the gradient at x)
+is left out: it would send a gradient that no defence has seen.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from covey import roles
-from covey.algorithms.averaging import use_model
+from covey.algorithms.averaging import Averages, use_model
 from covey.algorithms.contract import Client, Coroutine, Messages, Server, Setting
 from covey.algorithms.robust.averages import averages, check_aggregation, check_group
 from covey.algorithms.sums.contributions import Contribution
@@ -28,6 +31,8 @@ from covey.config import later
 from covey.errors import CoveyError
 from covey.learn.work import Train, rowwise
 from covey.messages import message
+
+LARGEST = torch.finfo(torch.float32).max
 
 
 @message
@@ -41,19 +46,59 @@ class ControlledModel:
 @dataclass(frozen=True)
 class ControlledChange:
     model: Annotated[Tensor, roles.Change]  # [d] Δy
-    variate: Annotated[Tensor, roles.Change]  # [d] Δc
+    reach: Annotated[float, roles.Reach]  # K η
 
 
-def _changes(y: Tensor, x: Tensor, c: Tensor, scale: Tensor | float) -> tuple[Tensor, Tensor]:
-    """Δy, and Δc with scale = −1 / (K η)."""
+def _first(y: Tensor, x: Tensor, c: Tensor, scale: Tensor | float) -> tuple[Tensor, Tensor]:
+    """Δy, and c_i⁺ of a client that had none, with scale = −1 / (K η)."""
     moved = y - x
     return moved, (moved * scale).sub_(c)
 
 
-def _changes_from(y: Tensor, x: Tensor, c: Tensor, c_i: Tensor, scale: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
-    """The same, and c_i⁺."""
-    moved, change = _changes(y, x, c, scale)
-    return moved, change, c_i + change
+def _next(y: Tensor, x: Tensor, c: Tensor, c_i: Tensor, scale: Tensor | float) -> tuple[Tensor, Tensor]:
+    """Δy and c_i⁺."""
+    moved, change = _first(y, x, c, scale)
+    return moved, change.add_(c_i)
+
+
+def _variate_change(moved: Tensor, reach: Any, c: Tensor) -> Tensor:
+    """Δc of one client, or of many in rows; finite, whatever reach somebody claims."""
+    rows = torch.from_numpy(reach).to(moved)[:, None] if isinstance(reach, np.ndarray) else reach
+    return (-c - moved / rows).clamp_(-LARGEST, LARGEST)
+
+
+class Changes:
+    """The means of Δy and of Δc over clients. For a mean sums of Δy and of Δy / (K η) are enough, and one of them where all took as
+    many steps; a rule that compares clients gets each one's Δc.
+    """
+
+    def __init__(self, c: Tensor, aggregation: str, least: int) -> None:
+        self._c, self._usual = c, 0.0
+        self._nothing = torch.zeros(2, len(c), device=c.device)
+        self._average = averages(aggregation, self._nothing, least)
+
+    @property
+    def clients(self) -> int:
+        return self._average.counts[0]
+
+    def add(self, moved: Tensor, reach: Any) -> None:
+        self._average.add(0, moved)
+        if not isinstance(self._average, Averages):
+            self._average.add(1, _variate_change(moved, reach, self._c))
+            return
+        self._usual = self._usual or float(np.ravel(reach)[0])
+        further = 1 / reach - 1 / self._usual
+        if np.any(further):
+            self._average.add(1, moved, further)
+
+    def means(self) -> tuple[Tensor, Tensor]:
+        """[d] each."""
+        if not isinstance(self._average, Averages):
+            moved, change = self._average.means(self._nothing)
+            return moved, change
+        moves, further = self._average.sums / self.clients
+        change = -self._c - (moves / self._usual + further)
+        return moves.float(), change.clamp_(-LARGEST, LARGEST).float()
 
 
 @dataclass(frozen=True)
@@ -101,31 +146,32 @@ class Scaffold:
         c_i = me.memory.get("variate")
         correction = c if c_i is None else (yield rowwise(torch.sub, c, c_i, may_wait=True))
         y = yield Train(x, me.plan, correction=correction)
-        steps = me.plan.steps_for(me.samples)
-        scale = -1 / (steps * me.plan.lr)
+        reach = me.plan.steps_for(me.samples) * me.plan.lr
+        scale = -1 / reach
         if c_i is None:
-            moved, change = yield rowwise(_changes, y, x, c, scale, may_wait=True)
-            me.memory["variate"] = change
+            moved, variate = yield rowwise(_first, y, x, c, scale, may_wait=True)
         else:
-            moved, change, me.memory["variate"] = yield rowwise(_changes_from, y, x, c, c_i, scale, may_wait=True)
-        return ControlledChange(moved, change)
+            moved, variate = yield rowwise(_next, y, x, c, c_i, scale, may_wait=True)
+        me.memory["variate"] = variate
+        return ControlledChange(moved, reach)
 
     def aggregate(self, server: Server, state: ControlledModel, replies: Iterator[tuple[int, Any]]) -> ControlledModel:
-        nothing = torch.zeros(2, len(state.model), device=state.model.device)
-        average = averages(self.aggregation, nothing, self.min_group)
+        changes = Changes(state.variate, self.aggregation, self.min_group)
         for _, reply in replies:
-            average.add(0, reply.model)
-            average.add(1, reply.variate)
-        x_change, c_change = average.means(nothing)
-        share = average.weights[0] / server.setting.clients  # |S| / N
+            changes.add(reply.model, reply.reach)
+        if changes.clients < self.min_group:
+            return state  # nobody, or too few, answered
+        x_change, c_change = changes.means()
+        share = changes.clients / server.setting.clients  # |S| / N
         return ControlledModel(state.model + self.global_lr * x_change, state.variate + share * c_change)
 
     def blocks(self, setting: Setting) -> int:
         return 2
 
     def contribution(self, me: Client, message: ControlledModel, reply: ControlledChange) -> Contribution:
-        """Δy, and Δc in units of a model's move, so that one bound fits both."""
-        return Contribution({0: reply.model, 1: reply.variate * _reach(me.setting)})
+        """Δy, and Δc in units of a model's move, so that one bound fits both. Of K nothing shows."""
+        change = _variate_change(reply.model, reply.reach, message.variate)
+        return Contribution({0: reply.model, 1: change * _reach(me.setting)})
 
     def moved(self, setting: Setting, state: ControlledModel, means: Tensor, share: float) -> ControlledModel:
         variate = state.variate + share / _reach(setting) * means[1]

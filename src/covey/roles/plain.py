@@ -10,6 +10,8 @@ from torch import Tensor
 from covey.errors import CoveyError
 from covey.roles.role import LARGEST_COUNT, Bounds, Role, check_floats, refuse_infinite
 
+LEAST_REACH = 1e-30  # below it nothing moves, and a server that divides by it gets no numbers
+
 # ---------------------------------------------------------------- models
 
 
@@ -132,6 +134,16 @@ class Count(Role):
 
     def numbers(self, bounds: Bounds) -> int:
         return 1
+
+
+class Reach(Role):
+    """Learning rate times steps of a client: of its samples it tells no more than how many batches they make."""
+
+    words = "how far its steps reach"
+
+    def check(self, value: Any, bounds: Bounds) -> None:
+        if not isinstance(value, float) or not LEAST_REACH <= value <= 1 / LEAST_REACH:
+            raise CoveyError(f"is {value!r}, expected a learning rate times a number of steps")
 
 
 class Share(Role):
