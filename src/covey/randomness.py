@@ -31,9 +31,15 @@ def key(*parts: int | str) -> int:
 
 def keys(before: tuple[int | str, ...], numbers: Iterable[int], after: tuple[int | str, ...]) -> NDArray[np.int64]:
     """`key(*before, n, *after)` of each number: a round has thousands of clients. At least one part beside the number."""
-    head = "(" + "".join(f"{part!r}, " for part in before)
+    begun = blake2b(("(" + "".join(f"{part!r}, " for part in before)).encode(), digest_size=8)
     tail = "".join(f", {part!r}" for part in after) + ")"
-    words = b"".join([blake2b(f"{head}{n}{tail}".encode(), digest_size=8).digest() for n in numbers])
+
+    def word(n: int) -> bytes:
+        hashed = begun.copy()  # in half the time of a new one
+        hashed.update(f"{n}{tail}".encode())
+        return hashed.digest()
+
+    words = b"".join([word(n) for n in numbers])
     return (np.frombuffer(words, ">u8") >> 1).astype(np.int64)
 
 
