@@ -32,7 +32,9 @@ class NotFinite(CoveyError):
 
 
 class Unavailable(CoveyError):
-    """What is asked for cannot be done on this machine, and may be on another: it says nothing about what was asked for."""
+    """What is asked for cannot be done on this machine, or not now, and may be on another, or later: it says nothing about what was
+    asked for.
+    """
 
 
 class CoveyWarning(UserWarning):

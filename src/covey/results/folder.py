@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from covey import config, files
 from covey.data.fingerprint import difference
-from covey.errors import CoveyError
+from covey.errors import CoveyError, Unavailable
 from covey.experiment.experiment import Experiment
 from covey.results.contents import Json, Run, read_json, read_rounds, read_toml
 from covey.results.models import Models
@@ -127,7 +127,7 @@ class RunFolder:
         except OSError as e:  # it is a file, or not ours
             raise self._unfit(e) from e
         if held is None:
-            raise CoveyError(
+            raise Unavailable(
                 f"another covey process{files.owner(lock)} runs in {self.path}: wait for it, or choose another folder with --out"
             )
         with held:
