@@ -232,7 +232,10 @@ def test_what_a_machine_lacks_is_said_of_no_run(tmp_path: Path, monkeypatch: pyt
         Unavailable, match="mnist is not here"
     ):  # a table that can do without a run cannot do without data
         options.attempt({**TINY, "dataset": "mnist"}, 0)
-    with monkeypatch.context() as patch, pytest.raises(Unavailable, match="another covey process"):  # nor without this one
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(Unavailable, match="another covey process"),
+    ):  # nor without this one
         patch.setattr("covey.files.lock", lambda path: None)
         options.attempt(TINY, 0)
     wanted = pool.chosen(["pqfed/table[26]/mnist", "mingledpie/fig3", "property_inference/tasks/lfw", "*/digits"])

@@ -6,6 +6,9 @@ The run is cut in two: before, clients have names; after, those who come back ha
 sent in either part, relative to what all sent in the same round, and matches the names of the two parts one to one: by the
 cosine of whole updates, by the output biases alone, and by the numbers of samples where replies carry these. In a simulation
 nobody really changes its name: the matching gets the second part in a random order, and only the score knows whose is whose.
+
+Clients that remember what they sent and correct for it (SCAFFOLD's variates, FedDyn's gradients) take it back later: their updates
+point nowhere in particular, or are all noise, and yet who is opposite is the same (`rejoining_opposite`).
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from covey.statistics import wilson
 RANDOM, BY_SIZE = "random matching", "size of uploads"
 ORDERS = 10  # of the names after the cut, over which ties are averaged
 BEFORE, AFTER = "before", "after"
+LEFT_OUT = (0, 1, 2, 4, 6, 9, 13)  # strongest directions of what clients have in common
 
 
 @dataclass
@@ -112,6 +116,7 @@ class Rejoining:
         costs = {
             "": -_stacked(parts[0], 0) @ _stacked(parts[1], 0).T,
             "biases": -_stacked(parts[0], 1) @ _stacked(parts[1], 1).T,
+            "opposite": opposite(_stacked(parts[0], 0), _stacked(parts[1], 0)),
         }
         if any(sums[3] for part in parts for sums in part):
             costs["samples"] = apart(_rates(parts[0], 3), _rates(parts[1], 3))
@@ -134,6 +139,28 @@ def right(cost: Floats, rng: np.random.Generator) -> float:
 def apart(before: Floats, after: Floats) -> Floats:
     """[n, n] how far numbers differ."""
     return np.asarray(np.abs(before[:, None] - after))
+
+
+def opposite(before: Floats, after: Floats) -> Floats:
+    """[n, n] how far rows point the same way, least where one takes the other back.
+
+    Parameters count alike, and so, by the root of the Gram matrix, do directions: what many share, their labels, would drown what
+    is a client's own, the batches that it happened to draw, and noise. As many of the strongest directions are left out as make
+    the matching stand out most, which an attacker sees, too.
+    """
+    rows = np.concatenate([before, after])
+    rows = rows / np.maximum(np.sqrt(before.var(0) + after.var(0)), 1e-30)
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
+    values, vectors = np.linalg.eigh(rows @ rows.T)  # ascending
+    n, roots = len(before), np.sqrt(np.maximum(values, 0.0))
+    weaker = [np.arange(2 * n) < 2 * n - strongest for strongest in LEFT_OUT if strongest < n]
+    return max((((vectors * roots * kept) @ vectors.T)[:n, n:] for kept in weaker), key=_stands_out)
+
+
+def _stands_out(cost: Floats) -> float:
+    """How far the best matching's costs lie below all, in standard deviations of these."""
+    matched = cost[assignment(cost), np.arange(len(cost))]
+    return float((cost.mean() - matched.mean()) / max(cost.std(), 1e-30))
 
 
 def _mean(changes: list[Tensor]) -> Tensor:
