@@ -5,4 +5,4 @@ understood by the covey before; versions of covey with the same protocol run tog
 """
 
 __version__ = "0.1.0"
-PROTOCOL = 3
+PROTOCOL = 4

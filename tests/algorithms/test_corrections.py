@@ -75,7 +75,7 @@ def test_scaffold_clients_send_what_variates_follow_from() -> None:
             assert state.variate.item() == pytest.approx(sum(variates(bench)) / 3, abs=1e-6)
 
 
-@pytest.mark.parametrize("reach", [0.0, -1.0, 1e-40, float("nan"), float("inf"), 1, True, "1"])
+@pytest.mark.parametrize("reach", [0.0, -1.0, 1e-140, float("nan"), float("inf"), 1, True, "1"])
 def test_a_reach_that_is_none_is_refused(reach: Any) -> None:
     with pytest.raises(CoveyError, match="learning rate times a number of steps"):
         roles.Reach().check(reach, None)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from covey import Experiment, run
 from covey.algorithms.averaging import GlobalModel, LocalModel
 from covey.algorithms.ifca import ClusterModels, ClusterUpdate
+from covey.algorithms.scaffold import ControlledChange, ControlledModel
 from covey.compression.eight_bit import EightBit
 from covey.compression.replies import MEMORY, PackedReply, pack, unpack
 from covey.compression.top_k import TopK
@@ -69,6 +71,19 @@ def test_eight_bits_are_right_on_average_and_near() -> None:
     assert float((near.decode(near.encode(vector, RNG), 3000) - vector).abs().max()) <= level * 0.501
     flat = torch.zeros(5)
     assert torch.equal(coarse.decode(coarse.encode(flat, RNG), 5), flat)
+
+
+def test_what_is_left_out_of_a_scaffold_upload_changes_no_variate() -> None:
+    """Only the second number is sent: of the others the server takes Δy = −K η c, which is Δc = 0."""
+    got = ControlledModel(torch.zeros(3), torch.tensor([2.0, -4.0, 1.0]))
+    few = TopK(share=0.3)
+    sent = pack(few, Me(), got, ControlledChange(torch.tensor([-1.1, 9.0, -0.4]), 0.5))
+    seen = unpack(few, Agreement(3), got, sent)
+    assert seen.model == pytest.approx(torch.tensor([-1.0, 9.0, -0.5]))
+    for reach in ("far", None, [1.0]):
+        odd = replace(sent, reply=replace(sent.reply, reach=reach))
+        with pytest.raises(CoveyError, match="model cannot be unpacked"):
+            unpack(few, Agreement(3), got, odd)
 
 
 def test_a_model_is_packed_against_the_one_it_is_nearest_to() -> None:

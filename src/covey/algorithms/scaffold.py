@@ -33,6 +33,7 @@ from covey.learn.work import Train, rowwise
 from covey.messages import message
 
 LARGEST = torch.finfo(torch.float32).max
+READS = "SCAFFOLD reads a client's mean gradient off K plain steps of size lr"
 
 
 @message
@@ -47,6 +48,10 @@ class ControlledModel:
 class ControlledChange:
     model: Annotated[Tensor, roles.Change]  # [d] Δy
     reach: Annotated[float, roles.Reach]  # K η
+
+    def reference(self, sent: ControlledModel) -> Tensor:
+        """Δy where Δc = 0: what compression leaves out of Δy changes no variate."""
+        return sent.variate * -self.reach
 
 
 def _first(y: Tensor, x: Tensor, c: Tensor, scale: Tensor | float) -> tuple[Tensor, Tensor]:
@@ -130,11 +135,9 @@ class Scaffold:
         return self.global_lr == 1
 
     def start(self, setting: Setting) -> ControlledModel:
-        if setting.plan.momentum > 0 or setting.plan.lr == 0:
-            raise CoveyError(
-                "SCAFFOLD reads a client's mean gradient off K plain steps of size lr: set training.momentum = 0 "
-                "and training.lr > 0"
-            )
+        if setting.plan.momentum > 0:
+            raise CoveyError(f"{READS}: set training.momentum = 0")
+        _check_rate(setting.plan.lr)
         model = setting.one_start()
         return ControlledModel(model, torch.zeros_like(model))
 
@@ -145,6 +148,7 @@ class Scaffold:
         x, c = message.model, message.variate
         c_i = me.memory.get("variate")
         correction = c if c_i is None else (yield rowwise(torch.sub, c, c_i, may_wait=True))
+        _check_rate(me.plan.lr)
         y = yield Train(x, me.plan, correction=correction)
         reach = me.plan.steps_for(me.samples) * me.plan.lr
         scale = -1 / reach
@@ -169,7 +173,7 @@ class Scaffold:
         return 2
 
     def contribution(self, me: Client, message: ControlledModel, reply: ControlledChange) -> Contribution:
-        """Δy, and Δc in units of a model's move, so that one bound fits both. Of K nothing shows."""
+        """Δy, and Δc in units of a model's move, so that one bound fits both."""
         change = _variate_change(reply.model, reply.reach, message.variate)
         return Contribution({0: reply.model, 1: change * _reach(me.setting)})
 
@@ -181,6 +185,11 @@ class Scaffold:
         return use_model(me, message)
 
 
+def _check_rate(lr: float) -> None:
+    if lr == 0:
+        raise CoveyError(f"{READS}: set training.lr > 0, and no schedule that ends at 0 (training.lr_drop)")
+
+
 def _reach(setting: Setting) -> float:
-    """How far about so many steps take a model, known to everybody: of a client's own number of steps nothing shows."""
+    """How far about so many steps take a model, known to everybody."""
     return setting.plan.lr * max(1, setting.plan.steps or setting.plan.epochs)

@@ -4,8 +4,10 @@
     decode(packed, length)    -> the vector as the server reads it; CoveyError where nobody can have packed this
     feedback                  (class variable or field) what was not sent is added to what is sent next
 
-A change is packed as it is. A trained model is packed as its difference from the nearest model that the client was sent, which is
-nearly always the one that it began with; which one it was goes with it. Whoever saw the reply unpacked could tell as much.
+A change is packed as it is, unless its message has a `reference(sent)`: what it would be of a client with nothing new to say, by
+what this client was sent and what its reply says beside. A trained model is packed as its difference from the nearest model that
+the client was sent, which is nearly always the one that it began with; which one it was goes with it. Whoever saw the reply
+unpacked could tell as much.
 
 Noise comes first: a defence has changed the trained model before it is packed, so packing, and what error feedback keeps of former
 rounds, is post-processing of what the ledger has priced. Sealed vectors cannot be packed: sums of packed ones mean nothing.
@@ -96,7 +98,7 @@ def pack(compression: Compression, me: Client, received: Any, reply: Any) -> Any
     references: dict[str, int] = {}
     for name in names:
         vector = getattr(reply, name)
-        reference, at = _nearest(known[name], received, vector)
+        reference, at = _nearest(_references(known[name], received, reply), vector)
         change = (vector if reference is None else vector - reference).reshape(-1)
         before = kept.get(name)
         if compression.feedback and before is not None and before["reference"] == at:
@@ -111,9 +113,8 @@ def pack(compression: Compression, me: Client, received: Any, reply: Any) -> Any
     return PackedReply(replace(reply, **dict.fromkeys(names)), packed, references)
 
 
-def _nearest(role: roles.Role, received: Any, vector: Tensor) -> tuple[Tensor | None, int]:
-    """(the model of those sent that this one is nearest to, which one); None of a change, which is small by itself."""
-    candidates = _references(role, received)
+def _nearest(candidates: list[Tensor], vector: Tensor) -> tuple[Tensor | None, int]:
+    """(the one that this vector is nearest to, which one); None of a change, which is small by itself."""
     if not candidates:
         return None, -1
     far = torch.stack([(vector - one.to(vector.device)).norm() for one in candidates])
@@ -121,10 +122,10 @@ def _nearest(role: roles.Role, received: Any, vector: Tensor) -> tuple[Tensor | 
     return candidates[at].to(vector.device), at
 
 
-def _references(role: roles.Role, received: Any) -> list[Tensor]:
+def _references(role: roles.Role, received: Any, reply: Any) -> list[Tensor]:
     """The models in what a client was sent, in order; of the models of all clusters together they are the only reference."""
     if isinstance(role, roles.Change):
-        return []
+        return [reply.reference(received)] if hasattr(reply, "reference") else []
     if isinstance(role, roles.Models):
         return [value for _, value in roles.carried(received, roles.Models)]
     alike = (roles.SharedLayers,) if isinstance(role, roles.SharedLayers) else (roles.Model, roles.Models)
@@ -155,7 +156,10 @@ def unpack(compression: Compression | None, setting: Setting, sent: Any, reply: 
 def _unpacked(
     compression: Compression, setting: Setting, sent: Any, role: roles.Role, reply: PackedReply, name: str
 ) -> Tensor:
-    candidates = _references(role, sent)
+    try:
+        candidates = _references(role, sent, reply.reply)
+    except Exception as e:  # of what a hostile silo says beside
+        raise CoveyError(f"{name} cannot be unpacked: {type(e).__name__}") from e
     at = reply.references.get(name)
     if not isinstance(at, int) or not (0 <= at < len(candidates) if candidates else at == -1):
         raise CoveyError(f"{name} is the difference from model {at!r}, and {len(candidates)} were sent")

@@ -10,7 +10,7 @@ from torch import Tensor
 from covey.errors import CoveyError
 from covey.roles.role import LARGEST_COUNT, Bounds, Role, check_floats, refuse_infinite
 
-LEAST_REACH = 1e-30  # below it nothing moves, and a server that divides by it gets no numbers
+LEAST_REACH = 1e-100  # a server that divides by less gets no numbers
 
 # ---------------------------------------------------------------- models
 
