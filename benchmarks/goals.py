@@ -320,6 +320,8 @@ def store(part: Path, path: Path) -> None:
 
 def merged(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
     """New figures, and of the old ones those of other cases, each with what was known of the machine when it was measured."""
+    if not isinstance(new, dict):  # a list of all that was measured
+        return new
     if "cases" not in new:
         return old | new
     again = {_case(case) for case in new["cases"]}
