@@ -190,7 +190,7 @@ RIVALS = "'research loop,flower,flower as it comes,pfl'"
 SOURCES: dict[str, tuple[Callable[[Any], Iterator[Row]], str]] = {
     "training-fcnn": (training, f"bench_training.py --models fcnn --epochs 1 --repeats 4 --rivals {RIVALS}"),
     "training-fedjax": (training, "bench_training.py --models fcnn --epochs 1 --repeats 4 --rivals fedjax"),
-    "training-cnn": (training, f"bench_training.py --models cnn --epochs 1 --repeats 2 --rivals {RIVALS}"),
+    "training-cnn": (training, f"bench_training.py --models cnn --epochs 1 --repeats 5 --rivals {RIVALS}"),
     "state": (state, "bench_state.py --epochs 1 --repeats 25"),
     "mingledpie": (mingledpie, "bench_mingledpie.py --schemes ckks --quick"),
     "million": (million, "bench_million.py"),
