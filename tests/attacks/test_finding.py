@@ -96,3 +96,16 @@ def test_an_interval_from_chance_to_broken_says_nothing() -> None:
     assert reached.verdict == NOTHING_SEEN
     error = finding(0.5, 0.04, 1.0, chance=1.0, perfect=0.0)  # less is worse
     assert error.verdict == NOT_MEASURED and replace(error, low=0.2).verdict == NOTHING_SEEN
+
+
+def test_the_strongest_of_an_attacks_variants_is_what_is_told_in_one_line() -> None:
+    """Where a variant shows a worse leak; else the attack itself, whatever the variants' scores."""
+    quiet = Finding("a", "server", "share", 0.1, 0.1, 0.0, 0.2, {"guess": 0.1}, means="how to read it")
+    leaky = Finding("a_b", "server", "share", 0.6, 0.1, 0.4, 0.8, {"guess": 0.1})
+    broken = Finding("a_c", "server", "share", 1.0, 0.1, 0.9, 1.0, {"guess": 0.1})
+    assert quiet.strongest is quiet
+    found = replace(quiet, variants=[leaky, broken]).strongest
+    assert found.attack == "a_c" and found.means == "how to read it"
+    assert [one.attack for one in found.variants] == ["a", "a_b"]
+    whole = replace(broken, variants=[leaky, quiet])
+    assert whole.strongest is whole

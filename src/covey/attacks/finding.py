@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from covey.files import number
@@ -106,6 +106,15 @@ class Finding:
     def excess(self) -> float:
         """How far beyond that bar, as a share of the way to a perfect score."""
         return self.scale.excess(self.value) if math.isfinite(self.value) else -math.inf
+
+    @property
+    def strongest(self) -> Finding:
+        """Itself, or the variant that shows a worse leak, with the others beside it: what is told of an attack in one line."""
+        worst = max(self.variants, key=lambda one: (_severity(one), one.excess), default=self)
+        if _severity(worst) <= _severity(self):
+            return self
+        others = [replace(self, variants=[]), *(one for one in self.variants if one is not worst)]
+        return replace(worst, variants=others, means=worst.means or self.means)
 
     @property
     def is_share(self) -> bool:
@@ -222,3 +231,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _text(value: Any) -> str:
     return str(value) if value else ""
+
+
+def _severity(finding: Finding) -> int:
+    return {BROKEN: 2, LEAKS: 1}.get(finding.verdict, 0)

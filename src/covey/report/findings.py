@@ -18,7 +18,7 @@ COLOURS = {"leak": "bad", "none": "muted", "open": "ink"}  # none is green: noth
 def read_findings(run: Run) -> list[Finding]:
     """Findings of result.json that have a score, the worst first."""
     entries = fields(run.result.get("attacks")).items()
-    read = [finding for name, entry in entries if (finding := Finding.of(str(name), entry)) is not None]
+    read = [finding.strongest for name, entry in entries if (finding := Finding.of(str(name), entry)) is not None]
     return sorted(read, key=lambda finding: -finding.excess)
 
 

@@ -137,6 +137,7 @@ def _spread(one: Measured) -> str:
 def _attack(name: str, finding: Finding | None) -> list[str]:
     if finding is None:
         return [f"attack      {name}: {UNSCORED}"]
+    finding = finding.strongest
     beside = {"chance": finding.chance, **finding.controls}
     against = ", ".join(f"{name} {value:.3f}" for name, value in beside.items() if value is not None)
     interval = f"{finding.interval[0]:.3f} to {finding.interval[1]:.3f}; " if finding.interval else ""
