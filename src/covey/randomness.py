@@ -35,7 +35,7 @@ def keys(before: tuple[int | str, ...], numbers: Iterable[int], after: tuple[int
     tail = "".join(f", {part!r}" for part in after) + ")"
 
     def word(n: int) -> bytes:
-        hashed = begun.copy()  # in half the time of a new one
+        hashed = begun.copy()  # in two thirds of the time of a new one
         hashed.update(f"{n}{tail}".encode())
         return hashed.digest()
 

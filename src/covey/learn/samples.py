@@ -76,8 +76,7 @@ class Samples:
         x = x.view(*rows.shape, *network.input_shape)
         if layout == "own" and network.read_shape == network.input_shape:
             return x
-        if len(network.input_shape) == 2:
-            return x.unsqueeze(-3)
+        x = x.unsqueeze(-1) if len(network.input_shape) == 2 else x
         x = x.movedim(-1, -3)  # on a CPU channels stay last in memory: pooling is ten times as fast that way
         return x.contiguous() if x.device.type == "cuda" or layout == "own" else x
 

@@ -16,7 +16,6 @@ from torch.func import functional_call, grad, vmap
 from covey import randomness
 from covey.errors import CoveyError
 from covey.learn.flat import Network, as_tensor_of, numbers, views
-from covey.learn.kernels.convolutions.halving import halve
 from covey.learn.kernels.factors import Layers, Unknown, add_squares, known, layers_of, means, norms
 from covey.learn.kernels.stacked import vmap_fails, written_out
 from covey.learn.keyed import slot_keys
@@ -178,8 +177,6 @@ class Trainee:
     def __init__(self, objective: Objective, network: Network) -> None:
         self.objective, self.network = objective, network
         self.model = torch.zeros(numbers(objective.slots), device=next(objective.parameters()).device)
-        if self.model.device.type == "cpu":
-            halve(objective.net)
         named = dict(objective.named_parameters())
         self.parameters = [named[name] for name in objective.trained]
         for parameter, view in zip(self.parameters, self.trained_views(self.model)):
