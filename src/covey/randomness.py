@@ -10,8 +10,9 @@ deployment come from the operating system (`crypto/noise`), and the ledger says 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -29,31 +30,46 @@ def key(*parts: int | str) -> int:
     return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "big") >> 1
 
 
-def keys(before: tuple[int | str, ...], numbers: Iterable[int], after: tuple[int | str, ...]) -> NDArray[np.int64]:
-    """`key(*before, n, *after)` of each number: a round has thousands of clients. At least one part beside the number."""
-    begun = blake2b(("(" + "".join(f"{part!r}, " for part in before)).encode(), digest_size=8)
-    tail = "".join(f", {part!r}" for part in after) + ")"
+Part = int | str
+Numbers = Sequence[int] | NDArray[np.int64] | Tensor
+
+
+def keys(before: tuple[Part, ...], numbers: Numbers, after: tuple[Part, ...]) -> Tensor:
+    """`key(*before, n, *after)` of each number, [n]: a round has thousands of clients. At least one part beside the number."""
+    head, tail = around(before, after)
+    begun = blake2b(head.encode(), digest_size=8)
 
     def word(n: int) -> bytes:
         hashed = begun.copy()  # in two thirds of the time of a new one
         hashed.update(f"{n}{tail}".encode())
         return hashed.digest()
 
-    words = b"".join([word(n) for n in numbers])
-    return (np.frombuffer(words, ">u8") >> 1).astype(np.int64)
+    words = b"".join([word(n) for n in (numbers if isinstance(numbers, Sequence) else numbers.tolist())])
+    return torch.from_numpy((np.frombuffer(words, ">u8") >> 1).astype(np.int64))
+
+
+def around(before: tuple[Part, ...], after: tuple[Part, ...]) -> tuple[str, str]:
+    """What stands before a number among the parts of a key, and what stands behind it."""
+    return "(" + "".join(f"{part!r}, " for part in before), "".join(f", {part!r}" for part in after) + ")"
+
+
+class Draw(Protocol):
+    """`keys`, wherever they are drawn."""
+
+    def __call__(self, before: tuple[Part, ...], numbers: Numbers, after: tuple[Part, ...]) -> Tensor: ...
 
 
 class Streams:
     """The streams of many clients in one round, `key(seed, round, client, 0)`, and the keys that follow from them."""
 
-    def __init__(self, seed: int, round: int, clients: Sequence[int]) -> None:
-        self._own = keys((seed, round), clients, (0,))
-        self._known: dict[tuple[str, str], NDArray[np.int64]] = {}
+    def __init__(self, seed: int, round: int, clients: Numbers, draw: Draw = keys) -> None:
+        self._own, self._draw = draw((seed, round), clients, (0,)), draw
+        self._known: dict[tuple[str, str], Tensor] = {}
 
-    def of(self, purpose: str, use: str) -> NDArray[np.int64]:
-        """`key(stream, purpose, use)` of each client."""
+    def of(self, purpose: str, use: str) -> Tensor:
+        """`key(stream, purpose, use)` of each client, [n], where they are drawn."""
         if (purpose, use) not in self._known:
-            self._known[purpose, use] = keys((), self._own.tolist(), (purpose, use))
+            self._known[purpose, use] = self._draw((), self._own, (purpose, use))
         return self._known[purpose, use]
 
 

@@ -58,13 +58,15 @@ def has_compiler() -> bool:
 
 
 def compiled(source: str, name: str, kinds: str, folder: Path) -> Any:
-    """A function like torch's of a compiled kernel. `kinds`: a letter for each argument, as p (floats), b (bytes), i (a number)."""
-    types = {"p": "float *", "b": "unsigned char *", "i": "int "}
+    """A function like torch's of a compiled kernel. `kinds`: a letter for each argument, as p (floats), b (bytes), l (whole numbers
+    of 64 bits), i (a number).
+    """
+    types = {"p": "float *", "b": "unsigned char *", "l": "long long *", "i": "int "}
     typed = ", ".join(f"{types[kind]}a{n}" for n, kind in enumerate(kinds))
     plain = ", ".join(f"a{n}" for n in range(len(kinds)))
     # Kernels read through const pointers: the template wants one type for both sides.
     text = SHIM + source.replace("const float *x", "float *x").replace("const float *w", "float *w")
-    for one in ("float *b,", "float *delta,", "unsigned char *code,"):
+    for one in ("float *b,", "float *delta,", "unsigned char *code,", "unsigned char *text,", "long long *numbers,"):
         text = text.replace(f"const {one}", one)
     text += LAUNCH % {"typed": typed, "name": name, "plain": plain}
     path = folder / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"

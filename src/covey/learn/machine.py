@@ -9,6 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from covey.learn import evaluate
 from covey.learn.flat import Network
 from covey.learn.kernels.graph import Recordings
 from covey.learn.kernels.kernels import choose
+from covey.learn.kernels.keys.keys import drawing
 from covey.learn.kernels.vectors.doubts import Doubt
 from covey.learn.precision import check, precision
 from covey.learn.samples import Samples
@@ -39,6 +41,7 @@ from covey.learn.work import (
     Train,
     Work,
 )
+from covey.randomness import Draw
 
 Array = Tensor | NDArray[np.generic]
 NO_SAMPLES = "a client has no samples to compute on: give every client at least one, or leave it out"
@@ -75,6 +78,11 @@ class Machine:
         self._together = Together(self.device)
         self._recordings = Recordings(self.device)
         self.kernel = choose(kernel, network, self.samples, self.device, chunk)
+
+    @cached_property
+    def draw(self) -> Draw:
+        """Of the keys of bundles."""
+        return drawing(self.device)
 
     def compute(self, jobs: Sequence[Job]) -> list[Tensor]:
         """The result of each job, in the order of the jobs, on this machine's device."""

@@ -7,10 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
+from covey import randomness
 from covey.algorithms.contract import Coroutine
 from covey.engines.cohort import Alone, Cohort
 from covey.engines.hosts.answers import PHASES, Shared
@@ -64,21 +63,21 @@ class AnswersAsOne:
         if any(one is not None for one in (work.on, work.weights, work.head, work.moves)):
             raise Alone
         rows, sizes = self._rows.joined(me.ids, me.round)
-        waits = self._machine.device.type == "cpu"
-        ahead = None if waits else partial(self._look_ahead, me, work.purpose)
+        hashes = self._machine.device.type != "cpu" and self._machine.draw is randomness.keys
+        ahead = partial(self._look_ahead, me, work.purpose) if hashes else None
         bundle = Bundle(work, self._streams(me), rows, sizes, ahead, self._doubts)
         with self._timing.of(PHASES[Train]):
             return self._machine.train_bundle(bundle)
 
     def _streams(self, me: Cohort) -> Streams:
         known = self._ahead.pop((me.ids.tobytes(), me.round), None)
-        return _streams(me.seed, me.round, me.ids) if known is None else known
+        return Streams(me.seed, me.round, me.ids, self._machine.draw) if known is None else known
 
     def _look_ahead(self, me: Cohort, purpose: str) -> None:
-        """Keys of the next round, should the same clients train in it: they are drawn while the device computes."""
+        """Keys of the next round, should the same clients train in it: the host draws them while the device computes."""
         if len(self._ahead) >= WAVES:
             self._ahead.clear()
-        streams = self._ahead[me.ids.tobytes(), me.round + 1] = _streams(me.seed, me.round + 1, me.ids)
+        streams = self._ahead[me.ids.tobytes(), me.round + 1] = Streams(me.seed, me.round + 1, me.ids)
         streams.of(purpose, "order")
 
     def _losses_of(self, me: Cohort, models: Tensor) -> Tensor:
@@ -109,7 +108,3 @@ class AnswersAsOne:
         """The replies so far were taken: what nobody has added up is, so that no check keeps it."""
         for doubt in self._doubts:
             doubt.sum_up()
-
-
-def _streams(seed: int, round: int, clients: NDArray[np.int64]) -> Streams:
-    return Streams(seed, round, clients.tolist())

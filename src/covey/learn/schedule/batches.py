@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -34,10 +34,20 @@ class Placing:
     falling: tuple[int, ...]  # the steps
     places: tuple[int, ...]  # the order
 
-    def table(self, keys: NDArray[np.int64]) -> Tensor:
-        table = self.numbers.clone()
-        table[KEYS] = torch.from_numpy(keys)
+    def table(self, keys: Tensor) -> Tensor:
+        """Where the keys are."""
+        table = self._numbers_at(keys.device).clone()
+        table[KEYS] = keys
         return table
+
+    def _numbers_at(self, device: torch.device) -> Tensor:
+        if device not in self._there:
+            self._there[device] = there(self.numbers, device)
+        return self._there[device]
+
+    @cached_property
+    def _there(self) -> dict[torch.device, Tensor]:
+        return {}
 
 
 def placing_of(plan: Plan, sizes: NDArray[np.int64]) -> Placing:

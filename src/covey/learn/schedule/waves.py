@@ -11,7 +11,6 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from covey import randomness
@@ -130,7 +129,7 @@ def lay_out(jobs: Sequence[Job], device: torch.device, drawing: bool = False, to
         return [part if work.on is None else part[work.on.to(part.device)] for part, work in zip(parts, works)]
 
     def step_keys(use: str) -> Tensor:
-        return _step_keys(numbers([_key(j, w, use) for j, w in zip(jobs, works)]), int(steps[0]), device)
+        return _step_keys(torch.tensor([_key(j, w, use) for j, w in zip(jobs, works)]), int(steps[0]), device)
 
     keys = numbers([_key(j, w, "order") for j, w in zip(jobs, works)])
     batches = batches_of(plan, Lots(keys, sizes, steps, np.cumsum(sizes) - sizes), device, secret)
@@ -201,12 +200,11 @@ def lay_out_bundle(
         correction = correction if correction is None or len(correction) == 1 else correction[places]
     n = len(sizes)
 
-    def keys(use: str) -> NDArray[np.int64]:
+    def keys(use: str) -> Tensor:
         of_clients = bundle.streams.of(work.purpose, use)
-        return of_clients if order is None else of_clients[order]
+        return of_clients if order is None else of_clients[there(torch.from_numpy(order), of_clients.device)]
 
-    lots = Lots(keys("order"), sizes, steps, placing.offsets)
-    rows, factor, counts, divisors = _batches_of_bundle(bundle, lots, placing, device, replayed)
+    rows, factor, counts, divisors = _batches_of_bundle(bundle, keys("order"), placing, device, replayed)
     constant = _constant(plan, start, anchor, correction, own=False)
     return Wave(
         plan=plan,
@@ -230,11 +228,12 @@ def lay_out_bundle(
 
 
 def _batches_of_bundle(
-    bundle: Bundle, lots: Lots, placing: Placing, device: torch.device, replayed: Replayed | None
+    bundle: Bundle, keys: Tensor, placing: Placing, device: torch.device, replayed: Replayed | None
 ) -> tuple[Tensor, ...]:
     """Rows of the dataset, factor, counts and divisors of each step."""
     plan, joined_rows = bundle.work.plan, bundle.rows
     if plan.poisson or replayed is None:
+        lots = Lots(keys.cpu().numpy(), placing.sizes, placing.steps, placing.offsets)
         batches = batches_of(plan, lots, device, None)
         return joined_rows[batches.position], batches.factor, batches.counts, batches.divisors
     shape = placing.shape
@@ -243,8 +242,8 @@ def _batches_of_bundle(
         batches = shuffled(shape, table)
         return joined_rows[batches.position].contiguous(), batches.factor.contiguous(), batches.counts, batches.divisors
 
-    key = ("laying out batches", shape, len(lots.sizes), joined_rows.data_ptr(), len(joined_rows))
-    return replayed(key, placing.table(lots.keys), lay)
+    key = ("laying out batches", shape, len(placing.sizes), joined_rows.data_ptr(), len(joined_rows))
+    return replayed(key, placing.table(keys), lay)
 
 
 def _constant(plan: Plan, start: Tensor, anchor: Tensor | None, correction: Tensor | None, own: bool) -> Tensor | None:
@@ -301,8 +300,8 @@ def _key(job: Job, work: Train, use: str) -> int:
     return randomness.key(job.key, work.purpose, use)
 
 
-def _step_keys(keys: NDArray[np.int64], steps: int, device: torch.device) -> Tensor:
-    return randomness.bits(torch.from_numpy(keys), steps, device).t().contiguous()
+def _step_keys(keys: Tensor, steps: int, device: torch.device) -> Tensor:
+    return randomness.bits(keys, steps, device).t().contiguous()
 
 
 def _as_rows(vector: Tensor) -> Tensor:
