@@ -12,7 +12,7 @@ from covey.learn.flat import Network
 from covey.learn.initial import initial
 from covey.learn.kernels.linear import Linear
 from covey.learn.machine import Machine
-from covey.learn.work import Bundle, Job, Losses, Plan, Train
+from covey.learn.work import Bundle, Job, Losses, Plan, SampleLosses, Train
 from covey.randomness import Streams
 
 PLANS = {
@@ -81,6 +81,28 @@ def test_losses_as_its_jobs(sizes: tuple[int, ...], device: str) -> None:
     wanted = here.compute([Job(part, 0, Losses(models)) for part in torch.split(rows, list(sizes))])
     got = there.losses_of_bundle(models.to(there.device), rows.to(there.device), np.array(sizes))
     torch.testing.assert_close(got, torch.stack(wanted), rtol=0, atol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("name", ["fcnn", "cnn", "gru"])
+def test_losses_from_a_recording(name: str) -> None:
+    """Eagerly, captured, replayed with other models and rows; and what somebody keeps is not overwritten."""
+    shape, vocabulary = ((12,), 30) if name == "gru" else ((28, 28), 0)
+    x = torch.randint(0, vocabulary or 256, (60, *shape)).to(torch.int64 if vocabulary else torch.uint8)
+    y = torch.randint(0, 3, (60,))
+    network = Network(name, shape, 3, "tokens" if vocabulary else "image", vocabulary)
+    here, there = Machine(network, x, y), Machine(network, x, y, device="cuda")
+    assert there.records(20, 2)
+    kept: list[tuple[Tensor, Tensor]] = []
+    for turn in range(4):
+        models = torch.stack([initial(network, 2 * turn + i) for i in range(2)])
+        for kind in (Losses, SampleLosses):
+            jobs = [Job(rows, 0, kind(models)) for rows in torch.randperm(60)[:20].split(10)]
+            for got, want in zip(there.compute(jobs), here.compute(jobs), strict=True):
+                kept.append((got, want))
+    for got, want in kept:
+        torch.testing.assert_close(got.cpu(), want, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["fcnn", "softmax"])

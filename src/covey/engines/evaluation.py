@@ -22,7 +22,6 @@ from covey.algorithms.contract import Predictor
 from covey.clustering.agreement import accuracy, adjusted_rand_index, normalised_mutual_information
 from covey.learn.kernels.graph import Recordings
 from covey.learn.machine import Machine
-from covey.learn.objective import activations
 from covey.learn.schedule.transfer import on_its_way
 from covey.learn.work import Job, Logits
 from covey.measures import LEADS
@@ -63,7 +62,6 @@ class Scores:
 
 
 KEPT = 32  # models (sets to choose from) whose test is remembered within a round
-RECORDED = 2**29  # bytes of a test's activations up to which a GPU records it: a recording keeps its memory
 
 
 class Examiner:
@@ -191,16 +189,14 @@ class Examiner:
 
     def _test_on_device(self, models: Tensor) -> _Tested:
         """Of models to choose from: one table comes back; outputs are computed again where a metric asks for them."""
-        added, network = self._on_device, self.machine.network
+        added = self._on_device
         assert added is not None
 
         def sums(given: Tensor) -> tuple[Tensor, ...]:
             return (added.sums(self._outputs(given)),)
 
-        small = 4.0 * activations(network) * len(self.rows) * len(models) <= RECORDED
-        # A model of the user's own may wait for the device in its forward pass, which no recording can.
-        records = small and network.plain
-        (found,) = self._recordings(("testing models", models.shape), models, sums) if records else sums(models)
+        records = self.machine.records(len(self.rows), len(models))
+        (found,) = self._recordings(("testing models", models.shape), (models,), sums) if records else sums(models)
         fetched = on_its_way(found)
         return _Tested(
             self.task,

@@ -23,6 +23,7 @@ from covey.learn.kernels.graph import Recordings
 from covey.learn.kernels.kernels import choose
 from covey.learn.kernels.keys.keys import drawing
 from covey.learn.kernels.vectors.doubts import Doubt
+from covey.learn.objective import activations
 from covey.learn.precision import check, precision
 from covey.learn.samples import Samples
 from covey.learn.schedule.waves import Together, lay_out, lay_out_bundle
@@ -44,6 +45,7 @@ from covey.learn.work import (
 from covey.randomness import Draw
 
 Array = Tensor | NDArray[np.generic]
+RECORDED = 2**29  # bytes of activations up to which a GPU records an evaluation: a recording keeps its memory
 NO_SAMPLES = "a client has no samples to compute on: give every client at least one, or leave it out"
 HUGE = "a model holds huge or undefined values: lower training.lr"
 
@@ -77,6 +79,7 @@ class Machine:
         self.samples = Samples(network, x, y, self.device)
         self._together = Together(self.device)
         self._recordings = Recordings(self.device)
+        self._losses_recorded = Recordings(self.device, 2)  # each keeps its activations
         self.kernel = choose(kernel, network, self.samples, self.device, chunk)
 
     @cached_property
@@ -142,8 +145,7 @@ class Machine:
         if sizes.min() == 0:
             raise CoveyError(NO_SAMPLES)
         with precision(self._precision, self.device):
-            losses = evaluate.sample_losses(self.kernel.points, self.samples, models.to(self.device), rows)
-            means = evaluate.means(losses, sizes.tolist())
+            means = evaluate.means(self._losses(models.to(self.device), rows), sizes.tolist())
             _Check.of([means], "the losses", HUGE, means).make(range(len(means)))
             return means
 
@@ -203,11 +205,28 @@ class Machine:
         if work is Logits:
             logits = evaluate.logits_of(self.kernel.points, self.samples, models, every)
             return list(torch.split(logits, sizes, dim=1)), _Check()
-        losses = evaluate.sample_losses(self.kernel.points, self.samples, models, every)
+        losses = self._losses(models, every)
         if work is SampleLosses:
+            losses = losses.clone()  # which somebody may keep
             return list(torch.split(losses, sizes, dim=1)), _Check.of([losses], "the losses", HUGE)
         means = evaluate.means(losses, sizes)  # on the CPU already
         return list(means), _Check.of([means], "the losses", HUGE, list(means))
+
+    def _losses(self, models: Tensor, rows: Tensor) -> Tensor:
+        """Of each model on each row, [k, n]; good until the next."""
+
+        def losses(models: Tensor, rows: Tensor) -> tuple[Tensor, ...]:
+            return (evaluate.sample_losses(self.kernel.points, self.samples, models, rows),)
+
+        if not self.records(len(rows), len(models)):
+            return losses(models, rows)[0]
+        return self._losses_recorded(("losses", models.shape, len(rows)), (models, rows), losses)[0]
+
+    def records(self, samples: int, models: int) -> bool:
+        """Whether a GPU may record outputs of so many models on so many samples."""
+        small = 4.0 * activations(self.network) * samples * models <= RECORDED
+        # A model of the user's own may wait for the device in its forward pass, which no recording can.
+        return self.device.type == "cuda" and small and self.network.plain
 
     def _check(self, job: Job) -> None:
         work = job.work

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from covey.algorithms.contract import Server, Setting, server_of
+from covey.algorithms.contract import Server, Setting
 from covey.attacks.observe import Observers
 from covey.compression.replies import unpack
 from covey.engines.calls import Call
@@ -35,19 +35,17 @@ class Exchange:
     observers: Observers
     keys: Mapping[str, Any]  # of all parties
     spends: list[Spend]  # of the run: what this round spends is added
+    party: str  # that clients talk to
     traffic: Traffic = field(default_factory=Traffic)
     facts: Facts = field(default_factory=Facts)
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     _coming: Iterator[Outcome | Outcomes] = field(default_factory=lambda: iter(()))
 
-    def __post_init__(self) -> None:
-        self._server = server_of(self.experiment.algorithm)
-
     def send(self, calls: Sequence[Call]) -> None:
         """What clients are sent."""
         self.traffic.send(calls)
         for client, broadcast, _ in calls if self.observers else ():
-            self.observers.see(self.round, self._server, f"client:{client}", broadcast)
+            self.observers.see(self.round, self.party, f"client:{client}", broadcast)
 
     def replies(self, calls: Sequence[Call]) -> Iterator[tuple[Any, Any]]:
         """The clients' replies as they come in."""
@@ -74,7 +72,7 @@ class Exchange:
             # Bytes are those that crossed the wire; whoever saw them can unpack them.
             if sent:
                 reply = unpack(self.experiment.compression, self.setting, sent[client], reply)
-            self.observers.see(self.round, f"client:{client}", self._server, reply)
+            self.observers.see(self.round, f"client:{client}", self.party, reply)
             yield client, reply
 
     def _replies_as_one(self, outcomes: Outcomes) -> Iterator[tuple[Any, Any]]:
@@ -83,7 +81,7 @@ class Exchange:
         if self.observers or self.experiment.participation.buffer:
             for client, reply, notes in outcomes.each():
                 self.facts.of_each[client] = notes
-                self.observers.see(self.round, f"client:{client}", self._server, reply)
+                self.observers.see(self.round, f"client:{client}", self.party, reply)
                 yield client, reply
             return
         self.observers.check_kind(f"client:{outcomes.clients[0]}", outcomes.reply)
@@ -93,7 +91,7 @@ class Exchange:
 
     def server(self) -> Server:
         """The desk of the server that clients send their replies to."""
-        server = self._desk(self._server)
+        server = self._desk(self.party)
         server.consult = self._consult
         return server
 
@@ -120,7 +118,7 @@ class Exchange:
         lost = self.experiment.participation.vanished(self.setting.seed, self.round, self.setting.clients)
         for client, question in questions.items():
             self.traffic.down += size(question)
-            self.observers.see(self.round, self._server, f"client:{client}", question)
+            self.observers.see(self.round, self.party, f"client:{client}", question)
         plan = self.experiment.training.plan(self.round)
         calls = [(client, question, plan) for client, question in questions.items() if not lost[client]]
         answers: dict[int, Any] = {}
@@ -131,5 +129,5 @@ class Exchange:
             client, reply = outcome.client, outcome.reply
             self.traffic.up += size(reply)
             self.spends.extend((self.round, client, event) for event in outcome.events)
-            answers[client] = self.observers.see(self.round, f"client:{client}", self._server, reply)
+            answers[client] = self.observers.see(self.round, f"client:{client}", self.party, reply)
         return answers

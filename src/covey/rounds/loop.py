@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from covey.algorithms.contract import make_keys
+from covey.algorithms.contract import make_keys, server_of
 from covey.attacks.contract import Attack, Truth
 from covey.attacks.observe import Observers
 from covey.data.federation import Federation
@@ -160,6 +160,7 @@ class _Loop:
                 "which have none: leave it out"
             )
         self.keys = keys or make_keys(self.experiment.algorithm, self.setting)
+        self.party = server_of(self.experiment.algorithm)  # the same in every round
         self.observers = Observers(
             [*_instances(self.experiment.attacks), *self.attacks],
             self.setting,
@@ -313,7 +314,9 @@ class _Loop:
         arrivals = self.invitations.arrivals(past.way, state, round)
         past.way = past.way if arrivals is None else arrivals.way
         calls = self.invitations.of_round(state, round, present, lost, arrivals)
-        exchange = Exchange(round, self.experiment, self.setting, self.hosts, self.observers, self.keys, past.spends)
+        exchange = Exchange(
+            round, self.experiment, self.setting, self.hosts, self.observers, self.keys, past.spends, self.party
+        )
         seconds, facts = exchange.seconds, exchange.facts
         exchange.send(calls)
         watched = self.observers.seconds()

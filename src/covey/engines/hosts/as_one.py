@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import Tensor
 
-from covey import randomness
 from covey.algorithms.contract import Coroutine
 from covey.engines.cohort import Alone, Cohort
 from covey.engines.hosts.answers import PHASES, Shared
@@ -63,8 +62,8 @@ class AnswersAsOne:
         if any(one is not None for one in (work.on, work.weights, work.head, work.moves)):
             raise Alone
         rows, sizes = self._rows.joined(me.ids, me.round)
-        hashes = self._machine.device.type != "cpu" and self._machine.draw is randomness.keys
-        ahead = partial(self._look_ahead, me, work.purpose) if hashes else None
+        waits = self._machine.device.type == "cpu"
+        ahead = None if waits else partial(self._look_ahead, me, work.purpose)
         bundle = Bundle(work, self._streams(me), rows, sizes, ahead, self._doubts)
         with self._timing.of(PHASES[Train]):
             return self._machine.train_bundle(bundle)
@@ -74,10 +73,12 @@ class AnswersAsOne:
         return Streams(me.seed, me.round, me.ids, self._machine.draw) if known is None else known
 
     def _look_ahead(self, me: Cohort, purpose: str) -> None:
-        """Keys of the next round, should the same clients train in it: the host draws them while the device computes."""
+        """Keys of the next round, should the same clients train in it: they are asked for while the device computes."""
         if len(self._ahead) >= WAVES:
             self._ahead.clear()
-        streams = self._ahead[me.ids.tobytes(), me.round + 1] = Streams(me.seed, me.round + 1, me.ids)
+        streams = self._ahead[me.ids.tobytes(), me.round + 1] = Streams(
+            me.seed, me.round + 1, me.ids, self._machine.draw
+        )
         streams.of(purpose, "order")
 
     def _losses_of(self, me: Cohort, models: Tensor) -> Tensor:

@@ -169,57 +169,60 @@ class Replays:
 
 
 class Recordings:
-    """Functions of a table of numbers, captured when they are asked for the second time and replayed with other numbers from
-    then on: laying out batches is some forty launches, testing a model some thirty. What a replay gives lies in its own memory,
-    which the next one overwrites.
+    """Functions of tensors, captured when they are asked for the second time and replayed with other numbers from then on: laying
+    out batches is some forty launches, testing a model some thirty, losses of a GRU on texts of a hundred words some thousand. What
+    a replay gives lies in its own memory, which the next one overwrites.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, most: int = RECORDINGS) -> None:
+        self._device, self._most = device, most
         self._kept: OrderedDict[tuple[object, ...], Recording | None] = OrderedDict()  # None: asked for once
         self._cannot: set[tuple[object, ...]] = set()  # those that could not be captured
 
     def __call__(
-        self, key: tuple[object, ...], table: Tensor, function: Callable[[Tensor], tuple[Tensor, ...]]
+        self, key: tuple[object, ...], given: tuple[Tensor, ...], function: Callable[..., tuple[Tensor, ...]]
     ) -> tuple[Tensor, ...]:
         known = self._kept.get(key)
         if known is not None:
-            return known.replay(table)
+            return known.replay(given)
         if self._device.type != "cuda" or key in self._cannot or key not in self._kept:
             self._keep(key, None)
-            return function(there(table, self._device))
+            return function(*(there(one, self._device) for one in given))
         try:
-            recording = Recording(table, self._device, function)
+            recording = Recording(given, self._device, function)
         except RuntimeError as error:
             warnings.warn(f"no CUDA graph for {key[0]}, it runs slower without: {error}", stacklevel=2)
             self._cannot.add(key)
-            return function(there(table, self._device))
+            return function(*(there(one, self._device) for one in given))
         self._keep(key, recording)
-        return recording.replay(table)
+        return recording.replay(given)
 
     def _keep(self, key: tuple[object, ...], recording: Recording | None) -> None:
         self._kept[key] = recording
         self._kept.move_to_end(key)
-        if len(self._kept) > RECORDINGS:
+        if len(self._kept) > self._most:
             self._kept.popitem(last=False)
 
 
 class Recording:
-    """One captured function; it keeps what it reads beside the table alive, too."""
+    """One captured function; it keeps what it reads beside what it is given alive, too."""
 
-    def __init__(self, table: Tensor, device: torch.device, function: Callable[[Tensor], tuple[Tensor, ...]]) -> None:
+    def __init__(
+        self, given: tuple[Tensor, ...], device: torch.device, function: Callable[..., tuple[Tensor, ...]]
+    ) -> None:
         self._function = function
-        self._table = table.to(device, copy=True)  # the one that was given is somebody's
-        side = stream(self._table.device)
+        self._given = tuple(one.to(device, copy=True) for one in given)  # those that were given are somebody's
+        side = stream(self._given[0].device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            function(self._table)
+            function(*self._given)
         torch.cuda.current_stream().wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, stream=side):
-            self._results = function(self._table)
+            self._results = function(*self._given)
 
-    def replay(self, table: Tensor) -> tuple[Tensor, ...]:
-        self._table.copy_(table if table.is_cuda else table.pin_memory(), non_blocking=True)
+    def replay(self, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        for own, one in zip(self._given, given):
+            own.copy_(one if one.is_cuda else one.pin_memory(), non_blocking=True)
         self._graph.replay()
         return self._results

@@ -171,10 +171,10 @@ def lay_out(jobs: Sequence[Job], device: torch.device, drawing: bool = False, to
 
 
 class Replayed(Protocol):
-    """Runs a function of a table of numbers on the device; one that comes again may be a recording of it."""
+    """Runs a function of tensors on the device; one that comes again may be a recording of it."""
 
     def __call__(
-        self, key: tuple[object, ...], table: Tensor, function: Callable[[Tensor], tuple[Tensor, ...]]
+        self, key: tuple[object, ...], given: tuple[Tensor, ...], function: Callable[..., tuple[Tensor, ...]]
     ) -> tuple[Tensor, ...]: ...
 
 
@@ -243,7 +243,7 @@ def _batches_of_bundle(
         return joined_rows[batches.position].contiguous(), batches.factor.contiguous(), batches.counts, batches.divisors
 
     key = ("laying out batches", shape, len(placing.sizes), joined_rows.data_ptr(), len(joined_rows))
-    return replayed(key, placing.table(keys), lay)
+    return replayed(key, (placing.table(keys),), lay)
 
 
 def _constant(plan: Plan, start: Tensor, anchor: Tensor | None, correction: Tensor | None, own: bool) -> Tensor | None:
