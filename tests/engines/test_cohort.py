@@ -18,6 +18,8 @@ from covey.algorithms.averaging import Averages, GlobalModel, LocalModel
 from covey.algorithms.contract import declaration
 from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.mingledpie.mingledpie import MingledPie, MingledUpdate
+from covey.attacks.finding import Finding
+from covey.crypto.sealing.plain import PlainSealer
 from covey.data.federation import Dataset, Federation
 from covey.engines import start
 from covey.engines.cohort import Alone, Apart, Cohort, Outcomes, alike, column, reads_in_rows
@@ -106,6 +108,57 @@ def test_as_one_by_one(algorithm: str, sizes: tuple[int, ...], monkeypatch: pyte
     one, other, cohorts = both(monkeypatch, experiment(algorithm, clusters=3), federation(sizes))
     assert cohorts == 9  # three waves in each round
     assert_same(one, other)
+
+
+def findings(given: Experiment, data: Federation, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """Of attacks on clients one by one, and on clients that run as one."""
+    one, other, cohorts = both(monkeypatch, given, data)
+    assert cohorts
+    return one.attacks, other.attacks
+
+
+# Those that find something in MingledPie in the clear; a list, so that nobody's refusal makes the test empty.
+@pytest.mark.parametrize(
+    "attack", ["a1", "a1_intersection", "a2", "a1_bayes", "coalition", "isolation", "client_membership"]
+)
+def test_attacks_find_the_same_in_clients_that_run_as_one(attack: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = experiment("mingledpie", clusters=3, encryption="none", attacks=[attack])
+    one, other = findings(given, federation((8,) * 7), monkeypatch)
+    assert_alike(one, other)
+
+
+@dataclass
+class Looks:
+    """Somebody's own attack, which says nothing of what it reads."""
+
+    name: ClassVar[str] = "looks"
+    vantage: str = "server"
+
+    def __post_init__(self) -> None:
+        self.memory: dict[str, Any] = {"seen": []}
+
+    def begin(self, knowledge: Any) -> None: ...
+    def observe(self, view: Any) -> None:
+        if isinstance(view.message, MingledUpdate):
+            self.memory["seen"].append((view.sender, view.message.sealed))
+
+    def end_round(self, round: int) -> None: ...
+    def finding(self, truth: Any) -> Finding:
+        return Finding(self.name, self.vantage, "accuracy", 0.0, 0.0, 0.0, 0.0, {}, "nothing", {})
+
+
+def test_bytes_that_nobody_reads_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever wrote its attack gets what a client sealed; an attack of ours that reads shown sets alone does not cost it."""
+    written: list[int] = []
+    seal = PlainSealer.seal
+    monkeypatch.setattr(PlainSealer, "seal", lambda self, vector: (written.append(1), seal(self, vector))[1])
+    monkeypatch.setattr(start, "IN_ROWS", ("cpu",))
+    given, looks = experiment("mingledpie", clusters=3, encryption="none", attacks=["a1"]), Looks()
+    run(given, federation=federation((8,) * 6), quiet=True)
+    assert not written
+    run(given, federation=federation((8,) * 6), quiet=True, attacks=[looks])
+    assert len(written) == len(looks.memory["seen"]) == 18
+    assert all(PlainSealer().open(sealed).any() for _, sealed in looks.memory["seen"])
 
 
 @pytest.mark.parametrize("aggregation", ["mean", "median"])  # that adds up what is pending, and that looks at it

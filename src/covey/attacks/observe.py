@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from covey import roles
 from covey.algorithms.contract import Declaration as Protocol
 from covey.algorithms.contract import Setting, declaration_under, own_keys
 from covey.algorithms.contract import declaration as protocol_of
@@ -29,7 +30,7 @@ from covey.errors import CoveyError, nearest
 from covey.leaks import EAVESDROPPER
 from covey.learn.flat import Network
 from covey.learn.machine import Machine
-from covey.messages import copied
+from covey.messages import Rows, copied
 from covey.randomness import key
 
 TOGETHER = "read together"  # in the memory of an attack by several servers: what they keep to open messages with
@@ -152,6 +153,17 @@ class Observers:
                 f"{sender} returned a {type(reply).__name__}, but the algorithm's `replies` declare {declared}: add it there"
             )
 
+    def read_rows(self, reply: Any) -> bool:
+        """Whether somebody may look into what the reply of many clients has in rows: it is long, and written for each of them only
+        where an attack declares that it reads it, or is not covey's own. A reply without such fields is shown as it is.
+        """
+        kind: type = type(reply)
+        rows = {name for name, value in vars(reply).items() if isinstance(value, Rows)}
+        found = [role for name, role in roles.of(kind).items() if name in rows]
+        if not rows or len(found) < len(rows) or self.together:
+            return bool(self.attacks)
+        return any(not _is_ours(attack) or _reads(attack, kind, found) for attack in self.attacks)
+
     def _read(self, n: int, view: View) -> list[View]:
         """A message as an attack reads it: as it is, or as servers open it that put their keys together."""
         if n not in self.together:
@@ -169,7 +181,7 @@ class Observers:
     def _no_copies(self) -> list[_Copies]:
         """By attack: a foreign one's are its own."""
         shared = _Copies()
-        return [shared if type(attack).__module__.startswith(OURS) else _Copies() for attack in self.attacks]
+        return [shared if _is_ours(attack) else _Copies() for attack in self.attacks]
 
     def findings(self, truth: Truth) -> tuple[list[Finding], list[str]]:
         """(what the attacks found, why those that could not be scored could not)."""
@@ -200,6 +212,23 @@ class Observers:
         if thinking is None:
             return
         answered(thinking, self.machines[n], lambda step, i: key(self.seed, round, "attack", n, step, i))
+
+
+def _is_ours(attack: Attack) -> bool:
+    return type(attack).__module__.startswith(OURS)
+
+
+def _reads(attack: Attack, kind: type, found: Sequence[roles.Role]) -> bool:
+    """Whether it declares that it reads messages of this class, or one of these of their fields; all, where it declares nothing."""
+    reads = declaration(attack).reads
+    return not reads or any(
+        issubclass(kind, tuple(what for what in one.what if not issubclass(what, roles.Role)))
+        or any(
+            roles.shows(role, *(what for what in one.what if issubclass(what, roles.Role)), sealed=one.sealed)
+            for role in found
+        )
+        for one in reads
+    )
 
 
 def _all_servers(vantage: str, algorithm: Any) -> bool:

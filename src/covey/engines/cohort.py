@@ -175,6 +175,11 @@ class Outcomes:
         """(client, reply, notes) one by one."""
         return zip(self.clients.tolist(), split(self.reply, len(self.clients)), self.notes_of_each())
 
+    def without_rows(self) -> Outcomes:
+        """The same for whoever does not look into what is written only for those who ask: in its place is something as long."""
+        blanks = {f.name: v.like() for f in fields(self.reply) if isinstance(v := getattr(self.reply, f.name), Rows)}
+        return replace(self, reply=replace(self.reply, **blanks))
+
     def notes_of_each(self) -> Iterator[dict[str, Any]]:
         columns = [one_by_one(column, len(self.clients)) for column in self.notes.values()]
         return (

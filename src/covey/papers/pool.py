@@ -326,7 +326,7 @@ def _hand_back_memory() -> None:
 def _completed(experiment: Experiment, options: Options) -> str:
     # The device is where it runs, no part of what it is; checkpoints would cost more than a short run that begins again.
     where = replace(experiment.engine, device=options.device, arithmetic=options.arithmetic, workers=1)
-    engine = replace(where, checkpoint_every=10**6, checkpoint_minutes=1e6)
+    engine = replace(where, checkpoint_every=0, checkpoint_minutes=1e6)
     own = replace(experiment, engine=engine)
     folder = RunFolder.named_by_hash(options.out, own)
     ended = completed(own, folder, quiet=True, figures_only=True)

@@ -52,12 +52,13 @@ def carrier(message: Any, wanted: type[Role]) -> Any:
 
 def carries(kind: type, *wanted: type[Role], sealed: bool = False) -> bool:
     """Whether messages of this class may carry such a field; with `sealed` also inside something sealed."""
-    for role in declared(kind):
-        if isinstance(role, wanted) or (
-            sealed and isinstance(role, Sealed) and any(issubclass(r, wanted) for r in role.inside)
-        ):
-            return True
-    return False
+    return any(shows(role, *wanted, sealed=sealed) for role in declared(kind))
+
+
+def shows(role: Role, *wanted: type[Role], sealed: bool = False) -> bool:
+    """Whether a field of this role is one of these; with `sealed` also where it is something sealed with one of them inside."""
+    inside = role.inside if sealed and isinstance(role, Sealed) else ()
+    return isinstance(role, wanted) or any(issubclass(one, wanted) for one in inside)
 
 
 @functools.cache

@@ -76,16 +76,19 @@ class Exchange:
             yield client, reply
 
     def _replies_as_one(self, outcomes: Outcomes) -> Iterator[tuple[Any, Any]]:
-        """The replies of clients that ran as one: as one message in rows, unless somebody looks at each."""
+        """The replies of clients that ran as one: as one message in rows, unless somebody looks at what is in them."""
         self.traffic.up += outcomes.bytes_sent()
-        if self.observers or self.experiment.participation.buffer:
+        if self.experiment.participation.buffer or self.observers.read_rows(outcomes.reply):
             for client, reply, notes in outcomes.each():
                 self.facts.of_each[client] = notes
                 self.observers.see(self.round, f"client:{client}", self.party, reply)
                 yield client, reply
             return
+        for client, reply, notes in outcomes.without_rows().each() if self.observers else ():
+            self.facts.of_each[client] = notes
+            self.observers.see(self.round, f"client:{client}", self.party, reply)
         self.observers.check_kind(f"client:{outcomes.clients[0]}", outcomes.reply)
-        if outcomes.notes:
+        if outcomes.notes and not self.observers:
             self.facts.in_rows.append((outcomes.clients, outcomes.notes))
         yield outcomes.clients, outcomes.reply
 

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -273,11 +273,13 @@ class _Loop:
                 raise
         if self.checkpoints.is_due(done) or (self.experiment.engine.checkpoint_every and self.checkpoints.lacks(done)):
             self._save(state, done)
-        models = self.scoring.models(state, done)
+        models = cache(partial(self.scoring.models, state, done))
         noted = [record["extra"] for record in self.past.records]
         unharmed = partial(unharmed_ends, self.experiment, self.given, self.folder, run)
         ledger, looked_at = partial(priced, self.past.spends), not self.figures_only
-        truth = Truth(self.federation, self.past.notes, noted, models.predictors, unharmed, ledger, looked_at)
+        truth = Truth(
+            self.federation, self.past.notes, noted, lambda: models().predictors(), unharmed, ledger, looked_at
+        )
         findings, failed = self.observers.findings(truth)
         result = summarise(
             self.experiment,
@@ -290,7 +292,7 @@ class _Loop:
             self.command,
             self.federation.dataset.stand_in,
             self.data,
-            models,
+            None if self.figures_only and self.folder else models(),  # clients may each have gigabytes of their own
             self.past.sittings,
             self.scoring.given_away(),
             self.figures_only,

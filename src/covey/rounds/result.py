@@ -135,7 +135,7 @@ def summarise(
         findings=findings,
         folder=folder.path if folder else None,
     )
-    if folder and models is not None and not figures_only:
+    if folder and models is not None:
         folder.write_models(models)
     _write(result, figures_only)
     return result
