@@ -22,7 +22,7 @@ from covey.learn.kernels.loop import Loop
 from covey.learn.samples import Samples
 
 SHAPES = ((28, 28), (32, 32, 3), (16, 16), (8, 8))
-BATCHES = (8, 10, 12, 16, 20, 32, 50, 64, 128, 500)
+BATCHES = (8, 10, 16, 20, 25, 32, 50, 64, 100, 128, 500)
 
 
 def stepper(samples: Samples, batch: int, own_loops: bool) -> Callable[[], None]:

@@ -13,6 +13,7 @@ from covey.engines.prepare import prepare
 from covey.engines.start import start_engine
 from covey.experiment.experiment import Experiment
 from covey.learn.kernels.convolutions import narrow
+from covey.rounds.loop import run
 
 
 def experiment(model: str = "cnn", engine: dict[str, Any] | None = None, **training: int) -> Experiment:
@@ -38,7 +39,7 @@ def test_long_runs_of_narrow_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert trains(experiment(rounds=2000, batch_size=0))
     for other in (
         experiment("cnn5", rounds=2000),
-        experiment(rounds=2000, batch_size=10),
+        experiment(rounds=2000, batch_size=9),
         experiment(rounds=2000, engine={"kernel": "stacked"}),
         experiment(rounds=2000, engine={"workers": 64}),
     ):
@@ -61,3 +62,13 @@ def test_only_where_a_process_computes_in_one_thread(
     federation, network, setting = prepare(one)
     start_engine(one, network, federation, setting, {}, {})
     assert made == [own]
+
+
+def test_workers_train_by_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(narrow, "is_here", lambda: True)
+    models: list[torch.Tensor] = []
+    for pays in (1e30, 0):
+        monkeypatch.setattr(rule, "PAYS", pays)
+        run(experiment(batch_size=20), callbacks=[lambda _, state: models.append(state.model.clone())], quiet=True)
+    assert not torch.equal(*models)  # they round otherwise
+    torch.testing.assert_close(*models, rtol=0, atol=1e-4)

@@ -103,7 +103,7 @@ def test_what_is_not_finite_stays_so(value: float) -> None:
 def test_which_networks() -> None:
     for shape in ((1, 28, 28), (1, 8, 8), (3, 32, 32)):
         assert is_narrow(lenet(*shape, 10))
-    for wide in (cnn5(1, 28, 28, 10), lfw_cnn(1, 28, 28, 10), lenet(6, 28, 28, 10)):
+    for wide in (cnn5(1, 28, 28, 10), lfw_cnn(1, 28, 28, 10), lenet(4, 28, 28, 10)):
         assert not is_narrow(wide)
 
     def beside(*more: nn.Module) -> Classifier:
@@ -130,11 +130,11 @@ class Asked:
 def test_which_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, net = Asked(monkeypatch), lenet(1, 28, 28, 10)
     assert join(net)
-    for samples, layers in ((0, 0), (11, 0), (12, 2), (512, 4), (513, 4)):
+    for samples, layers in ((0, 0), (9, 0), (10, 2), (17, 2), (512, 4), (513, 4)):
         with using(narrow):
             net(torch.zeros(samples, 1, 28, 28))
         assert asked.layers == layers
-    net(torch.zeros(12, 1, 28, 28))
+    net(torch.zeros(16, 1, 28, 28))
     assert asked.layers == 4
     with using(narrow), pytest.raises(RuntimeError):  # torch's own word on images that are too small
         Pooled(1, 1, 5)(torch.zeros(12, 1, 5, 5))
@@ -147,7 +147,7 @@ def made(shape: tuple[int, ...]) -> tuple[Network, Tensor, Tensor]:
 
 
 PLANS = {
-    "plain": Plan(lr=0.1, epochs=2, batch_size=16),  # the last batch of 10 is torch's
+    "plain": Plan(lr=0.1, epochs=2, batch_size=25),  # the last batch of 8 is torch's
     "full": Plan(lr=0.1, epochs=3, batch_size=0),
     "momentum": Plan(lr=0.1, batch_size=12, momentum=0.9, weight_decay=0.01),
     "proximal": Plan(lr=0.1, batch_size=16, proximal=0.5),
@@ -172,9 +172,9 @@ def test_training_is_that_of_the_other_kernels(
     assert (asked.layers == 0) == (plan == "clip")  # single samples' gradients are found by other ways
     loop, stacked = (Machine(network, x, y, kernel=kernel).compute(jobs) for kernel in ("loop", "stacked"))
     for found, first, second in zip(own, loop, stacked):
-        change = float((first - start).abs().max())
-        assert float((found - first).abs().max()) <= 1e-4 * change
-        assert float((found - second).abs().max()) <= 1e-4 * change
+        # Mostly 1e-6; where two outputs are nearly equal another one may be the largest, also between these two.
+        change = 5e-3 * float((first - start).abs().max())
+        assert float((found - first).abs().max()) <= change and float((found - second).abs().max()) <= change
     assert torch.equal(own[1][:200], start[:200])
 
 

@@ -15,9 +15,9 @@ from covey.learn.kernels.convolutions import narrow
 from covey.learn.kernels.convolutions.pooling import is_narrow
 from covey.learn.objective import activations
 
-# Activations of a process's samples, over the whole run, that they save 2 to 3 s of: to compile them takes 2, once on a machine,
-# and to read them .3.
-PAYS = 1e9
+# Activations of a process's samples, over the whole run, of which they save at least 2 s: to compile them takes as long, once on a
+# machine, and to read them .7.
+PAYS = 1.5e9
 
 
 def trains_narrow(experiment: Experiment, network: Network, federation: Federation) -> bool:
@@ -32,4 +32,4 @@ def trains_narrow(experiment: Experiment, network: Network, federation: Federati
     batch = training.batch_size or int(np.median(sizes))
     in_round = training.steps * batch * len(sizes) if training.steps else training.epochs * int(sizes.sum())
     seen = training.rounds * experiment.participation.share * in_round / (engine.workers or cores())
-    return batch in narrow.SAMPLES and seen * activations(network) >= PAYS and narrow.is_here()
+    return narrow.fills(batch) and seen * activations(network) >= PAYS and narrow.is_here()

@@ -1,4 +1,6 @@
-"""The loops of `narrow.py`, each over long rows: [channels, rows, columns · samples], flat, and `step` samples in a column."""
+"""The loops of `narrow.py`, each over long rows: [channels, rows, columns · samples], flat. In a column lie `lanes` times 16
+samples, as many as a register holds, so that no row has a rest.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +12,23 @@ Floats = NDArray[np.float32]
 Codes = NDArray[np.uint8]
 SIDE, TAPS = uint64(5), uint64(25)  # of kernels: constants, by which the compiler keeps a kernel in registers
 # Indices with a sign would be tried for being negative, and their loops not be vectors.
-ONE, TWO, THREE, FOUR, EIGHT = (uint64(i) for i in (1, 2, 3, 4, 8))
-NOTHING = 4  # the code of a place whose four are all negative
+ONE, TWO, THREE, FOUR, EIGHT, LANE = (uint64(i) for i in (1, 2, 3, 4, 8, 16))
+NOTHING = 4  # the code of a place whose four are all negative, or of no sample
 ORDER = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
 ANY_ORDER = {**ORDER, "fastmath": {"contract", "reassoc"}}  # of sums
 F, B, U = "f4[::1]", "u1[::1]", "u8"
 
 
-@njit(f"void({F}, {F}, {F}, {F}, {F}, {B}, {U}, {U}, {U}, {U}, {U}, {U}, {U})", **ORDER)  # type: ignore[untyped-decorator]
+@njit(f"void({F}, {F}, {F}, {F}, {F}, {B}, {U}, {U}, {U}, {U}, {U}, {U}, {U}, {U})", **ORDER)  # type: ignore[untyped-decorator]
 def forward(
     x: Floats, weight: Floats, bias: Floats, both: Floats, y: Floats, code: Codes,
-    c: int, h: int, row: int, o: int, pairs: int, columns: int, step: int,
+    c: int, h: int, w: int, o: int, pairs: int, columns: int, lanes: int, samples: int,
 ) -> None:  # fmt: skip
-    """y [o, pairs, columns · step], and which of four it was, of x [c, h, row]. Two rows at a time: they share most of what they
-    read, and are halved while they lie in the cache.
+    """y [o, pairs, columns], and which of four it was, of x [c, h, w]. Two rows at a time: they share most of what they read, and
+    are halved while they lie in the cache.
     """
-    length = TWO * columns * step
+    step = LANE * lanes
+    length, row = TWO * columns * step, w * step
     upper, lower = both[:length], both[length : TWO * length]
     for pair in range(pairs):
         for output in range(o):
@@ -61,11 +64,15 @@ def forward(
                         most, place = np.float32(0), np.uint8(NOTHING)
                     out[j] = most
                     which[j] = place
+                for j in range(samples, step):
+                    out[j] = 0
+                    which[j] = NOTHING
 
 
 @njit(f"void({F}, {B}, {F}, {F}, {U}, {U}, {U}, {U})", **ANY_ORDER)  # type: ignore[untyped-decorator]
-def spread(delta: Floats, code: Codes, whole: Floats, db: Floats, o: int, pairs: int, columns: int, step: int) -> None:
-    """Back to the one of four that was the largest: whole [o, 2 · pairs, 2 · columns · step], and its sums db [o]."""
+def spread(delta: Floats, code: Codes, whole: Floats, db: Floats, o: int, pairs: int, columns: int, lanes: int) -> None:
+    """Back to the one of four that was the largest: whole [o, 2 · pairs, 2 · columns], and its sums db [o]."""
+    step = LANE * lanes
     length, nothing = TWO * columns * step, np.float32(0)
     for output in range(o):
         total = nothing
@@ -87,9 +94,11 @@ def spread(delta: Floats, code: Codes, whole: Floats, db: Floats, o: int, pairs:
 
 @njit(f"void({F}, {F}, {F}, {U}, {U}, {U}, {U}, {U}, {U}, {U})", **ANY_ORDER)  # type: ignore[untyped-decorator]
 def correlate(
-    x: Floats, whole: Floats, dw: Floats, c: int, h: int, row: int, o: int, rows: int, length: int, step: int
+    x: Floats, whole: Floats, dw: Floats, c: int, h: int, w: int, o: int, rows: int, columns: int, lanes: int
 ) -> None:
     """dw [o, c, 5, 5]: two outputs at a time share what they read; the last of an odd number goes twice."""
+    step = LANE * lanes
+    length, row = columns * step, w * step
     for pair in range((o + ONE) // TWO):
         first = min(TWO * pair, o - ONE)
         second = min(first + ONE, o - ONE)
@@ -120,9 +129,11 @@ def correlate(
 
 @njit(f"void({F}, {F}, {F}, {U}, {U}, {U}, {U}, {U}, {U}, {U})", **ORDER)  # type: ignore[untyped-decorator]
 def scatter(
-    whole: Floats, weight: Floats, dx: Floats, c: int, h: int, row: int, blocks: int, rows: int, length: int, step: int
+    whole: Floats, weight: Floats, dx: Floats, c: int, h: int, w: int, blocks: int, rows: int, columns: int, lanes: int
 ) -> None:
-    """Adds to dx [c, h, row], a tap of a block of outputs at a time."""
+    """Adds to dx [c, h, w], a tap of a block of outputs at a time."""
+    step = LANE * lanes
+    length, row = columns * step, w * step
     taps = np.empty(EIGHT, np.float32)
     for channel in range(c):
         for block in range(blocks):
