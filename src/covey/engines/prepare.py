@@ -172,12 +172,13 @@ def make_host(
     setting: Setting,
     keys: dict[str, Any],
     replaced: dict[int, Any],
+    own_loops: bool = False,
 ) -> Host:
     return Host(
         experiment.algorithm,
         setting,
         federation,
-        _machine(experiment, network, federation),
+        _machine(experiment, network, federation, own_loops),
         _examiner(experiment, network, federation),
         keys,
         experiment.defence,
@@ -189,7 +190,7 @@ def make_host(
     )
 
 
-def _machine(experiment: Experiment, network: Network, federation: Federation) -> Machine:
+def _machine(experiment: Experiment, network: Network, federation: Federation, own_loops: bool = False) -> Machine:
     dataset = federation.dataset
     return Machine(
         network,
@@ -198,6 +199,7 @@ def _machine(experiment: Experiment, network: Network, federation: Federation) -
         device=device_of(experiment),
         kernel=experiment.engine.kernel,
         arithmetic=_arithmetic(experiment),
+        own_loops=own_loops,
     )
 
 

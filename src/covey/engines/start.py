@@ -10,6 +10,7 @@ from covey.algorithms.contract import Setting
 from covey.data.federation import Federation
 from covey.engines.dealing import dealt
 from covey.engines.hosts.host import Host
+from covey.engines.narrow import trains_narrow
 from covey.engines.prepare import device_of, make_host
 from covey.engines.simulate import Hosts, InProcess, Workers, can_fork, cores, forks_safely
 from covey.experiment.experiment import Experiment
@@ -38,12 +39,15 @@ def start_engine(
 
         return RayWorkers(experiment, federation, setting, keys, replaced, at_once)
 
-    def make() -> Host:
-        return make_host(experiment, network, federation, setting, keys, replaced)
-
     workers = 1  # a forked process cannot use the parent's GPU
     if device != "cuda" and can_fork():
         workers = experiment.engine.workers or (min(cores(), setting.clients) if forks_safely() else 1)
+    one_thread = workers > 1 or torch.get_num_threads() == 1
+    own_loops = one_thread and trains_narrow(experiment, network, federation)
+
+    def make() -> Host:
+        return make_host(experiment, network, federation, setting, keys, replaced, own_loops)
+
     if workers == 1:
         return InProcess(make(), at_once, device in IN_ROWS)
     owners = dealt(federation.holdings.sizes, workers)

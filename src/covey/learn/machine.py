@@ -57,6 +57,7 @@ class Machine:
         kernel: auto, linear, loop, stacked or streams; one that cannot do the network is refused.
         chunk: clients side by side, except in the loop kernel; 0: as many as the cache or the GPU's memory suits.
         arithmetic: of a GPU, see `precision`: ieee, torch, tf32 or bf16.
+        own_loops: narrow convolutions by covey's own loops, where this process computes in one thread and means to train for long.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Machine:
         kernel: str = "auto",
         chunk: int = 0,
         arithmetic: str = "ieee",
+        own_loops: bool = False,
     ) -> None:
         self.network = network
         self.device = torch.device(device)
@@ -80,7 +82,7 @@ class Machine:
         self._together = Together(self.device)
         self._recordings = Recordings(self.device)
         self._losses_recorded = Recordings(self.device, 2)  # each keeps its activations
-        self.kernel = choose(kernel, network, self.samples, self.device, chunk)
+        self.kernel = choose(kernel, network, self.samples, self.device, chunk, own_loops)
 
     @cached_property
     def draw(self) -> Draw:

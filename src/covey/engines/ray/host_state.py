@@ -22,6 +22,7 @@ from covey.data.dataset import Dataset
 from covey.data.federation import Federation
 from covey.data.holdings import Holdings
 from covey.engines.hosts.host import Host
+from covey.engines.narrow import trains_narrow
 from covey.engines.prepare import device_of, make_host, network_of
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
@@ -80,7 +81,8 @@ def unpack(parcel: Any, keys: bytes, federation: Federation) -> Host:
         algorithm=experiment.algorithm,
         defence=defence,
     )
-    return make_host(experiment, network, federation, setting, clients, observers.replaced)
+    own_loops = trains_narrow(experiment, network, federation)
+    return make_host(experiment, network, federation, setting, clients, observers.replaced, own_loops)
 
 
 def _at_work(experiment: Experiment) -> Experiment:

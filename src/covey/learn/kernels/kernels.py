@@ -67,12 +67,14 @@ def share_gpu(processes: int) -> None:
     _sharing = processes
 
 
-def choose(name: str, network: Network, samples: Samples, device: torch.device, chunk: int = 0) -> Kernel:
-    """The kernel of this name; auto: the fastest as measured."""
+def choose(
+    name: str, network: Network, samples: Samples, device: torch.device, chunk: int = 0, own_loops: bool = False
+) -> Kernel:
+    """The kernel of this name; auto: the fastest as measured. `own_loops`: see `Machine`."""
     if name not in NAMES:
         raise CoveyError(f"unknown kernel '{name}'{nearest(name, NAMES)}")
     name = taken(name, network, device)
-    loop = Loop(network, samples, device)
+    loop = Loop(network, samples, device, own_loops)
     if name == "loop":
         return loop
     if name == "linear":

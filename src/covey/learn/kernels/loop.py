@@ -16,6 +16,8 @@ from torch.func import functional_call, grad, vmap
 from covey import randomness
 from covey.errors import CoveyError
 from covey.learn.flat import Network, as_tensor_of, numbers, views
+from covey.learn.kernels.convolutions import narrow
+from covey.learn.kernels.convolutions.pooling import is_narrow, join, using
 from covey.learn.kernels.factors import Layers, Unknown, add_squares, known, layers_of, means, norms
 from covey.learn.kernels.stacked import vmap_fails, written_out
 from covey.learn.keyed import slot_keys
@@ -34,8 +36,8 @@ class Loop:
 
     name = "loop"
 
-    def __init__(self, network: Network, samples: Samples, device: torch.device) -> None:
-        self.network, self.samples, self.device = network, samples, device
+    def __init__(self, network: Network, samples: Samples, device: torch.device, own_loops: bool = False) -> None:
+        self.network, self.samples, self.device, self._own_loops = network, samples, device, own_loops
         self._trainees: dict[tuple[int, float], Trainee] = {}
 
     @property
@@ -160,7 +162,9 @@ class Loop:
         """The module of the loss, kept for the next call."""
         known = (head_classes, share)
         if known not in self._trainees:
-            self._trainees[known] = Trainee(Objective(self.network, head_classes, share, self.device), self.network)
+            self._trainees[known] = Trainee(
+                Objective(self.network, head_classes, share, self.device), self.network, self._own_loops
+            )
         return self._trainees[known]
 
 
@@ -174,8 +178,11 @@ def _own_generator(network: Network, device: torch.device) -> AbstractContextMan
 class Trainee:
     """A module whose trained parameters are views of `model` [D]."""
 
-    def __init__(self, objective: Objective, network: Network) -> None:
+    def __init__(self, objective: Objective, network: Network, own_loops: bool = False) -> None:
         self.objective, self.network = objective, network
+        self._kernels = (
+            narrow if own_loops and network.plain and is_narrow(objective.net) and join(objective.net) else None
+        )
         self.model = torch.zeros(numbers(objective.slots), device=next(objective.parameters()).device)
         named = dict(objective.named_parameters())
         self.parameters = [named[name] for name in objective.trained]
@@ -225,7 +232,7 @@ class Trainee:
     def gradients(self, batch: tuple[Tensor | None, ...], factor: Tensor) -> tuple[Tensor, ...]:
         """Gradient of Σ factor · loss, one tensor per trained parameter."""
         try:
-            with of_steps(factor.device):
+            with of_steps(factor.device), using(self._kernels):
                 losses = self.objective(*batch)
             loss = torch.dot(losses, factor)
         except ValueError as e:

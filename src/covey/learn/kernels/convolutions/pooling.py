@@ -1,4 +1,5 @@
-"""Convolution, pooling and ReLU of clients side by side as one layer, by kernels of its own (`pooled.py`).
+"""Convolution, pooling and ReLU as one layer, by kernels of its own: of clients side by side on a GPU (`pooled.py`), and of one
+client on a CPU (`narrow.py`). On a GPU:
 
     outputs of a convolution    written once, read once, and never again
     torch and convolve.py       five passes over them forwards and backwards, three quarters of their gradient zeros
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from covey.learn.kernels.convolutions import narrow
 from covey.learn.kernels.convolutions.convolutions import Once, Pair, applied, pair, rows_of, tried
 from covey.learn.precision import of_convolutions
 from covey.models.classifier import Classifier
@@ -33,7 +35,9 @@ class Pooled(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         kernels, sides = _in_use.get(), pair(self.padding)  # type: ignore[arg-type]
         plain = x.dtype == torch.float32 and 0 < x.numel() < MOST
-        if kernels is None or not (plain and kernels.Layer.of(x, self.weight, sides).fits):
+        if kernels is narrow and plain and narrow.does(x, self.weight, sides):
+            return narrow.layer(x, self.weight, self.bias, sides)  # type: ignore[arg-type]
+        if kernels in (None, narrow) or not (plain and kernels.Layer.of(x, self.weight, sides).fits):
             return F.relu(F.max_pool2d(super().forward(x), 2))
         done: Tensor
         if torch.is_grad_enabled():
@@ -54,14 +58,18 @@ class Pooled(nn.Conv2d):
 
 def join(net: nn.Module) -> bool:
     """Puts `Pooled` wherever it computes the same; whether there is any."""
+    body, places = _places(net)
+    for at in places:
+        body[at], body[at + 1], body[at + 2] = Pooled.of(body[at]), nn.Identity(), nn.Identity()  # type: ignore[arg-type]
+    return bool(places)
+
+
+def _places(net: nn.Module) -> tuple[nn.Sequential, list[int]]:
+    """Its body, and where in it such a layer begins."""
     if type(net) is not Classifier or type(net.body) is not nn.Sequential:
-        return False
-    body, found = net.body, False
-    for at in range(len(body) - 2):
-        layer, pooling, relu = body[at], body[at + 1], body[at + 2]
-        if _fits(layer, pooling, relu):
-            body[at], body[at + 1], body[at + 2], found = Pooled.of(layer), nn.Identity(), nn.Identity(), True  # type: ignore[arg-type]
-    return found
+        return nn.Sequential(), []
+    body = net.body
+    return body, [at for at in range(len(body) - 2) if _fits(body[at], body[at + 1], body[at + 2])]
 
 
 def _fits(layer: nn.Module, pooling: nn.Module, relu: nn.Module) -> bool:
@@ -164,6 +172,19 @@ def has_kernels(device: torch.device) -> bool:
 @functools.cache
 def _kernels(device: torch.device) -> Any:
     return tried("pooled", are_right, device)
+
+
+def is_narrow(net: nn.Module) -> bool:
+    """Whether such layers come first, no other convolution follows, and `narrow.py` gains by each of them: in turns with torch's,
+    images would be laid out anew between them.
+    """
+    body, places = _places(net)
+    layers = [body[at] for at in places]
+    if not layers or places != list(range(0, 3 * len(layers), 3)):
+        return False
+    if layers != [layer for layer in net.modules() if isinstance(layer, nn.Conv2d)]:
+        return False
+    return all(narrow.gains(layer.weight, first=layer is body[0]) for layer in layers)  # type: ignore[arg-type]
 
 
 def are_right(kernels: Any, device: torch.device) -> bool:
