@@ -54,7 +54,7 @@ for one in $PARTS; do
       tests bundles tests/learn/test_bundles.py &
       tests one_start tests/learn/test_one_start.py tests/learn/test_factors.py &
       tests arithmetic tests/learn/test_pointwise.py tests/learn/test_arithmetic.py &
-      tests pending tests/learn/test_pending.py tests/learn/test_rowwise.py tests/learn/test_keys.py &
+      tests pending tests/learn/test_pending.py tests/learn/test_rowwise.py tests/learn/test_keys.py tests/learn/test_recurrences.py &
       tests rounds tests/engines/test_cohort.py tests/algorithms/test_averaging.py tests/algorithms/test_rebuild.py tests/metrics/test_metrics.py &
       tests leftovers tests/rounds/test_process.py &
       wait
