@@ -2,7 +2,7 @@
 # All GPU figures of docs/benchmarks.md in about three minutes, packed into $OUT/gpu.tar.gz (default: here). Run from the repository's
 # root; goes on past failures; `benchmarks/store_gpu.py` stores them. Compiled Python is kept for the next process, as every installation
 # does. PARTS: some of them, in the order given. Tests run side by side, 45 seconds at most, when no timing is under way.
-PARTS=${PARTS:-rounds leftovers tests cnn resnet fcnn start million probe arithmetic cnn_bf16 resnet_exact}
+PARTS=${PARTS:-rounds leftovers tests cnn resnet fcnn start million probe arithmetic gru cnn_bf16 resnet_exact}
 export PYTHONPATH=src:benchmarks:$PYTHONPATH OMP_WAIT_POLICY=passive
 unset PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX=$(mktemp -d)
@@ -42,6 +42,7 @@ for one in $PARTS; do
     arithmetic) part arithmetic-h200 40 python benchmarks/bench_arithmetic.py --minutes 0.4 --json "$OUT/arithmetic-h200.json" ;;
     start) part start-h200 25 python benchmarks/bench_start.py --json "$OUT/start-h200.json" ;;
     million) part million-h200 30 python benchmarks/bench_million.py --device cuda --sizes 10000,1000000 --json "$OUT/million-h200.json" ;;
+    gru) part gru-h200 20 python benchmarks/bench_gru.py --json "$OUT/gru-h200.json" ;;
     probe)
       part probe-h200 25 python benchmarks/probe_gpu.py --minutes 0.3 --without-tiles
       sed -i "s#$PWD/##g" "$OUT/probe-h200.txt" ;;
@@ -54,7 +55,7 @@ for one in $PARTS; do
       tests bundles tests/learn/test_bundles.py &
       tests one_start tests/learn/test_one_start.py tests/learn/test_factors.py &
       tests arithmetic tests/learn/test_pointwise.py tests/learn/test_arithmetic.py &
-      tests pending tests/learn/test_pending.py tests/learn/test_rowwise.py tests/learn/test_keys.py &
+      tests pending tests/learn/test_pending.py tests/learn/test_rowwise.py tests/learn/test_keys.py tests/learn/test_recurrences.py &
       tests rounds tests/engines/test_cohort.py tests/algorithms/test_averaging.py tests/algorithms/test_rebuild.py tests/metrics/test_metrics.py &
       tests leftovers tests/rounds/test_process.py &
       wait

@@ -26,6 +26,8 @@ AS_THEY_ARE = (
     "probe-h200.txt",
     "arithmetic-h200.json",
     "leftovers-h200.json",
+    "gru-h200.json",
+    "gru-h200.txt",
 )
 
 

@@ -17,6 +17,7 @@ from covey.learn.kernels.graph import WARM_UP, Replays, aligned
 from covey.learn.kernels.linear import Linear, is_stack
 from covey.learn.kernels.loop import Loop, at_once
 from covey.learn.kernels.one_start import OneStart, does
+from covey.learn.kernels.recurrences.recurrences import kernels_of
 from covey.learn.kernels.stacked import Stacked, obstacle
 from covey.learn.kernels.streams import Streams
 from covey.learn.kernels.whole import Whole
@@ -25,6 +26,7 @@ from covey.learn.precision import of_convolutions, of_products
 from covey.learn.samples import Samples
 from covey.learn.schedule.waves import Wave
 from covey.learn.work import Plan
+from covey.models import recurrence
 
 NAMES = ("auto", "linear", "loop", "stacked", "streams")
 CACHE = 4e6  # bytes of the parameters and activations that share a CPU's cache: four or five FCNNs; flat around there
@@ -74,6 +76,7 @@ def choose(
     if name not in NAMES:
         raise CoveyError(f"unknown kernel '{name}'{nearest(name, NAMES)}")
     name = taken(name, network, device)
+    recurrence.kernels_of = kernels_of
     loop = Loop(network, samples, device, own_loops)
     if name == "loop":
         return loop
