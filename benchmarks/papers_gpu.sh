@@ -37,10 +37,13 @@
 #   fedcaprivacy/{linkage,table1_fast,table1_sgd}/fashion   156 runs, 13 processes, 174 s (16 November)
 #   property_inference/{fig2,tasks}/lfw                     34 runs, 14 processes, 202 s (16 November): 50 s of 500 rounds, 200 of 5,000
 #   property_inference/table3/lfw, one run alone            11 s of 100 rounds, of which the attack takes 8.5 (before steps were captured)
-#   mingledpie/table2/cifar100                              ResNet-18 in float32: 117 s for 5 rounds, and up to 70 GB: alone, or not
+#   mingledpie/table2/cifar100, ARITHMETIC=torch            6 runs of 5 rounds, 2 processes, 98 s (18 November): some 3 s a round of
+#                                                           ResNet-18, so table6 about 5 minutes, fig9 half an hour, fig4 an hour
+#   property_inference/table[39]/lfw, ARITHMETIC=torch      94 runs, 9 processes, 430 s beside 24 on texts (18 November): 40 s a run
+#   property_inference/table[39]/yelp-like                  60 to 140 s a run beside them, before the GRU had kernels of its own
+#   afc_cfl/table1/mnist, SEEDS=10                          50 runs, 52 s; table2/mnist 25 to 29 s a run (18 November)
 # What is left of property inference on LFW (tables 3 to 9, and 4 to 8 with more clients) is 1,392 runs of 500 rounds, 6e16 operations
-# in trainings and choices and some more in attacks: half an hour at 40 TFLOP/s, which exact products of this size may not reach.
-# So ARITHMETIC=torch, or two leases.
+# in trainings and choices and some more in attacks: by the figures above two leases and more, with ARITHMETIC=torch.
 # Where the time of one run goes says benchmarks/profile_table.py, before a table is run. Never mix heavy runs with small ones: beside
 # six of AFC-CFL, FedCAPrivacy's took 28 s in place of 3. A machine that is lent goes back as soon as nobody uses it, with all that is
 # on it: run a part in one call that ends with its files, not in the background.

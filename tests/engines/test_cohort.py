@@ -5,20 +5,22 @@ from __future__ import annotations
 import weakref
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from covey import Experiment, run
+from covey import Experiment, roles, run
 from covey.algorithms import ALGORITHMS
 from covey.algorithms.averaging import Averages, GlobalModel, LocalModel
-from covey.algorithms.contract import declaration
+from covey.algorithms.contract import Predictor, declaration
 from covey.algorithms.fedavg import FedAvg
 from covey.algorithms.mingledpie.mingledpie import MingledPie, MingledUpdate
+from covey.attacks import ATTACKS
 from covey.attacks.finding import Finding
+from covey.attacks.observe import Observers
 from covey.crypto.sealing.plain import PlainSealer
 from covey.data.federation import Dataset, Federation
 from covey.engines import start
@@ -30,7 +32,7 @@ from covey.learn import rowwise as rowwise_room
 from covey.learn.kernels.vectors.pending import put_off
 from covey.learn.machine import Machine
 from covey.learn.work import Compute, Losses, Plan, Train, rowwise
-from covey.messages import Rows, size
+from covey.messages import Rows, message, size
 from covey.results.folder import RunFolder
 
 IN_ROWS = sorted(name for name, kind in ALGORITHMS.items() if declaration(kind).in_rows)
@@ -145,6 +147,82 @@ class Looks:
     def end_round(self, round: int) -> None: ...
     def finding(self, truth: Any) -> Finding:
         return Finding(self.name, self.vantage, "accuracy", 0.0, 0.0, 0.0, 0.0, {}, "nothing", {})
+
+
+@message
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    """A reply of somebody's own that has no `__dict__`, and no roles."""
+
+    model: Tensor
+
+
+class Slim(FedAvg):
+    name = "slim"
+    in_rows: ClassVar[bool] = True
+    sends_alike: ClassVar[bool] = True
+    replies = (Slotted,)
+
+    def broadcast(self, state: Any, client: int) -> Any:
+        return state
+
+    def client(self, me: Any, message: Any) -> Any:
+        return Slotted((yield Train(message.model, me.plan)))
+
+    def aggregate(self, server: Any, state: Any, replies: Any) -> Any:
+        rows = [one.model if one.model.dim() == 2 else one.model[None] for _, one in replies]
+        return GlobalModel(torch.cat(rows).mean(0))
+
+    def use(self, me: Any, message: Any) -> Any:
+        return Predictor(message.model[None], index=0)
+        yield
+
+
+def test_replies_of_any_class_run_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other, cohorts = both(monkeypatch, experiment(Slim()), federation((8,) * 6))
+    assert cohorts
+    assert_same(one, other)
+
+
+def test_what_is_in_a_message_within_a_message_is_read() -> None:
+    @message
+    @dataclass(frozen=True)
+    class Inside:
+        model: Annotated[Tensor, roles.Model]
+
+    @message
+    @dataclass(frozen=True)
+    class Around:
+        part: Annotated[Any, roles.Part]
+
+    class Many(Rows[Any]):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, at: Any) -> Any:
+            return Inside(torch.ones(3))
+
+    observers = Observers.__new__(Observers)
+    observers.together, observers.attacks = {}, []
+    assert not observers.read_rows(Around(Many()))
+    observers.attacks = [ATTACKS["a2"]()]
+    assert observers.read_rows(Around(Many()))
+
+
+def test_an_attack_of_ours_that_somebody_changed_gets_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "IN_ROWS", ("cpu",))
+    seen: list[bytes] = []
+    attack, looks = ATTACKS["a1"](), ATTACKS["a1"].observe
+
+    def observe(view: Any) -> Any:
+        if isinstance(view.message, MingledUpdate):
+            seen.append(view.message.sealed)
+        return looks(attack, view)
+
+    attack.observe = observe
+    given = experiment("mingledpie", clusters=3, encryption="none")
+    run(given, federation=federation((8,) * 6), quiet=True, attacks=[attack])
+    assert len(seen) == 18 and all(PlainSealer().open(sealed).any() for sealed in seen)
 
 
 def test_bytes_that_nobody_reads_are_not_written(monkeypatch: pytest.MonkeyPatch) -> None:

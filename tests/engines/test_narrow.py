@@ -16,17 +16,23 @@ from covey.learn.kernels.convolutions import narrow
 from covey.rounds.loop import run
 
 
-def experiment(model: str = "cnn", engine: dict[str, Any] | None = None, **training: int) -> Experiment:
+def experiment(
+    model: str = "cnn",
+    engine: dict[str, Any] | None = None,
+    defence: str | None = None,
+    clients: int = 4,
+    **training: int,
+) -> Experiment:
     asked = {"rounds": 1, "epochs": 1, "batch_size": 50, **training}
     return Experiment.of(
-        algorithm="fedavg", dataset="digits", model=model, clients=4, clusters=1, training=asked,
-        engine={"device": "cpu", "workers": 2, **(engine or {})},
+        algorithm="fedavg", dataset="digits", model=model, clients=clients, clusters=1, training=asked,
+        engine={"device": "cpu", "workers": 2, **(engine or {})}, **({"defence": defence} if defence else {}),
     )  # fmt: skip
 
 
 def trains(one: Experiment) -> bool:
     federation, network, _ = prepare(one)
-    return trains_narrow(one, network, federation)
+    return trains_narrow(one, network, federation, one.engine.workers)
 
 
 def test_long_runs_of_narrow_networks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,6 +48,8 @@ def test_long_runs_of_narrow_networks(monkeypatch: pytest.MonkeyPatch) -> None:
         experiment(rounds=2000, batch_size=9),
         experiment(rounds=2000, engine={"kernel": "stacked"}),
         experiment(rounds=2000, engine={"workers": 64}),
+        experiment(rounds=2000, defence="dp_sgd"),
+        experiment(rounds=2000, clients=200),  # of 6 or 7 samples each
     ):
         assert not trains(other)
     monkeypatch.setattr(narrow, "is_here", lambda: False)

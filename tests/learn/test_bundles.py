@@ -10,6 +10,7 @@ from torch import Tensor
 from covey import randomness
 from covey.learn.flat import Network
 from covey.learn.initial import initial
+from covey.learn.kernels import graph
 from covey.learn.kernels.linear import Linear
 from covey.learn.machine import Machine
 from covey.learn.work import Bundle, Job, Losses, Plan, SampleLosses, Train
@@ -103,6 +104,28 @@ def test_losses_from_a_recording(name: str) -> None:
                 kept.append((got, want))
     for got, want in kept:
         torch.testing.assert_close(got.cpu(), want, rtol=0, atol=1e-5)
+
+
+def test_what_comes_in_every_round_stays_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside keys that come once; and what had to go is not captured again and again."""
+    captured: list[object] = []
+
+    class Stand:
+        def __init__(self, given: object, device: object, function: object) -> None:
+            captured.append(function)
+
+        def replay(self, given: object) -> tuple[Tensor, ...]:
+            return ()
+
+    monkeypatch.setattr(graph, "Recording", Stand)
+    monkeypatch.setattr(graph, "there", lambda tensor, device: tensor)
+    for mix, wanted in (([("a",), ("once",)], 1), ([("a",), ("a",), ("b",), ("b",), ("c",), ("c",)], 3)):
+        captured.clear()
+        recordings = graph.Recordings(torch.device("cuda"), 2)
+        for turn in range(20):
+            for key in mix:
+                recordings((*key, turn) if key == ("once",) else key, (torch.zeros(1),), lambda x: (x,))
+        assert len(captured) == wanted
 
 
 @pytest.mark.parametrize("name", ["fcnn", "softmax"])

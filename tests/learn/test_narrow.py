@@ -83,6 +83,14 @@ def test_values_and_gradients_are_torchs(shape: tuple[Any, ...], layout: str) ->
         assert float((got - want).abs().max()) <= 2e-6 * max(float(want.abs().max()), float(delta.abs().sum()) ** 0.5)
 
 
+def test_weights_may_lie_in_any_order() -> None:
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(16, 2, 9, 9), torch.randn(5, 5, 2, 6).permute(3, 2, 0, 1), torch.randn(6)
+    delta = torch.randn(16, 6, 2, 2)
+    for got, want in zip(*(computed(f, [x, weight, bias], (0, 0), delta) for f in (narrow.layer, torchs))):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
 def test_of_equal_outputs_the_first_has_the_gradient() -> None:
     tensors = [torch.ones(12, 1, 7, 10), torch.ones(2, 1, 5, 5), torch.zeros(2)]
     delta = torch.arange(72.0).view(12, 2, 1, 3)

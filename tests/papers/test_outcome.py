@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
-from covey.errors import CoveyError
+from covey.errors import CoveyError, NotFinite
+from covey.experiment.experiment import Experiment
 from covey.papers import harness, packing, pool, rehearsal
 from covey.papers.cells import Sheet, at, cell
 from covey.papers.harness import Options, Reproduction, Table
-from covey.papers.outcome import DIVERGED, Diverged, figures, finished, said
+from covey.papers.outcome import DIVERGED, Diverged, Outcome, completed, figures, finished, said
 from covey.papers.pages.grid import grid
 from covey.papers.rehearsal import Item, asked
 from covey.papers.verdict import FAILS, HOLDS, UNDECIDED, Part, Statement, above, judge
+from covey.results.folder import RunFolder
+from covey.rounds.scoring import Scoring
 
 STEPS = {0: 0.1, 1: 1e30, 2: 0.1}  # seed -> rate: the second one's values are soon not finite
 TINY: dict[str, Any] = {
@@ -42,6 +45,23 @@ def without(options: Options) -> Reproduction:
     """Needs every run."""
     runs = [run for seed, lr in STEPS.items() for run in options.run(setting(lr), 1, seed)]
     return Reproduction("", "", "Without", options.dataset, {}, [cell("a", "accuracy", [o.accuracy() for o in runs])])
+
+
+def test_models_that_an_attack_asks_for_may_be_what_diverges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of tables compute them for nobody else; then it is the run that diverged, and no fault of the attack."""
+    asked_for: list[int] = []
+
+    def spoilt(*_: Any) -> Any:
+        asked_for.append(1)
+        raise NotFinite("the losses gave values that are not finite")
+
+    monkeypatch.setattr(Scoring, "models", spoilt)
+    for attacks, ended in (([], Outcome), (["label_flip"], Diverged)):
+        one = Experiment.of(setting(0.1) | {"attacks": attacks})
+        assert type(completed(one, RunFolder(tmp_path / str(ended)), quiet=True, figures_only=True)) is ended
+        assert len(asked_for) == len(attacks)
+    with pytest.raises(CoveyError, match="kept figures alone"):
+        RunFolder(tmp_path / str(Outcome)).read_models()
 
 
 def test_a_run_that_diverged_is_kept_packed_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

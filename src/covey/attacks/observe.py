@@ -12,7 +12,7 @@ import contextlib
 import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -158,10 +158,14 @@ class Observers:
         where an attack declares that it reads it, or is not covey's own. A reply without such fields is shown as it is.
         """
         kind: type = type(reply)
-        rows = {name for name, value in vars(reply).items() if isinstance(value, Rows)}
-        found = [role for name, role in roles.of(kind).items() if name in rows]
-        if not rows or len(found) < len(rows) or self.together:
+        rows = {f.name for f in fields(reply) if isinstance(getattr(reply, f.name), Rows)} if self.attacks else set()
+        if not rows or self.together:
             return bool(self.attacks)
+        found = [role for name, role in roles.of(kind).items() if name in rows]
+        if len(found) < len(rows) or any(
+            isinstance(role, roles.Part) for role in found
+        ):  # what is in a part its class says
+            return True
         return any(not _is_ours(attack) or _reads(attack, kind, found) for attack in self.attacks)
 
     def _read(self, n: int, view: View) -> list[View]:
@@ -215,7 +219,7 @@ class Observers:
 
 
 def _is_ours(attack: Attack) -> bool:
-    return type(attack).__module__.startswith(OURS)
+    return type(attack).__module__.startswith(OURS) and "observe" not in vars(attack)
 
 
 def _reads(attack: Attack, kind: type, found: Sequence[roles.Role]) -> bool:

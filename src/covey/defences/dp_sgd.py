@@ -31,6 +31,7 @@ class DPSGD:
     label: ClassVar[str] = "DP-SGD"
     title: ClassVar[str] = "per-sample clipping and noise in every step (Abadi et al. 2016)"
     surveyed: ClassVar[bool] = True
+    clips_samples: ClassVar[bool] = True  # in each step
     measures: ClassVar[Mapping[str, Measure]] = {"clip": CLIPPING}
     strengths: ClassVar[tuple[Strength, ...]] = (
         Strength("noise", (0.1, 0.5, 2.0, 8.0, 32.0), "σ", "noise of a step, in units of the clipping bound"),

@@ -46,6 +46,7 @@ class LDP:
     label: ClassVar[str] = "LDP"
     title: ClassVar[str] = "clipped steps, one Gaussian noise on the round's model (common local DP)"
     surveyed: ClassVar[bool] = True
+    clips_samples: ClassVar[bool] = True  # in each step
     measures: ClassVar[Mapping[str, Measure]] = {"clip": CLIPPING, "noise": NOISE_NORM}
     strengths: ClassVar[tuple[Strength, ...]] = (
         Strength("epsilon", (100.0, 10.0, 3.0, 1.0, 0.3, 0.1), "ε", "budget of one round"),

@@ -39,7 +39,9 @@ PART = 32 << 20  # bytes of memories that cross a pipe at a time
 
 
 class Hosts(Protocol):
-    """What advances the clients of a run, wherever they are."""
+    """What advances the clients of a run, wherever they are. `own_loops`: they train as `Machine` has it."""
+
+    own_loops: bool
 
     def run(self, round: int, calls: Sequence[Call]) -> Iterator[Any]: ...
     def check(self) -> None:
@@ -58,8 +60,8 @@ class Hosts(Protocol):
 class InProcess:
     """One host, here. `in_rows`: clients of a wave may run as one, and their outcomes come as one: see `cohort`."""
 
-    def __init__(self, host: Host, wave: int, in_rows: bool = False) -> None:
-        self.host, self.wave, self.in_rows = host, wave, in_rows
+    def __init__(self, host: Host, wave: int, in_rows: bool = False, own_loops: bool = False) -> None:
+        self.host, self.wave, self.in_rows, self.own_loops = host, wave, in_rows, own_loops
         self._unchecked: tuple[int, Sequence[Call]] = (0, [])  # a round, and who trains in it
 
     def run(self, round: int, calls: Sequence[Call]) -> Iterator[Any]:
@@ -137,8 +139,9 @@ class Workers:
         owners: Sequence[int],
         wave: int,
         state_bytes: float = math.inf,
+        own_loops: bool = False,
     ) -> None:
-        self.wave, self.count, self.state_bytes = wave, count, state_bytes
+        self.wave, self.count, self.state_bytes, self.own_loops = wave, count, state_bytes, own_loops
         self._owners = owners
         self._pipes: list[Channel] = []
         self._processes: list[Any] = []

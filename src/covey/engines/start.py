@@ -37,21 +37,21 @@ def start_engine(
     if elsewhere:
         from covey.engines.ray.engine import RayWorkers  # needed by few: most runs are spread over no cluster
 
-        return RayWorkers(experiment, federation, setting, keys, replaced, at_once)
+        return RayWorkers(experiment, network, federation, setting, keys, replaced, at_once)
 
     workers = 1  # a forked process cannot use the parent's GPU
     if device != "cuda" and can_fork():
         workers = experiment.engine.workers or (min(cores(), setting.clients) if forks_safely() else 1)
     one_thread = workers > 1 or torch.get_num_threads() == 1
-    own_loops = one_thread and trains_narrow(experiment, network, federation)
+    own_loops = one_thread and trains_narrow(experiment, network, federation, workers)
 
     def make() -> Host:
         return make_host(experiment, network, federation, setting, keys, replaced, own_loops)
 
     if workers == 1:
-        return InProcess(make(), at_once, device in IN_ROWS)
+        return InProcess(make(), at_once, device in IN_ROWS, own_loops)
     owners = dealt(federation.holdings.sizes, workers)
-    return Workers(make, workers, owners, at_once, experiment.engine.state_mb * 2**20)
+    return Workers(make, workers, owners, at_once, experiment.engine.state_mb * 2**20, own_loops)
 
 
 def _wave_on_gpu(network: Network) -> int:

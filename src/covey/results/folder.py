@@ -214,6 +214,8 @@ class RunFolder:
                 where = f"each seed has its own: give {several}"
             elif self.finished and (self.path / STATUS).is_file():
                 where = "a coordinator keeps no models to predict with, its silos do: give a silo's --state folder"
+            elif self.finished:
+                where = "its run kept figures alone (a run of tables): run it again without figures_only"
             raise CoveyError(f"{self.path} holds no {MODELS}: {where}")
         return Models.read(self.models.read_bytes(), self.experiment().model)
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from covey.algorithms.contract import make_keys, server_of
-from covey.attacks.contract import Attack, Truth
+from covey.attacks.contract import Attack, Outcome, Truth
 from covey.attacks.observe import Observers
 from covey.data.federation import Federation
 from covey.engines.listing import listed
@@ -22,7 +22,7 @@ from covey.engines.prepare import device_of, prepare, refuse_phases
 from covey.engines.settle import data_line, settle, settled, unpinned
 from covey.engines.spill import Spill
 from covey.engines.start import start_engine
-from covey.errors import CoveyError
+from covey.errors import CoveyError, NotFinite
 from covey.experiment.experiment import Experiment
 from covey.learn.kernels.kernels import taken
 from covey.messages import copied, size, to_device
@@ -78,7 +78,7 @@ def run(
             clients, the experiment's partition cuts it. The run is written down under its name and fingerprint.
         resume: go on from the checkpoint in `out`, with the same data: others are refused.
         figures_only: for tables of many runs: without what is there to be looked at, the report and the pictures of findings, and
-            without models in `out`.
+            without models in `out`, which are computed only where an attack asks for them.
     """
     if not isinstance(experiment, Experiment):
         raise CoveyError(
@@ -214,7 +214,7 @@ class _Loop:
     def _sitting(self, first_round: int) -> Sitting:
         device, engine = device_of(self.experiment), self.experiment.engine
         data = data_line(self.experiment, self.federation)
-        kernel = taken(engine.kernel, self.network, torch.device(device))
+        kernel = taken(engine.kernel, self.network, torch.device(device)) + ", own loops" * self.hosts.own_loops
         return sitting(device, kernel, engine.computes_in, first_round, data)
 
     def _spill(self) -> Spill:
@@ -277,10 +277,19 @@ class _Loop:
         noted = [record["extra"] for record in self.past.records]
         unharmed = partial(unharmed_ends, self.experiment, self.given, self.folder, run)
         ledger, looked_at = partial(priced, self.past.spends), not self.figures_only
-        truth = Truth(
-            self.federation, self.past.notes, noted, lambda: models().predictors(), unharmed, ledger, looked_at
-        )
+        spoilt: list[NotFinite] = []
+
+        def served() -> Outcome:
+            try:
+                return models().predictors()
+            except NotFinite as error:  # the run's, and not a fault of the attack that asked
+                spoilt.append(error)
+                raise
+
+        truth = Truth(self.federation, self.past.notes, noted, served, unharmed, ledger, looked_at)
         findings, failed = self.observers.findings(truth)
+        if spoilt:
+            raise spoilt[0]
         result = summarise(
             self.experiment,
             self.past.records,

@@ -353,6 +353,8 @@ def test_a_stranger_is_not_let_into_the_cluster_that_we_start(ray: Any) -> None:
 @pytest.mark.slow
 def test_a_cluster_that_is_there_is_used(tmp_path: Path) -> None:
     """`ray start`, then `covey run` with RAY_ADDRESS."""
+    from ray._common.utils import reset_ray_address
+
     port = next(p for p in range(20_500, 21_000) if _free(p))  # beyond those that Ray gives its workers
     env = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {"RAY_USAGE_STATS_ENABLED": "0"}
     start = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", f"--port={port}", "--num-cpus=2"]
@@ -369,6 +371,7 @@ def test_a_cluster_that_is_there_is_used(tmp_path: Path) -> None:
     finally:
         head.terminate()
         head.wait(timeout=PATIENCE)
+        reset_ray_address()  # else whoever asks Ray for no cluster is sent to this one, and waits for it
     table = Experiment.read(tmp_path / "there" / "config.toml").table()
     reference = run(Experiment.of(table, engine={"name": "simulate"}), quiet=True)
     records = checkpoint.read_lines(tmp_path / "there" / "metrics.jsonl")

@@ -21,12 +21,14 @@ from covey.algorithms.contract import Setting
 from covey.data.federation import Federation
 from covey.engines.calls import Call
 from covey.engines.dealing import dealt
+from covey.engines.narrow import trains_narrow
 from covey.engines.ray.host_state import arrays, keys_for, pack
 from covey.engines.ray.pool import acquire, connect, fetched, gone, places, release, replace_worker
 from covey.engines.ray.worker import raw
 from covey.engines.simulate import accept, on_the_clock, same, spread
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
+from covey.learn.flat import Network
 from covey.messages import decode, encode
 
 UNDER_WAY = 2  # waves per worker: one that it computes, one that waits for it
@@ -45,13 +47,14 @@ class RayWorkers:
     def __init__(
         self,
         experiment: Experiment,
+        network: Network,
         federation: Federation,
         setting: Setting,
         keys: Mapping[str, Any],
         replaced: Mapping[int, Any],
         wave: int,
     ) -> None:
-        parcel = pack(experiment, setting, replaced)
+        pack(experiment, setting, replaced)  # what cannot be sent is refused before a cluster is asked for
         ray = self._ray = connect()
         self.wave = wave
         self._gpus = experiment.engine.gpus if experiment.engine.device == "cuda" else 0.0
@@ -62,6 +65,8 @@ class RayWorkers:
                 f"{self._gpus:g} of one each: lower it, or lower engine.gpus"
             )
         self.count = experiment.engine.workers or min(room, setting.clients)
+        self.own_loops = trains_narrow(experiment, network, federation, self.count)
+        parcel = pack(experiment, setting, replaced, self.own_loops)
         self._owners = dealt(federation.holdings.sizes, self.count)
         owned = [[i for i, owner in enumerate(self._owners) if owner == n] for n in range(self.count)]
         self._keys = [keys_for(keys, own, replaced) for own in owned]

@@ -22,10 +22,10 @@ from covey.data.dataset import Dataset
 from covey.data.federation import Federation
 from covey.data.holdings import Holdings
 from covey.engines.hosts.host import Host
-from covey.engines.narrow import trains_narrow
 from covey.engines.prepare import device_of, make_host, network_of
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
+from covey.learn.kernels.convolutions import narrow
 from covey.learn.work import Plan
 from covey.messages import decode, encode, to_device
 from covey.names import MAIN, import_path, path_of
@@ -33,8 +33,8 @@ from covey.names import MAIN, import_path, path_of
 ELSEWHERE = "engine.name = 'ray'"  # the engine that needs parcels, as refusals name it
 
 
-def pack(experiment: Experiment, setting: Setting, replaced: Mapping[int, Any]) -> bytes:
-    """All but the data and the keys."""
+def pack(experiment: Experiment, setting: Setting, replaced: Mapping[int, Any], own_loops: bool = False) -> bytes:
+    """All but the data and the keys. `own_loops`: see `Machine`; one answer for all machines, as far as they can."""
     plain = {k: v for k, v in experiment.table().items() if k not in ("algorithm", "defence", "partition", "attacks")}
     attackers = list({id(attack): attack for attack in replaced.values()}.values())
     for attack in attackers:
@@ -48,6 +48,7 @@ def pack(experiment: Experiment, setting: Setting, replaced: Mapping[int, Any]) 
             "defence": None if experiment.defence is None else _described(experiment.defence),
             "attackers": [_described(_fresh(attack)) for attack in attackers],
             "setting": values | {"plan": dataclasses.asdict(setting.plan)},
+            "own_loops": own_loops,
         }
     )
 
@@ -81,7 +82,7 @@ def unpack(parcel: Any, keys: bytes, federation: Federation) -> Host:
         algorithm=experiment.algorithm,
         defence=defence,
     )
-    own_loops = trains_narrow(experiment, network, federation)
+    own_loops = content["own_loops"] and narrow.is_here()
     return make_host(experiment, network, federation, setting, clients, observers.replaced, own_loops)
 
 

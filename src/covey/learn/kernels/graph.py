@@ -177,13 +177,14 @@ class Recordings:
     def __init__(self, device: torch.device, most: int = RECORDINGS) -> None:
         self._device, self._most = device, most
         self._kept: OrderedDict[tuple[object, ...], Recording | None] = OrderedDict()  # None: asked for once
-        self._cannot: set[tuple[object, ...]] = set()  # those that could not be captured
+        self._cannot: set[tuple[object, ...]] = set()  # those that could not be captured, or had to go: once is enough
 
     def __call__(
         self, key: tuple[object, ...], given: tuple[Tensor, ...], function: Callable[..., tuple[Tensor, ...]]
     ) -> tuple[Tensor, ...]:
         known = self._kept.get(key)
         if known is not None:
+            self._kept.move_to_end(key)
             return known.replay(given)
         if self._device.type != "cuda" or key in self._cannot or key not in self._kept:
             self._keep(key, None)
@@ -201,7 +202,9 @@ class Recordings:
         self._kept[key] = recording
         self._kept.move_to_end(key)
         if len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+            gone, recording = self._kept.popitem(last=False)
+            if recording is not None:
+                self._cannot.add(gone)
 
 
 class Recording:

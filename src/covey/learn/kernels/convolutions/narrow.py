@@ -75,7 +75,7 @@ class Layer(torch.autograd.Function):
         blocks = -(-o // BLOCK)
         whole = delta.new_empty(blocks * BLOCK, 2 * rows, 2 * columns, step)  # the gradient before pooling
         whole[o:] = 0
-        db, dw, dx = delta.new_empty(o), torch.empty_like(weight), None
+        db, dw, dx = delta.new_empty(o), weight.new_empty(weight.shape), None
         arrays = (_flat(tensor) for tensor in (_laid(delta, (0, 0)), ctx.code, whole, db))
         _loops().spread(*arrays, o, rows, columns, step // LANE)
         sizes = (2 * rows, 2 * columns, step // LANE)

@@ -40,7 +40,7 @@ def drawing(device: torch.device) -> Draw:
 def keys(before: tuple[Part, ...], numbers: Numbers, after: tuple[Part, ...], device: torch.device) -> Tensor:
     """`randomness.keys`, on this device."""
     head, tail = (text.encode() for text in randomness.around(before, after))
-    given = numbers if isinstance(numbers, Tensor) else torch.as_tensor(np.asarray(numbers, np.int64))
+    given = numbers if isinstance(numbers, Tensor) else torch.from_numpy(np.array(numbers, np.int64))
     signs = not given.is_cuda and len(given) > 0 and int(given.min()) < 0
     if signs or len(head) + DIGITS + len(tail) > BLOCK:
         return there(randomness.keys(before, numbers, after), device)
