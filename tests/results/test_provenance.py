@@ -58,6 +58,9 @@ def test_code_that_only_shows_figures_is_not_told_apart(monkeypatch: pytest.Monk
     assert fingerprint() == before
     (tmp_path / "learn/a.py").write_text("x = 2\n")
     assert fingerprint() != before
+    before = fingerprint()
+    (tmp_path / "learn/a.cu").write_text("// a kernel\n")
+    assert fingerprint() != before
 
 
 def test_what_differs_is_named() -> None:

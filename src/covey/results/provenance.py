@@ -79,7 +79,7 @@ def _git(*words: str) -> str:
 def code() -> str:
     """A fingerprint of covey's sources that compute figures: it tells edits apart that no commit does."""
     digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(SOURCES.rglob("*.py")):
+    for path in sorted([*SOURCES.rglob("*.py"), *SOURCES.rglob("*.cu")]):
         place = path.relative_to(SOURCES)
         if place.parts[0] not in SHOWN:
             digest.update(f"{place.as_posix()}\0".encode() + path.read_bytes())
