@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import Any, ClassVar
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
+from covey.learn.kernels.convolutions import convolutions
 from covey.learn.kernels.convolutions.convolutions import OwnConvolutions, are_right
 from covey.learn.precision import precision
 
@@ -115,6 +117,15 @@ def test_kernels_that_are_wrong_are_found_out() -> None:
 
     assert are_right(OneByOne, CPU)
     assert not are_right(Forgetful, CPU)
+
+
+def test_kernels_are_tried_where_nothing_is_differentiated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients who choose a model compute losses before anybody trains."""
+    monkeypatch.setattr(convolutions, "takes_triton", lambda device: True)
+    monkeypatch.setattr(convolutions.importlib, "import_module", lambda name: OneByOne)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert convolutions.tried("convolve", are_right, CPU) is OneByOne
 
 
 @pytest.mark.gpu

@@ -161,10 +161,8 @@ class Observers:
         rows = {f.name for f in fields(reply) if isinstance(getattr(reply, f.name), Rows)} if self.attacks else set()
         if not rows or self.together:
             return bool(self.attacks)
-        found = [role for name, role in roles.of(kind).items() if name in rows]
-        if len(found) < len(rows) or any(
-            isinstance(role, roles.Part) for role in found
-        ):  # what is in a part its class says
+        found = [role for name, role in roles.of(kind).items() if name in rows and not isinstance(role, roles.Part)]
+        if len(found) < len(rows):  # nothing here says what the others hold
             return True
         return any(not _is_ours(attack) or _reads(attack, kind, found) for attack in self.attacks)
 

@@ -145,7 +145,8 @@ def tried(name: str, are_right: Callable[[Any, torch.device], bool], device: tor
         return None
     try:
         kernels = importlib.import_module(f"covey.learn.kernels.convolutions.{name}")
-        return kernels if are_right(kernels, device) else None
+        with torch.enable_grad():  # losses may be what they are first asked for
+            return kernels if are_right(kernels, device) else None
     except Exception as error:  # compilers have many of their own
         warnings.warn(f"no kernels '{name}' here, training takes longer without: {error}", stacklevel=2)
         return None
