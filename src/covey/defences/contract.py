@@ -7,7 +7,8 @@ A defence of whole clients also has
     around(algorithm, terms)    -> what runs in the algorithm's place: it changes what clients send and how it is summed
     choose(me, losses)          -> the cluster that a client takes part in, where the algorithm asks `me.choose`
 
-It may declare a `label` (the name as its authors write it) and `measures` (what it notes with `me.note`, and how to show it).
+It may declare a `label` (the name as its authors write it), `measures` (what it notes with `me.note`, and how to show it) and
+`clips_samples` (each step bounds single samples' gradients: a CPU then compiles nothing for steps that do not).
 
 `defend` threads it through a client's coroutine; everything but training passes through untouched. So what an algorithm
 sends beside a trained model (a cluster choice, a sample count) is not protected by any of them: the ledger says so.

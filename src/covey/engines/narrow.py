@@ -24,8 +24,8 @@ def trains_narrow(experiment: Experiment, network: Network, federation: Federati
     they are compiled here: workers that are forked have them.
     """
     engine, training, sizes = experiment.engine, experiment.training, federation.holdings.sizes
-    elsewhere = engine.name == "ray" and engine.device == "cuda"
-    if device_of(experiment) != "cpu" or elsewhere or engine.kernel not in ("auto", "loop"):
+    on_gpus = device_of(experiment) == "cuda" or engine.device == "cuda"  # Ray's are other machines'
+    if on_gpus or engine.kernel not in ("auto", "loop"):
         return False
     if getattr(experiment.defence, "clips_samples", False):  # whose gradients are torch's
         return False
