@@ -28,7 +28,7 @@ from covey import randomness
 from covey.learn.examine import TRIED, example_inputs
 from covey.learn.flat import Network, once
 from covey.learn.initial import initial
-from covey.learn.kernels.convolutions.convolutions import Pair, pair
+from covey.learn.kernels.convolutions.convolutions import Pair, at_weights_of_many, pair
 from covey.learn.kernels.stacked import vmap_fails
 from covey.learn.losses import example_targets
 from covey.learn.objective import Objective
@@ -124,6 +124,8 @@ class Use:
     unfolded: Callable[[Tensor], Tensor]  # of some samples that it read: a [b, groups, i, places]
     grouped: Callable[[Tensor], Tensor]  # of as many of delta: δ [b, groups, o, places]
     given: GradientEdge
+    # (delta [c, b, ...], read [c, b, ...]) -> gradients of weights and biases [c, ...], where a kernel does it without factors
+    weighed: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
 
     def factors(self, delta: Tensor) -> Iterator[Factors]:
         """Of a few samples at a time."""
@@ -142,6 +144,8 @@ class Use:
         """Of weights [c, groups · o · i] and biases [c, groups · o], summed over the samples of each client, which are equally many
         and come client by client.
         """
+        if self.weighed is not None:
+            return self.weighed(*(part.view(clients, -1, *part.shape[1:]) for part in (delta, self.read)))
         low, weights, biases = 0, list[Tensor](), list[Tensor]()
         for factors in self.factors(delta):
             if len(factors.delta) == len(delta):
@@ -267,7 +271,9 @@ class Watch(TorchFunctionMode):
         size = (weight.shape[2], weight.shape[3])
         windows = partial(_windows, size=size, stride=pair(stride), padding=pair(padding), dilation=pair(dilation))
         grouped = partial(_grouped, groups=groups)
-        return self._noted(convolved, input, weight, bias, lambda read: grouped(windows(read)), grouped)
+        plain = groups == 1 and pair(stride) == pair(dilation) == (1, 1)
+        weighed = at_weights_of_many(input.device, size, pair(padding)) if plain else None
+        return self._noted(convolved, input, weight, bias, lambda read: grouped(windows(read)), grouped, weighed)
 
     def _group_norm(
         self, input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
@@ -286,13 +292,14 @@ class Watch(TorchFunctionMode):
         bias: Tensor | None,
         unfolded: Callable[[Tensor], Tensor],
         grouped: Callable[[Tensor], Tensor],
+        weighed: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None,
     ) -> Tensor:
         if not read.requires_grad:
             read = read.detach().requires_grad_()  # gives the layer a place in autograd's graph, without its parameters
         hidden = bias if bias in self._trained else None
         given = layer(read, weight.detach(), bias if hidden is None else hidden.detach())
         # Their place in the graph now: a ReLU in place makes them others.
-        self.uses.append(Use(weight, hidden, read.detach(), unfolded, grouped, get_gradient_edge(given)))
+        self.uses.append(Use(weight, hidden, read.detach(), unfolded, grouped, get_gradient_edge(given), weighed))
         return given
 
 

@@ -134,6 +134,24 @@ def own_convolutions(device: torch.device) -> AbstractContextManager[object]:
     return nullcontext() if kernels is None else OwnConvolutions(kernels)
 
 
+def at_weights_of_many(
+    device: torch.device, size: Pair, padding: Pair
+) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None:
+    """(δ [c, b, O, …], images [c, b, C, H, W]) -> gradients at weights and biases of each client, by covey's own kernel, which
+    writes no patch to memory; None: there is none for such a convolution here.
+    """
+    kernels = None if of_convolutions() == "bf16" else _kernels(device)
+    if kernels is None or any(pad >= side for pad, side in zip(padding, size)):
+        return None
+    mode = of_convolutions()
+
+    def weighed(delta: Tensor, read: Tensor) -> tuple[Tensor, Tensor]:
+        weights, biases = kernels.at_weights(delta, read, size, padding, mode)
+        return weights, biases
+
+    return weighed
+
+
 @functools.cache
 def _kernels(device: torch.device) -> Any:
     return tried("convolve", are_right, device)
