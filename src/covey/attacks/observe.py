@@ -71,7 +71,9 @@ class Observers:
         device: str = "cpu",
         algorithm: Any = None,
         defence: Any = None,
+        arithmetic: str = "ieee",
     ) -> None:
+        """Attacks compute where and in what the run does: what they simulate are its clients' trainings."""
         self.attacks = list(attacks)
         self.seed = setting.seed
         self._seconds = 0.0
@@ -92,7 +94,7 @@ class Observers:
                 check_vantage(vantage, algorithm)
             known = _knowledge(vantage, setting, network, federation, keys)
             known = replace(known, algorithm=copy.deepcopy(algorithm), defence=copy.deepcopy(defence))
-            self.machines[n] = Machine(network, known.x, known.y, device=device)
+            self.machines[n] = Machine(network, known.x, known.y, device=device, arithmetic=arithmetic)
             if algorithm is not None and _all_servers(vantage, algorithm):
                 self.together[n] = partial(algorithm.read_together, known.keys, known.setting)
             with _answering_for(attack):

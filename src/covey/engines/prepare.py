@@ -198,7 +198,7 @@ def _machine(experiment: Experiment, network: Network, federation: Federation, o
         dataset.y_train,
         device=device_of(experiment),
         kernel=experiment.engine.kernel,
-        arithmetic=_arithmetic(experiment),
+        arithmetic=arithmetic_of(experiment),
         own_loops=own_loops,
     )
 
@@ -219,7 +219,7 @@ def _examiner(experiment: Experiment, network: Network, federation: Federation) 
         dataset.y_test,
         device=device_of(experiment),
         kernel=experiment.engine.kernel,
-        arithmetic=_arithmetic(experiment),
+        arithmetic=arithmetic_of(experiment),
     )
     metrics = chosen(network.task, experiment.evaluation.metrics)
     count = federation.distributions.shape[1] if apart is None else len(apart)
@@ -242,7 +242,7 @@ def _refuse_untested(
         )
 
 
-def _arithmetic(experiment: Experiment) -> str:
+def arithmetic_of(experiment: Experiment) -> str:
     """What this process computes in: who drives Ray workers leaves theirs to them."""
     return "ieee" if experiment.engine.name == "ray" else experiment.engine.computes_in
 

@@ -18,7 +18,7 @@ from covey.attacks.contract import Attack, Outcome, Truth
 from covey.attacks.observe import Observers
 from covey.data.federation import Federation
 from covey.engines.listing import listed
-from covey.engines.prepare import device_of, prepare, refuse_phases
+from covey.engines.prepare import arithmetic_of, device_of, prepare, refuse_phases
 from covey.engines.settle import data_line, settle, settled, unpinned
 from covey.engines.spill import Spill
 from covey.engines.start import start_engine
@@ -170,6 +170,7 @@ class _Loop:
             device_of(self.experiment),
             self.experiment.algorithm,
             self.experiment.defence,
+            arithmetic_of(self.experiment),
         )
         if self.observers and self.setting.clients > self.experiment.evaluation.clients:
             everybody = replace(self.experiment.evaluation, clients=0)  # attacks are scored on clients of any number

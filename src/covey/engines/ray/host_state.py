@@ -22,7 +22,7 @@ from covey.data.dataset import Dataset
 from covey.data.federation import Federation
 from covey.data.holdings import Holdings
 from covey.engines.hosts.host import Host
-from covey.engines.prepare import device_of, make_host, network_of
+from covey.engines.prepare import arithmetic_of, device_of, make_host, network_of
 from covey.errors import CoveyError
 from covey.experiment.experiment import Experiment
 from covey.learn.kernels.convolutions import narrow
@@ -81,6 +81,7 @@ def unpack(parcel: Any, keys: bytes, federation: Federation) -> Host:
         device_of(experiment),
         algorithm=experiment.algorithm,
         defence=defence,
+        arithmetic=arithmetic_of(experiment),
     )
     own_loops = content["own_loops"] and narrow.is_here()
     return make_host(experiment, network, federation, setting, clients, observers.replaced, own_loops)

@@ -138,15 +138,15 @@ def at_weights_of_many(
     device: torch.device, size: Pair, padding: Pair
 ) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None:
     """(δ [c, b, O, …], images [c, b, C, H, W]) -> gradients at weights and biases of each client, by covey's own kernel, which
-    writes no patch to memory; None: there is none for such a convolution here.
+    writes no patch to memory; None: there is none for such a convolution here. Exact ones are products of patches:
+    of 20 clients' faces this kernel takes 7.5 ms for them on an H200, 1.5 ms in TF32.
     """
-    kernels = None if of_convolutions() == "bf16" else _kernels(device)
+    kernels = _kernels(device) if of_convolutions() == "tf32" else None
     if kernels is None or any(pad >= side for pad, side in zip(padding, size)):
         return None
-    mode = of_convolutions()
 
     def weighed(delta: Tensor, read: Tensor) -> tuple[Tensor, Tensor]:
-        weights, biases = kernels.at_weights(delta, read, size, padding, mode)
+        weights, biases = kernels.at_weights(delta, read, size, padding, "tf32")
         return weights, biases
 
     return weighed
