@@ -35,7 +35,7 @@
 #   afc_cfl/{table2,fig2}/cifar10, 50,000 images            30 runs: 31 s without noise, 220 with it, beside others
 #   pqfed/table[2467]/cifar10, all 50,000 images            155 runs, 11 processes, 270 s (16 November)
 #   fedcaprivacy/{linkage,table1_fast,table1_sgd}/fashion   156 runs, 13 processes, 174 s (16 November)
-#   property_inference/{fig2,tasks}/lfw                     34 runs, 14 processes, 202 s (16 November): 50 s of 500 rounds, 200 of 5,000
+#   property_inference/{fig4,tasks}/lfw                     34 runs, 14 processes, 202 s (16 November): 50 s of 500 rounds, 200 of 5,000
 #   property_inference/table3/lfw, one run alone            11 s of 100 rounds, of which the attack takes 8.5 (before steps were captured)
 #   mingledpie/table2/cifar100, ARITHMETIC=torch            6 runs of 5 rounds, 2 processes, 98 s (18 November): some 3 s a round of
 #                                                           ResNet-18, so table6 about 5 minutes, fig9 half an hour, fig4 an hour
@@ -64,7 +64,7 @@ fashion) tables=( # what Fashion-MNIST alone lacks, the cheapest first
     'property_inference/mild/utkface' 'baselines/dirichlet*/fashion_mnist' 'mingledpie/table8/fashion_mnist'
 ) ;;
 lfw) tables=(
-    'property_inference/undefended/lfw' 'property_inference/table6/lfw' 'property_inference/table4/lfw'
+    'property_inference/fig2/lfw' 'property_inference/fig3/yelp-like' 'property_inference/undefended/lfw' 'property_inference/table6/lfw' 'property_inference/table4/lfw'
     'property_inference/table5/lfw' 'property_inference/table[78]/lfw'
     'property_inference/table3/lfw' 'property_inference/table9/lfw'
     'property_inference/table3/yelp-like' 'property_inference/table9/yelp-like'
@@ -79,7 +79,8 @@ cifar10) tables=(
     'afc_cfl/matched/cifar10' 'mingledpie/fig[49]/cifar10' 'mingledpie/table3/cifar10' 'afc_cfl/local_work/cifar10'
     'mingledpie/table2/cifar10'
 ) ;;
-faces) tables=( # Tables 4 to 8 of property inference with 10, 15 and 20 clients
+faces) tables=( # Fig. 2 of property inference, and its Tables 4 to 8 with 10, 15 and 20 clients
+    'property_inference/fig2/utkface'
     'property_inference/table6_more/utkface' 'property_inference/table4_more/utkface' 'property_inference/table5_more/utkface'
     'property_inference/table[78]_more/utkface'
 ) ;;

@@ -63,6 +63,9 @@ class Reproduction:
     quick: bool = False
     schema: int = 1
     runs: dict[str, Any] = field(default_factory=dict)  # what computed them: `provenance.summary`; {}: not recorded
+    maps: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # of dots without numbers that a cell could hold: `maps.Map`
 
     @property
     def name(self) -> str:
@@ -74,6 +77,8 @@ class Reproduction:
         for one in content["cells"]:
             if not one["diverged"]:
                 del one["diverged"]
+        if not content["maps"]:
+            del content["maps"]
         for effect in [effect for claim in content["claims"] for effect in claim["effects"]]:
             if not effect["lost"]:
                 del effect["lost"]
@@ -242,6 +247,7 @@ class Table:
     datasets: tuple[str, ...]  # the default first; ("",): needs none
     claims: Callable[[Sheet], list[Statement]]
     grows: bool = False  # made of what is finished, whatever is missing: it says itself what it lacks
+    pictured: bool = False  # made of its findings' pictures, too, which runs of a pool draw for no other
     part_of: str = (
         ""  # a table that has all its runs and asks the same of them: where that is stored, it is no further evidence
     )

@@ -90,9 +90,11 @@ ITEMS: tuple[Named, ...] = (
         for n in (4, 5, 6, 7, 8)
     ),
     _property("Table 9", "table9", _TASKS, f"3, 5, 10, 15 and 20 clients of the paper's 3 to 20; {STANDS_IN}"),
-    _property("Fig. 2", "fig2", _FACES, f"t-SNE, in each run's report; {STANDS_IN}"),
-    _property("Fig. 3", "fig2", _FACES, f"t-SNE, in each run's report; {STANDS_IN}"),
-    _property("Fig. 4", "fig2", _FACES, STANDS_IN),
+    _property("Fig. 2", "fig2", _FACES, f"250 updates of each map; {STANDS_IN}"),
+    _property(
+        "Fig. 3", "fig3", ("yelp-like",), "250 updates of each map; 500 rounds; generated reviews stand in for Yelp's"
+    ),
+    _property("Fig. 4", "fig4", _FACES, STANDS_IN),
     _property("Appendix, acquisition", "acquisition", ("digits",), "the paper describes it without figures"),
     *(
         Named("fedcaprivacy", label, table, datasets)

@@ -287,7 +287,7 @@ def _serve(jobs: Connection, options: Options, of: int) -> None:
         item, table = job
         begin = time.perf_counter()
         try:
-            said = _completed(Experiment.of(table), options) if table else _computed(item, options)
+            said = _completed(Experiment.of(table), item, options) if table else _computed(item, options)
             answer = Answer(f"{said}, {time.perf_counter() - begin:.1f} s")
         except Exception as e:  # one run that fails must not cost the others
             answer = _problem(e)
@@ -323,13 +323,13 @@ def _hand_back_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def _completed(experiment: Experiment, options: Options) -> str:
+def _completed(experiment: Experiment, item: Item, options: Options) -> str:
     # The device is where it runs, no part of what it is; checkpoints would cost more than a short run that begins again.
     where = replace(experiment.engine, device=options.device, arithmetic=options.arithmetic, workers=1)
     engine = replace(where, checkpoint_every=0, checkpoint_minutes=1e6)
     own = replace(experiment, engine=engine)
     folder = RunFolder.named_by_hash(options.out, own)
-    ended = completed(own, folder, quiet=True, figures_only=True)
+    ended = completed(own, folder, quiet=True, figures_only=not item.of.pictured)
     folder.keep_only(KEPT)
     folder.write_records([_without_clients(record) for record in folder.records()])
     return describe(experiment) + (f": diverged, {ended.why}" if isinstance(ended, Diverged) else "")

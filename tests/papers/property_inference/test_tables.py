@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 from covey.data.dataset import Dataset
 from covey.experiment.experiment import Experiment
 from covey.papers.cells import Sheet, cell
-from covey.papers.harness import Options, tables
+from covey.papers.harness import Options, Reproduction, tables
 from covey.papers.outcome import Outcome
+from covey.papers.pages.content import drawn as pictures_of
 from covey.papers.property_inference import figures as printed
 from covey.papers.property_inference import notes as property_notes
 from covey.papers.property_inference import tables as property_inference
@@ -89,15 +91,37 @@ def test_what_the_paper_leaves_open_is_shown_with_every_table(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("drawn", [True, False])
-def test_a_figure_whose_runs_drew_no_map_says_so(drawn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    details = {"cosine of consecutive updates": 0.5, "its deviation": 0.1} | ({"pictures": []} if drawn else {})
-    (wanted, *_) = GRIDS["fig2"](Options(out=Path(), dataset="utkface"))
-    monkeypatch.setattr(property_inference, "measure", lambda options, table: ([wanted], [[Outcome({}, [])]]))
+def test_a_map_is_drawn_from_what_its_run_kept_or_the_table_says_that_it_is_not(
+    drawn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"x": [0.0, 1.0], "y": [2.0, 0.5], "label": ["property", "other"]}
+    details = {"pictures": [{"kind": "histogram"}, {"kind": "scatter", "title": "any", **given}]} if drawn else {}
+    grid = GRIDS["fig3"](Options(out=Path(), dataset="yelp-like"))
+    assert {(w.task, w.table["clients"]) for w in grid} == {("D", 13)}  # the paper's setting
+    monkeypatch.setattr(property_inference, "measure", lambda options, table: (grid, [[Outcome({}, [])]] * 2))
     monkeypatch.setattr(property_inference, "finding", lambda outcome: {"details": details})
     monkeypatch.setattr(property_inference, "_cells", lambda grid, runs: [])
     monkeypatch.setattr(property_inference, "label_gaps", lambda options, beta, clients: [])
-    made = property_inference.fig2(Options(out=Path(), dataset="utkface"))
-    assert any("draw no t-SNE" in note for note in made.notes) is not drawn
+    made = property_inference.fig3(Options(out=Path(), dataset="yelp-like"))
+    assert made.maps == ([{"title": f"D, 13 clients, {m}", **given} for m in ("FL", "CFL")] if drawn else [])
+    assert any("drew no t-SNE" in note for note in made.notes) is not drawn
+    stored = Reproduction.of(json.loads(json.dumps(made.json())))
+    (svg,) = pictures_of(stored) if drawn else (pictures_of(stored) or [""])
+    assert svg.count("<circle") == (2 + 4 if drawn else 0)  # the legend's, and a dot of each label on each map
+
+
+def test_cosines_stand_beside_the_printed_ones_of_the_papers_task_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    details = {"cosine of consecutive updates": 0.5, "its deviation": 0.1}
+    monkeypatch.setattr(property_inference, "finding", lambda outcome: {"details": details})
+    monkeypatch.setattr(property_inference, "_cells", lambda grid, runs: [])
+    monkeypatch.setattr(property_inference, "label_gaps", lambda options, beta, clients: [])
+    for dataset, figures in (("lfw", {0.3074, 0.9234, 0.2752, 0.1725}), ("yelp-like", {None})):
+        options = Options(out=Path(), dataset=dataset)
+        grid = GRIDS["fig4"](options)
+        monkeypatch.setattr(
+            property_inference, "measure", lambda options, table, grid=grid: (grid, [[Outcome({}, [])]] * 2)
+        )
+        assert {c.paper for c in property_inference.fig4(options).cells} == figures
 
 
 def test_a_gap_is_the_distance_of_the_victims_label_shares(monkeypatch: pytest.MonkeyPatch) -> None:

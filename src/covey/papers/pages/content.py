@@ -10,6 +10,7 @@ from importlib import import_module
 from covey.papers import PAPERS
 from covey.papers.harness import Reproduction
 from covey.papers.pages.shapes import About, pictures
+from covey.report.draw.maps import Map, maps
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ def paper_page(paper: str, reproductions: Sequence[Reproduction]) -> PaperPage:
 
 def drawn(one: Reproduction) -> list[str]:
     """Its figures, as SVG: those that its page declares, dots where it declares none."""
-    return pictures(one, about_of(one.paper).drawings.get(one.table, ()))
+    shown = pictures(one, about_of(one.paper).drawings.get(one.table, ())) if one.cells else []
+    return [maps(one.title, [Map(**given) for given in one.maps]), *shown] if one.maps else shown
 
 
 def about_of(paper: str) -> About:

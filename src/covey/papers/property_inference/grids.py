@@ -91,11 +91,12 @@ def mild(options: Options) -> list[Wanted]:
     return wanted
 
 
-def pictured(options: Options) -> list[Wanted]:
-    """Task C (D on reviews) with 5 clients: at the paper's rounds and learning rate, except in a quick run."""
+def pictured(options: Options, clients: int = 5) -> list[Wanted]:
+    """Task C (D on reviews): at the paper's rounds and learning rate, except in a quick run and on reviews."""
     name, task = _main_task(options)
-    tables = [experiment(task, m, 5, quick=options.quick, paper=not options.quick) for m in METHODS]
-    return [Wanted(f"{name}, 5 clients", m, name, t, printed.PASSIVE[name, m, 5]) for m, t in zip(METHODS, tables)]
+    tables = [experiment(task, m, clients, quick=options.quick, paper=not options.quick) for m in METHODS]
+    figures = [printed.PASSIVE.get((name, m, clients)) for m in METHODS]
+    return [Wanted(f"{name}, {clients} clients", m, name, t, f) for m, t, f in zip(METHODS, tables, figures)]
 
 
 def _main_task(options: Options) -> tuple[str, Task]:
@@ -118,12 +119,20 @@ GRIDS: dict[str, Grid] = {
     "table7_more": lambda o: noised(o, more(o)),
     "table8_more": lambda o: noised(o, more(o)),
     "fig2": pictured,
+    "fig3": lambda o: pictured(o, printed.LOW),
+    "fig4": pictured,
     "mild": mild,
     "undefended": lambda o: [w for w in mild(o) if "DP" not in w.column and w.row.endswith(" FL")],
     "tasks": lambda o: passive(o, (5,)),
 }
 MORE = tuple(name for name in GRIDS if name.endswith("_more"))
-PARTITIONS = {"table3": 10, "table9": 10, "mild": 10, "fig2": 2, **dict.fromkeys(MORE, 3)}  # of other tables: 5
+PARTITIONS = {
+    "table3": 10,
+    "table9": 10,
+    "mild": 10,
+    **dict.fromkeys(("fig2", "fig3", "fig4"), 2),
+    **dict.fromkeys(MORE, 3),
+}  # of other tables: 5
 
 
 def partitions(options: Options, table: str) -> int:

@@ -10,6 +10,8 @@ the attacker that subtracts its own upload, and of the paper's, which by its tex
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -38,9 +40,11 @@ from covey.statistics import student_interval
 SCORES = dict(zip(claims.SCORES, (auc, kept)))
 READINGS = dict(zip(claims.READINGS, ("global", "client_mean")))
 TITLE = "Property inference on clustered federated learning (RAID 2023)"
-NO_MAPS = (
-    "Runs of a pool (`covey reproduce --many`) draw no t-SNE: this table's own command does, with an --out of its own."
+MAPS_NOTE = (
+    "t-SNE of up to 250 updates of the victim's cluster, of the first partition: directions, and distances between groups, mean "
+    "nothing."
 )
+NO_MAPS = "Its runs drew no t-SNE: they were made for another table in a pool. With an --out of its own this command draws it."
 
 
 def table3(options: Options) -> Reproduction:
@@ -147,18 +151,44 @@ def _utility(options: Options, table: str, title: str, most: int) -> Reproductio
 
 
 def fig2(options: Options) -> Reproduction:
-    """Figs. 2 to 4: t-SNE of the updates (in each run's report) and the cosine similarity of consecutive updates."""
-    grid, runs = measure(options, "fig2")
-    cells, drawn = _cells(grid, runs), True
+    """The updates of the victim's cluster as a map (t-SNE), coloured by truth: task C with 5 clients."""
+    return _mapped(options, "fig2")
+
+
+def fig3(options: Options) -> Reproduction:
+    """The same where the paper finds that CFL leaks no more than FL: task D with 13 clients."""
+    return _mapped(options, "fig3")
+
+
+def _mapped(options: Options, table: str) -> Reproduction:
+    """The map of the first partition for each method; another would be another map. The attack's scores stand beside."""
+    grid, runs = measure(options, table)
+    maps = [
+        _map(f"{w.row}, {w.column}", finding(outcomes[0])["details"]) for w, outcomes in zip(grid, runs) if outcomes
+    ]
+    drawn = [one for one in maps if one is not None]
+    notes = [MAPS_NOTE if drawn else NO_MAPS]
+    made = _made(options, table, "Updates as the attacker sees them", _cells(grid, runs), notes)
+    return replace(made, maps=drawn)
+
+
+def _map(title: str, details: dict[str, Any]) -> dict[str, Any] | None:
+    """As a `Map` of dots; None where the run drew none."""
+    given = next((one for one in details.get("pictures", ()) if one["kind"] == "scatter"), None)
+    return given and {"title": title, **{name: given[name] for name in ("x", "y", "label")}}
+
+
+def fig4(options: Options) -> Reproduction:
+    """How alike the updates of consecutive rounds are: their cosine, its mean and deviation, and the attack's scores beside."""
+    grid, runs = measure(options, "fig4")
+    cells = _cells(grid, runs)
     for w, outcomes in zip(grid, runs):
         details = [finding(o)["details"] for o in outcomes]
-        drawn = drawn and all("pictures" in d for d in details)
-        alike = [float(d["cosine of consecutive updates"]) for d in details]
-        mean, deviation = printed.COSINE[w.column]
-        cells.append(cell(f"{w.row}, cosine", w.column, alike, mean, unit="cosine"))
-        spread = [float(d["its deviation"]) for d in details]
-        cells.append(cell(f"{w.row}, deviation", w.column, spread, deviation, unit="cosine"))
-    return _made(options, "fig2", "Updates as the attacker sees them", cells, () if drawn else (NO_MAPS,))
+        printed_for = printed.COSINE[w.column] if w.task == "C" else (None, None)
+        for name, key, figure in zip(claims.COSINES, ("cosine of consecutive updates", "its deviation"), printed_for):
+            values = [float(d[key]) for d in details]
+            cells.append(cell(f"{w.row}, {name}", w.column, values, figure, unit="cosine"))
+    return _made(options, "fig4", "Cosine of consecutive updates", cells)
 
 
 def mild_skew(options: Options) -> Reproduction:
@@ -269,7 +299,9 @@ TABLES = {
     "table7_more": Table(table7_more, _FACES, claims.table7),
     "table8_more": Table(table8_more, _FACES, claims.table8),
     "table9": Table(table9, _DATASETS, claims.passive),
-    "fig2": Table(fig2, _DATASETS, claims.fig2),
+    "fig2": Table(fig2, _DATASETS, claims.maps, pictured=True),
+    "fig3": Table(fig3, ("yelp-like",), claims.maps, pictured=True),
+    "fig4": Table(fig4, _DATASETS, claims.fig4),
     "mild": Table(mild_skew, _DATASETS, claims.mild),
     "undefended": Table(undefended, _DATASETS, claims.mild),
     "tasks": Table(tasks, _DATASETS, claims.passive),

@@ -103,7 +103,7 @@ def curves(title: str, panels: Sequence[Panel], x_label: str, log: bool = False,
         drawn = _curves(panel, names, x, y, step - 62, height, x_label)
         parts.append(tag("g", drawn, transform=f"translate({left:.0f} {above:.0f})"))
     rows = -(-len(panels) // columns)
-    return _file(title, top + rows * (height + 76) + 4, parts)
+    return file_of(title, top + rows * (height + 76) + 4, parts)
 
 
 def dots(title: str, names: Sequence[str], panels: Sequence[Panel], words: Words = PAPER) -> str:
@@ -131,7 +131,7 @@ def dots(title: str, names: Sequence[str], panels: Sequence[Panel], words: Words
         ]
         drawn = _dots(panel, series, starts, tall, step - 46, height)
         parts.append(tag("g", *titles, drawn, transform=f"translate({left:.0f} {top:.0f})"))
-    return _file(title, top + height + 30, parts)
+    return file_of(title, top + height + 30, parts)
 
 
 def shades(title: str, rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float | None]]) -> str:
@@ -159,14 +159,14 @@ def shades(title: str, rows: Sequence[str], columns: Sequence[str], values: Sequ
             spot = {"x": MARGIN + name_width + step * (j + 0.5), "y": top + 24 * i + 16}
             parts.append(tag("text", f"{100 * value:.0f}", **spot, class_=kind))
     parts.append(tag("text", "Figures in %.", x=MARGIN, y=top + 24 * len(rows) + 18))
-    return _file(title, top + 24 * len(rows) + 28, parts)
+    return file_of(title, top + 24 * len(rows) + 28, parts)
 
 
 def shares(title: str, rows: Sequence[tuple[str, Sequence[int]]], kinds: Sequence[tuple[str, str]]) -> str:
     """How many of each kind, row by row, as parts of a bar; `kinds` are (name, colour), and parts carry their number."""
     name_width = max(LETTER * len(name) for name, _ in rows) + 24
     wide = WIDTH - 2 * MARGIN - name_width
-    keys = _key_row([(tag("rect", x=0, y=-9, width=10, height=10, rx=2, class_=f"cell {c}"), n) for n, c in kinds])
+    keys = key_row([(tag("rect", x=0, y=-9, width=10, height=10, rx=2, class_=f"cell {c}"), n) for n, c in kinds])
     parts, top = [keys[0]], keys[1]
     for number, (name, counts) in enumerate(rows):
         y, x = top + 34 * number, MARGIN + name_width
@@ -178,7 +178,7 @@ def shares(title: str, rows: Sequence[tuple[str, Sequence[int]]], kinds: Sequenc
                 if part > 16:
                     parts.append(tag("text", count, x=x + part / 2 - 1, y=y + 18, class_="strong mid"))
             x += part
-    return _file(title, top + 34 * len(rows) + 10, parts)
+    return file_of(title, top + 34 * len(rows) + 10, parts)
 
 
 def _curves(panel: Panel, names: Sequence[str], x: Axis, y: Axis, width: float, height: float, x_label: str) -> Html:
@@ -264,10 +264,10 @@ def _keys(names: Sequence[str], panels: Sequence[Panel], words: Words) -> tuple[
         keys.append((join([bar, dot]), ", ".join(said)))
     if printed:
         keys.append((_diamond(5, -4, plain_colour), words.printed))
-    return _key_row(keys)
+    return key_row(keys)
 
 
-def _key_row(keys: Sequence[tuple[Html, str]]) -> tuple[Html, float]:
+def key_row(keys: Sequence[tuple[Html, str]]) -> tuple[Html, float]:
     """Symbols with their words, over as many lines as they need; and where what comes below may begin."""
     x, y, parts = float(MARGIN), 26.0, []
     for symbol, name in keys:
@@ -280,7 +280,7 @@ def _key_row(keys: Sequence[tuple[Html, str]]) -> tuple[Html, float]:
     return join(parts), y + 12
 
 
-def _file(title: str, height: float, parts: Sequence[Html]) -> str:
+def file_of(title: str, height: float, parts: Sequence[Html]) -> str:
     style = Html(assets.palette() + assets.hues() + STYLE)
     ground = tag("rect", width=WIDTH, height=round(height), rx=6, class_="ground")
     return tag(

@@ -50,8 +50,15 @@ ABOUT = About(
         ),
         "mild": (Dots(_SCORES),),
         "undefended": (Dots(_SCORES),),
-        "fig2": (
-            Dots({"AUC of the attack": r"(?:C, )?(?P<x>.+) \| (?P<series>own upload subtracted|own upload left in)"}),
+        **dict.fromkeys(("fig2", "fig3"), (Dots(_SCORES),)),
+        "fig4": (
+            Dots(
+                {
+                    "mean over rounds": r"(?P<x>.+), cosine \| (?P<series>FL|CFL)",
+                    "deviation over rounds": r"(?P<x>.+), deviation \| (?P<series>FL|CFL)",
+                }
+            ),
+            Dots(_SCORES),
         ),
         "acquisition": (Curves("colluders", {"": r"(?P<x>\d+) colluders \| (?P<series>.+)"}),),
     },
