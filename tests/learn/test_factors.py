@@ -10,12 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.grad import conv2d_weight
 
 from covey import randomness
 from covey.learn.examine import example_inputs
 from covey.learn.flat import Network
 from covey.learn.initial import initial
 from covey.learn.kernels import factors
+from covey.learn.kernels.convolutions.convolutions import Pair
 from covey.learn.kernels.factors import Unknown, add_squares, gradient, known, layers_of, norms
 from covey.learn.kernels.loop import Loop
 from covey.learn.losses import example_targets
@@ -26,6 +28,7 @@ from covey.models import MODELS
 from covey.models.choice import model_of
 from support.own_models import gradients_by_sample
 
+Weighed = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 FACTORED = {"softmax", "fcnn", "fcnn_leaky", "mlp", "mlp_wide", "cnn", "cnn5", "lfw_cnn", "resnet18"}
 OTHERS = {
     "gru",
@@ -370,6 +373,30 @@ def test_clients_have_the_sums_of_their_own_samples(name: str, room: int, monkey
     torch.testing.assert_close(lengths, [each.norm(dim=1)], rtol=1e-9, atol=0)
     expected = ((shares / each.norm(dim=1).view(3, 2))[..., None] * each.view(3, 2, -1)).sum(1)
     torch.testing.assert_close(_one_after_another(found, trained), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["cnn", "lfw_cnn"])
+def test_a_kernel_that_weighs_gets_each_clients_own_samples(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a GPU does it in TF32: no factors, but gradients at weights of δ and images client by client."""
+    asked: list[int] = []
+
+    def of_many(device: torch.device, size: Pair, padding: Pair) -> Weighed:
+        def weighed(delta: Tensor, read: Tensor) -> tuple[Tensor, Tensor]:
+            asked.append(len(delta))
+            shape = (delta.shape[2], read.shape[2], *size)
+            each = [conv2d_weight(r, shape, d, padding=padding) for r, d in zip(read, delta)]
+            return torch.stack(each), delta.sum((1, 3, 4))
+
+        return weighed
+
+    monkeypatch.setattr(factors, "at_weights_of_many", of_many)
+    objective, trained, x, y = in_double(family(name), 6)
+    shares = torch.tensor([[0.5, 0.0], [1.0, 0.25], [0.1, 2.0]], dtype=torch.float64)
+    found = dict(factors.sums(layers_of(objective, trained, x, y, shares=shares.flatten()), 3))
+    each = torch.stack([gradient(objective, trained, x[i : i + 1], y[i : i + 1]) for i in range(6)])
+    expected = (shares[..., None] * each.view(3, 2, -1)).sum(1)
+    torch.testing.assert_close(_one_after_another(found, trained), expected, rtol=1e-9, atol=1e-12)
+    assert asked and set(asked) == {3}
 
 
 def _one_after_another(gradients: dict[Tensor, Tensor], trained: list[Tensor]) -> Tensor:
