@@ -81,7 +81,7 @@ def test_stand_ins_and_noisy_labels_are_named() -> None:
 
 
 def test_what_the_paper_leaves_open_is_shown_with_every_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(property_inference, "label_gaps", lambda options, beta, clients: [f"gaps at {beta:g}"])
+    monkeypatch.setattr(property_inference, "label_gaps", lambda tasks, beta, clients: [f"gaps at {beta:g}"])
     options = Options(out=Path(), dataset="utkface")
     for table, beta in (("mild", 10.0), ("undefended", 10.0), ("table9", 1.0)):
         made = property_inference._made(options, table, "", [])
@@ -100,21 +100,33 @@ def test_a_map_is_drawn_from_what_its_run_kept_or_the_table_says_that_it_is_not(
     assert {(w.task, w.table["clients"]) for w in grid} == {("D", 13)}  # the paper's setting
     monkeypatch.setattr(property_inference, "measure", lambda options, table: (grid, [[Outcome({}, [])]] * 2))
     monkeypatch.setattr(property_inference, "finding", lambda outcome: {"details": details})
-    monkeypatch.setattr(property_inference, "_cells", lambda grid, runs: [])
-    monkeypatch.setattr(property_inference, "label_gaps", lambda options, beta, clients: [])
+    # Scores of the first partition, which is the one that is drawn.
+    scores = [
+        cell("D, 13 clients, FL", name, values)
+        for name, values in (("own upload left in", [0.9, 0.6]), ("placebo control", [0.8]))
+    ]
+    monkeypatch.setattr(property_inference, "_cells", lambda grid, runs: scores)
+    asked_of = []
+    monkeypatch.setattr(
+        property_inference, "label_gaps", lambda tasks, beta, clients: asked_of.append((*tasks, clients)) or []
+    )
     made = property_inference.fig3(Options(out=Path(), dataset="yelp-like"))
-    assert made.maps == ([{"title": f"D, 13 clients, {m}", **given} for m in ("FL", "CFL")] if drawn else [])
+    assert asked_of == [("D", 13)]
+    said = {"FL": "AUC: own upload in 0.90, placebo 0.80", "CFL": ""}
+    assert made.maps == (
+        [{"title": f"D, 13 clients, {m}", "said": words, **given} for m, words in said.items()] if drawn else []
+    )
     assert any("drew no t-SNE" in note for note in made.notes) is not drawn
     stored = Reproduction.of(json.loads(json.dumps(made.json())))
-    (svg,) = pictures_of(stored) if drawn else (pictures_of(stored) or [""])
-    assert svg.count("<circle") == (2 + 4 if drawn else 0)  # the legend's, and a dot of each label on each map
+    on_maps = [svg.count("<circle") for svg in pictures_of(stored) if said["FL"] in svg]
+    assert on_maps == ([2 + 4] if drawn else [])  # the legend's, and a dot of each label on each map
 
 
 def test_cosines_stand_beside_the_printed_ones_of_the_papers_task_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     details = {"cosine of consecutive updates": 0.5, "its deviation": 0.1}
     monkeypatch.setattr(property_inference, "finding", lambda outcome: {"details": details})
     monkeypatch.setattr(property_inference, "_cells", lambda grid, runs: [])
-    monkeypatch.setattr(property_inference, "label_gaps", lambda options, beta, clients: [])
+    monkeypatch.setattr(property_inference, "label_gaps", lambda tasks, beta, clients: [])
     for dataset, figures in (("lfw", {0.3074, 0.9234, 0.2752, 0.1725}), ("yelp-like", {None})):
         options = Options(out=Path(), dataset=dataset)
         grid = GRIDS["fig4"](options)
@@ -130,7 +142,7 @@ def test_a_gap_is_the_distance_of_the_victims_label_shares(monkeypatch: pytest.M
     x = np.zeros((440, 2), np.float32)
     faces = Dataset("faces", x, y, x, y, classes=("a", "b"), attributes={"black": (y == 1).astype(np.uint8)})
     monkeypatch.setattr(property_notes, "load", lambda name: faces)
-    (said,) = property_notes.label_gaps(Options(out=Path(), dataset="utkface"), 10.0)
+    (said,) = property_notes.label_gaps(TASKS["utkface"], 10.0, 5)
     assert said.count("1.00") == property_notes.SHOWN
 
 

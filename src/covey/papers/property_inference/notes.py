@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from covey.data.partitions.property_split import PropertySplit
@@ -9,18 +11,18 @@ from covey.data.sources.load import load
 from covey.experiment.experiment import Experiment
 from covey.papers.harness import Options
 from covey.papers.property_inference import figures as printed
-from covey.papers.property_inference.settings import CLIP, DELTA, TASKS, experiment
+from covey.papers.property_inference.settings import CLIP, DELTA, TASKS, Task, experiment
 
 SHOWN = 10  # partitions whose label gaps are listed
 
 
-def label_gaps(options: Options, beta: float, clients: int = 5) -> list[str]:
+def label_gaps(tasks: Mapping[str, Task], beta: float, clients: int) -> list[str]:
     """How far apart the main labels of the victim's property rows and of its others are, partition by partition.
 
     A gap is no property: where it is wide, an attack may have told label mixes apart, which noise on gradients hides less well.
     """
     said = []
-    for name, task in TASKS[options.dataset].items():
+    for name, task in tasks.items():
         dataset = load(task.dataset)
         gaps = []
         for seed in range(SHOWN):

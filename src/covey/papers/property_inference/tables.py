@@ -42,8 +42,10 @@ READINGS = dict(zip(claims.READINGS, ("global", "client_mean")))
 TITLE = "Property inference on clustered federated learning (RAID 2023)"
 MAPS_NOTE = (
     "t-SNE of up to 250 updates of the victim's cluster, of the first partition: directions, and distances between groups, mean "
-    "nothing."
+    "nothing. Each map says what the attack reaches on its partition, and what a forest reaches there that learnt a placebo: rows "
+    "without the property. Where that one tells the rounds apart as well, so do the dots, and the property is not why."
 )
+ON_MAPS = {claims.SCORES[1]: "own upload in", claims.SCORES[0]: "out", "placebo control": "placebo"}
 NO_MAPS = "Its runs drew no t-SNE: they were made for another table in a pool. With an --out of its own this command draws it."
 
 
@@ -163,19 +165,28 @@ def fig3(options: Options) -> Reproduction:
 def _mapped(options: Options, table: str) -> Reproduction:
     """The map of the first partition for each method; another would be another map. The attack's scores stand beside."""
     grid, runs = measure(options, table)
+    cells = _cells(grid, runs)
     maps = [
-        _map(f"{w.row}, {w.column}", finding(outcomes[0])["details"]) for w, outcomes in zip(grid, runs) if outcomes
+        _map(f"{w.row}, {w.column}", finding(outcomes[0])["details"], cells)
+        for w, outcomes in zip(grid, runs)
+        if outcomes
     ]
     drawn = [one for one in maps if one is not None]
     notes = [MAPS_NOTE if drawn else NO_MAPS]
-    made = _made(options, table, "Updates as the attacker sees them", _cells(grid, runs), notes)
+    made = _made(options, table, "Updates as the attacker sees them", cells, notes)
     return replace(made, maps=drawn)
 
 
-def _map(title: str, details: dict[str, Any]) -> dict[str, Any] | None:
-    """As a `Map` of dots; None where the run drew none."""
+def _map(row: str, details: dict[str, Any], cells: Sequence[Cell]) -> dict[str, Any] | None:
+    """As a `Map` of dots, with what the attack and its placebo reach on just these; None where the run drew none."""
     given = next((one for one in details.get("pictures", ()) if one["kind"] == "scatter"), None)
-    return given and {"title": title, **{name: given[name] for name in ("x", "y", "label")}}
+    first = {one.column: one.values[0] for one in cells if one.row == row and one.values}
+    said = ", ".join(f"{words} {first[column]:.2f}" for column, words in ON_MAPS.items() if column in first)
+    return given and {
+        "title": row,
+        "said": f"AUC: {said}" * bool(said),
+        **{name: given[name] for name in ("x", "y", "label")},
+    }
 
 
 def fig4(options: Options) -> Reproduction:
@@ -252,8 +263,11 @@ def _difference_cells(row: str, words: str, values: Sequence[float]) -> list[Cel
 
 
 def _made(options: Options, table: str, title: str, cells: list[Cell], notes: Sequence[str] = ()) -> Reproduction:
-    about = TASKS[options.dataset]
-    first = GRIDS[table](options)[0].table
+    grid = GRIDS[table](options)
+    first, on = grid[0].table, {w.task for w in grid}
+    about = {name: task for name, task in TASKS[options.dataset].items() if name in on}
+    clients = {w.table["clients"] for w in grid}
+    counted = more(options) if table in MORE else clients if len(clients) == 1 else FIVE
     beta = MILD if table in ("mild", "undefended") else BETA
     return Reproduction(
         paper="property_inference",
@@ -278,7 +292,7 @@ def _made(options: Options, table: str, title: str, cells: list[Cell], notes: Se
         cells=cells,
         notes=[
             *(f"{name}: {task.words}; {task.said}." for name, task in about.items()),
-            *(words for k in (more(options) if table in MORE else FIVE) for words in label_gaps(options, beta, k)),
+            *(words for k in counted for words in label_gaps(about, beta, k)),
             *notes,
         ],
     )

@@ -20,6 +20,7 @@ class Map:
     x: Sequence[float]
     y: Sequence[float]
     label: Sequence[str]
+    said: str = ""  # under the title
 
 
 def maps(title: str, given: Sequence[Map]) -> str:
@@ -29,18 +30,18 @@ def maps(title: str, given: Sequence[Map]) -> str:
     keys, top = key_row(
         [(tag("circle", cx=5, cy=-4, r=4, class_=f"dot {hue(i)}"), label) for i, label in enumerate(labels)]
     )
-    parts = [keys]
+    parts, under = [keys], 18 * any(one.said for one in given)
     for number, one in enumerate(given):
-        left, above = MARGIN + (number % 2) * (wide + GAP), top + 26 + (number // 2) * (wide + 40)
+        left, above = MARGIN + (number % 2) * (wide + GAP), top + 26 + under + (number // 2) * (wide + 40 + under)
         parts.append(tag("g", _map(one, labels, wide), transform=f"translate({left:.0f} {above:.0f})"))
-    return file_of(title, top + -(-len(given) // 2) * (wide + 40) + 4, parts)
+    return file_of(title, top + -(-len(given) // 2) * (wide + 40 + under) + 4, parts)
 
 
 def _map(one: Map, labels: Sequence[str], wide: float) -> Html:
     x, y = linear(min(one.x), max(one.x), tight=True), linear(min(one.y), max(one.y), tight=True)
     edge = 8
     inner = wide - 2 * edge
-    parts = [tag("text", one.title, x=0, y=-8, class_="head")]
+    parts = [tag("text", one.title, x=0, y=-26 if one.said else -8, class_="head"), tag("text", one.said, x=0, y=-8)]
     parts += [tag("line", x1=a, y1=b, x2=c, y2=d, class_="grid") for a, b, c, d in _frame(wide)]
     # The rarer label last: what is drawn later covers what was drawn before.
     for i in sorted(range(len(one.x)), key=lambda i: -list(one.label).count(one.label[i])):
