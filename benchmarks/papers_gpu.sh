@@ -42,6 +42,8 @@
 #   property_inference/table[39]/lfw, ARITHMETIC=torch      94 runs, 9 processes, 430 s beside 24 on texts (18 November): 40 s a run
 #   property_inference/table[39]/yelp-like                  60 to 140 s a run beside them, before the GRU had kernels of its own
 #   afc_cfl/table1/mnist, SEEDS=10                          50 runs, 52 s; table2/mnist 25 to 29 s a run (18 November)
+#   property_inference/fig2/{lfw,utkface}, fig3/yelp-like,  54 runs, 18 processes, 242 s (19 November): 195 to 235 s a run on LFW, 115 on UTKFace,
+#   mingledpie/table3/location30 in one                     55 on texts; FedEM 115 to 180 s a run, the others of Table III 20 to 40
 # What is left of property inference on LFW (tables 3 to 9, and 4 to 8 with more clients) is 1,392 runs of 500 rounds, 6e16 operations
 # in trainings and choices and some more in attacks: by the figures above two leases and more, with ARITHMETIC=torch.
 # Where the time of one run goes says benchmarks/profile_table.py, before a table is run. Never mix heavy runs with small ones: beside
@@ -54,9 +56,8 @@ made=$kept${ARITHMETIC:+/$ARITHMETIC} # where covey puts runs of another arithme
 
 case $part in
 keep) tables=() ;; # data alone: kept for later calls
-mnist) tables=( # three items on Location-30, which lack CIFAR, too; then what was asked for beside the papers
-    'mingledpie/fig[49]/location30' 'mingledpie/table3/location30' 'fedcaprivacy/table2_tuned/mnist' 'fedcaprivacy/fig3/mnist'
-    'mingledpie/table7/mnist'
+mnist) tables=( # what was asked for beside the papers
+    'fedcaprivacy/table2_tuned/mnist' 'fedcaprivacy/fig3/mnist' 'mingledpie/table7/mnist'
 ) ;;
 fashion) tables=( # what Fashion-MNIST alone lacks, the cheapest first
     'mingledpie/table3/fashion_mnist' 'fedcaprivacy/table1_fast/fashion_mnist'
@@ -64,7 +65,7 @@ fashion) tables=( # what Fashion-MNIST alone lacks, the cheapest first
     'property_inference/mild/utkface' 'baselines/dirichlet*/fashion_mnist' 'mingledpie/table8/fashion_mnist'
 ) ;;
 lfw) tables=(
-    'property_inference/fig2/lfw' 'property_inference/fig3/yelp-like' 'property_inference/undefended/lfw' 'property_inference/table6/lfw' 'property_inference/table4/lfw'
+    'property_inference/undefended/lfw' 'property_inference/table6/lfw' 'property_inference/table4/lfw'
     'property_inference/table5/lfw' 'property_inference/table[78]/lfw'
     'property_inference/table3/lfw' 'property_inference/table9/lfw'
     'property_inference/table3/yelp-like' 'property_inference/table9/yelp-like'
@@ -79,8 +80,7 @@ cifar10) tables=(
     'afc_cfl/matched/cifar10' 'mingledpie/fig[49]/cifar10' 'mingledpie/table3/cifar10' 'afc_cfl/local_work/cifar10'
     'mingledpie/table2/cifar10'
 ) ;;
-faces) tables=( # Fig. 2 of property inference, and its Tables 4 to 8 with 10, 15 and 20 clients
-    'property_inference/fig2/utkface'
+faces) tables=( # Tables 4 to 8 of property inference with 10, 15 and 20 clients
     'property_inference/table6_more/utkface' 'property_inference/table4_more/utkface' 'property_inference/table5_more/utkface'
     'property_inference/table[78]_more/utkface'
 ) ;;
