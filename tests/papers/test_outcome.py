@@ -75,7 +75,7 @@ def test_a_run_that_diverged_is_kept_packed_and_shown(tmp_path: Path, monkeypatc
     wanted = [Item("own", "with", "digits"), Item("own", "without", "digits")]
     needed = asked(wanted[0], options)
     assert len(needed.missing) == 3
-    words = [pool._completed(one, options) for one in needed.missing.values()]
+    words = [pool._completed(one, False, options) for one in needed.missing.values()]
     assert [": diverged" in one for one in words] == [False, True, False]
     with tarfile.open(packing.pack(tmp_path)) as archive:
         assert sum(name.endswith(f"/{DIVERGED}") for name in archive.getnames()) == 1

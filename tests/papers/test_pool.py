@@ -297,7 +297,9 @@ class InThisProcess(pool.Worker):
     def give(self, job: pool.Job) -> None:
         self.job = job
         made = (
-            pool._completed(job.experiment, self.options) if job.experiment else pool._computed(job.item, self.options)
+            pool._completed(job.experiment, job.pictured, self.options)
+            if job.experiment
+            else pool._computed(job.item, self.options)
         )
         self._theirs.send(pool.Answer(made))
 
@@ -329,6 +331,36 @@ def test_a_table_that_grows_says_what_it_lacks_and_its_mixed_runs_cost_no_other(
     options.run({**TINY, "training": TINY["training"] | {"lr": 0.1}})
     made_now, refused = pool.complete_tables([*wanted, Item("own", "other", "digits")], options)
     assert made_now == [] and all("not all computed alike" in why for why in refused.values()) and len(refused) == 2
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_pools_runs_draw_what_any_of_its_tables_shows(
+    mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drew: dict[float, bool] = {}
+
+    def completed(experiment: Any, folder: RunFolder, **more: Any) -> Any:
+        drew[experiment.training.lr] = not more["figures_only"]
+        return outcome.completed(experiment, folder, **more)
+
+    def of_rates(*rates: float) -> Any:
+        def made(options: Options) -> Reproduction:
+            runs = [options.run({**TINY, "training": TINY["training"] | {"lr": lr}}) for lr in rates]
+            return Reproduction("", "", "Rates", options.dataset, {}, [cell("a", "b", [o.accuracy() for (o,) in runs])])
+
+        return made
+
+    known = {
+        "figures": Table(of_rates(0.1, 0.2), ("digits",), lambda sheet: []),
+        "maps": Table(of_rates(0.2), ("digits",), lambda sheet: [], pictured=mapped),
+    }
+    for module in (rehearsal, harness):
+        monkeypatch.setattr(module, "tables", lambda paper: known)
+    monkeypatch.setattr(pool, "Worker", InThisProcess)
+    monkeypatch.setattr(pool, "completed", completed)
+    options = Options(tmp_path, quiet=True, device="cpu")
+    pool.run_many([Item("own", "figures", "digits"), Item("own", "maps", "digits")], options, workers=1, minutes=1)
+    assert drew == {0.1: False, 0.2: mapped}
 
 
 def test_a_pool_whose_time_is_up_says_how_to_go_on(

@@ -94,6 +94,7 @@ class Job:
     name: str
     item: Item
     experiment: Experiment | None
+    pictured: bool = False  # a table wants its findings' pictures, too, be it this one or another
 
 
 class Wishes:
@@ -122,20 +123,26 @@ class Wishes:
 
     def next(self) -> Job | None:
         for item in self._items:
-            if item not in self._asked:
-                self._asked[item] = asked(item, self._options)
             job = next(self._open(item), None)
             if job:
                 self._begun.add(job.name)
-                return job
+                return replace(job, pictured=self._pictured(job.name))
         return None
+
+    def _pictured(self, run: str) -> bool:
+        return any(run in self._known(item).runs for item in self._items if item.of.pictured)
+
+    def _known(self, item: Item) -> Asked:
+        if item not in self._asked:
+            self._asked[item] = asked(item, self._options)
+        return self._asked[item]
 
     def count(self) -> int:
         """Jobs of the tables asked so far that are not begun."""
         return len({job.name for item in self._asked for job in self._open(item)})
 
     def _open(self, item: Item) -> Iterator[Job]:
-        known = self._asked[item]
+        known = self._known(item)
         for name, one in sorted(known.missing.items(), key=lambda pair: pair[1].seed):
             if name not in self._begun:
                 yield Job(name, item, one)
@@ -249,7 +256,8 @@ class Worker:
     def give(self, job: Job) -> None:
         self.job = job
         with contextlib.suppress(ConnectionError):  # it has ended while it waited, which `taken` says
-            self.answers.send((job.item, job.experiment.table() if job.experiment else None))
+            table = job.experiment.table() if job.experiment else None
+            self.answers.send((job.item, table, job.pictured))
 
     def taken(self) -> tuple[Job, Answer]:
         job, self.job = self.job, None
@@ -284,10 +292,10 @@ def _serve(jobs: Connection, options: Options, of: int) -> None:
     torch.set_num_threads(1)
     share_gpu(of)
     while (job := jobs.recv()) is not None:
-        item, table = job
+        item, table, pictured = job
         begin = time.perf_counter()
         try:
-            said = _completed(Experiment.of(table), item, options) if table else _computed(item, options)
+            said = _completed(Experiment.of(table), pictured, options) if table else _computed(item, options)
             answer = Answer(f"{said}, {time.perf_counter() - begin:.1f} s")
         except Exception as e:  # one run that fails must not cost the others
             answer = _problem(e)
@@ -323,13 +331,13 @@ def _hand_back_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def _completed(experiment: Experiment, item: Item, options: Options) -> str:
+def _completed(experiment: Experiment, pictured: bool, options: Options) -> str:
     # The device is where it runs, no part of what it is; checkpoints would cost more than a short run that begins again.
     where = replace(experiment.engine, device=options.device, arithmetic=options.arithmetic, workers=1)
     engine = replace(where, checkpoint_every=0, checkpoint_minutes=1e6)
     own = replace(experiment, engine=engine)
     folder = RunFolder.named_by_hash(options.out, own)
-    ended = completed(own, folder, quiet=True, figures_only=not item.of.pictured)
+    ended = completed(own, folder, quiet=True, figures_only=not pictured)
     folder.keep_only(KEPT)
     folder.write_records([_without_clients(record) for record in folder.records()])
     return describe(experiment) + (f": diverged, {ended.why}" if isinstance(ended, Diverged) else "")
