@@ -317,9 +317,7 @@ MUTANTS = (
     Mutant(
         "ledger/clients.py", "math.tanh(epsilon / 2)", "math.tanh(epsilon / 4)", "attacks/membership/test_clients.py"
     ),
-    Mutant(
-        "learn/kernels/products.py", "            bias.mul_(beta)\n", "            pass\n", "learn/test_training.py"
-    ),
+    Mutant("learn/kernels/products.py", "        bias.mul_(beta)\n", "        pass\n", "learn/test_training.py"),
     Mutant(
         "learn/kernels/products.py",
         "bias.add_(delta.sum(1), alpha=alpha)",

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from covey.errors import CoveyError
 from covey.learn.flat import Network
 from covey.learn.kernels.batched import Accumulate, Batch
-from covey.learn.kernels.products import Plain, Products, products, through_activation
+from covey.learn.kernels.products import Products, library, products, through_activation
 from covey.learn.losses import softmax_delta as head_delta
 from covey.learn.objective import clipped
 from covey.learn.samples import Samples
@@ -34,7 +34,8 @@ class Linear:
         assert network.loss.delta is not None
         self.delta = network.loss.delta
         self.hidden = len(self.sizes) - 2
-        self.products: Products = products(samples.x.device) if own_kernels else Plain()
+        self.library = library(samples.x.device)
+        self.products: Products = products(samples.x.device) if own_kernels else self.library
 
     def only(self, moves: Tensor) -> Accumulate | None:
         """`accumulate` that leaves all layers alone but those of which `moves` [D] is true, and goes back no further than the
@@ -107,15 +108,14 @@ class Linear:
         """Outputs [b, classes] of one model [d]."""
         layers = [(weight[0], bias[0]) for weight, bias in self._cut(model[None], 0)]
         for weight, bias in layers[:-1]:
-            x = torch.addmm(bias, x, weight.t())
-            x = nn.functional.leaky_relu_(x, self.leak) if self.leak else x.relu_()
-        return torch.addmm(layers[-1][1], x, layers[-1][0].t())
+            x = self.library.one(x, weight, bias, self.leak)
+        return self.library.one(x, *layers[-1], None)
 
     def logits_of_all(self, models: Tensor, x: Tensor) -> Tensor:
         """Outputs [k, b, classes] of models [k, d]: the first layers of all are one product."""
         layers = self._cut(models, 0)
         weight, bias = layers[0]
-        h = torch.addmm(bias.reshape(-1), x, weight.reshape(-1, weight.shape[2]).t())
+        h = self.library.one(x, weight.reshape(-1, weight.shape[2]), bias.reshape(-1), None)
         h = h.view(len(x), len(models), -1).transpose(0, 1)  # [k, b, units]
         for weight, bias in layers[1:]:
             h = nn.functional.leaky_relu_(h, self.leak) if self.leak else h.relu_()
@@ -154,9 +154,7 @@ class Linear:
         layers, sums = self._cut(at[None], 0), self._cut(total[None], 0)
         for part in torch.split(rows, self.samples.at_once):
             for (weight, bias), h, delta in zip(sums, *self._backward(layers, self._batch(part))):
-                delta.square_()
-                weight.baddbmm_(delta.mT, h.square(), alpha=1 / len(rows))
-                bias.add_(delta.sum(1), alpha=1 / len(rows))
+                self.library.update(weight, bias, delta.square_(), h.square(), 1.0, 1 / len(rows))
         return total
 
     def _batch(self, rows: Tensor, factor: float = 1.0) -> Batch:
