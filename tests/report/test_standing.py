@@ -82,3 +82,13 @@ def test_a_picture_stands_alone() -> None:
     assert set(re.findall(r"https?://[^\"]+", svg)) == {"http://www.w3.org/2000/svg"}
     used = set(re.findall(r"var\((--\w+)\)", svg))
     assert all(f"{name}:" in svg for name in used)
+
+
+def test_a_line_under_others_is_drawn_broader_and_one_that_stands_apart_is_not() -> None:
+    ends = [Line(name, [Mark(1, 0.2), Mark(2, at), Mark(3, at)]) for name, at in (("a", 0.9), ("b", 0.9), ("c", 0.4))]
+    svg = curves("t", [Panel("", ends)], "round")
+    styles = [parts(svg, colour, "path")[0].get("style") for colour in ("c0", "c1", "c2")]
+    assert "stroke-width:5.8" in str(styles[0])
+    assert styles[1:] == [None, None]
+    radii = [{e.get("r") for e in parts(svg, colour, "circle")[1:]} for colour in ("c0", "c1")]  # the first: legend
+    assert radii == [{"5.4"}, {"3"}]

@@ -30,6 +30,8 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-seri
 .dash { stroke-dasharray: 3 3; opacity: .75; stroke-width: 1.2; }
 .cell { fill: var(--k); } .strong { fill: var(--card); font-weight: 600; } .warn { --k: var(--warn); }
 """
+NEAR = 2.5  # pixels: lines as close as that in most places cover each other
+COVERED = 4.0  # pixels by which a line is broader than one that covers it
 DIAMOND = "M0-5 5 0 0 5-5 0z"
 
 
@@ -190,8 +192,9 @@ def _curves(panel: Panel, names: Sequence[str], x: Axis, y: Axis, width: float, 
     for value, label in x.ticks:
         parts.append(tag("text", label, x=width * x.at(value), y=height + 17, class_="mid"))
     parts.append(tag("text", x_label, x=width, y=height + 34, class_="end"))
-    for line in panel.lines:
+    for line, above in zip(panel.lines, _covered(panel.lines, y, height)):
         colour = _colour(names, line.name)
+        broad = {"style": f"stroke-width:{1.8 + COVERED * above:g};opacity:.45"} if above else {}
         spots = [(mark, width * x.at(mark.place)) for mark in sorted(line.marks, key=lambda mark: mark.place)]
         for kind, ends in (
             ("line", [(a, m.value) for m, a in spots if m.value is not None]),
@@ -199,16 +202,30 @@ def _curves(panel: Panel, names: Sequence[str], x: Axis, y: Axis, width: float, 
         ):
             if len(ends) > 1:
                 path = "M" + "L".join(f"{a:.1f} {height * (1 - y.at(v)):.1f}" for a, v in ends)
-                parts.append(tag("path", d=path, class_=f"{kind} {colour}"))
+                parts.append(tag("path", d=path, class_=f"{kind} {colour}", **(broad if kind == "line" else {})))
         for mark, a in spots:
             if mark.interval:
                 low, high = (height * (1 - min(1.0, max(0.0, y.at(end)))) for end in mark.interval)
                 parts.append(tag("line", x1=a, x2=a, y1=low, y2=high, class_=f"spread {colour}"))
             if mark.value is not None:
-                parts.append(tag("circle", cx=a, cy=height * (1 - y.at(mark.value)), r=3, class_=f"dot {colour}"))
+                radius = f"{3 + 0.6 * COVERED * above:g}"
+                parts.append(tag("circle", cx=a, cy=height * (1 - y.at(mark.value)), r=radius, class_=f"dot {colour}"))
             if mark.printed is not None:
                 parts.append(_diamond(a, height * (1 - y.at(mark.printed)), colour))
     return join(parts)
+
+
+def _covered(lines: Sequence[Line], y: Axis, height: float) -> list[int]:
+    """How many later lines lie on each: it is drawn broader by them, else two methods that agree look like one."""
+    heights = [
+        {mark.place: height * (1 - y.at(mark.value)) for mark in line.marks if mark.value is not None} for line in lines
+    ]
+
+    def on(below: dict[float, float], above: dict[float, float]) -> bool:
+        both = below.keys() & above.keys()
+        return 2 * sum(abs(below[place] - above[place]) < NEAR for place in both) > len(both)
+
+    return [sum(on(own, later) for later in heights[i + 1 :]) for i, own in enumerate(heights)]
 
 
 def _dots(
