@@ -30,8 +30,11 @@
 #   mingledpie/{table5,fig[5678]}/location30               39 runs, 15 processes, 129 s: 40 s a run of 300 rounds
 #   mingledpie/fig[5678]/fashion_mnist                      30 runs, 15 processes, 61 s
 #   mingledpie/{table5,fig[5678]}/cifar10, 50,000 images    39 runs, 13 processes, about 300 s: 65 to 120 s a run of 240 rounds
-#   fedcaprivacy/{table[12],fig[45]}/cifar10                66 runs, 13 processes, about 230 s
-#   fedcaprivacy/{table[12],fig[45]}/cifar100               66 runs, 15 processes, 95 s
+#   fedcaprivacy/{table[12],fig[45]}/cifar10                66 runs of LeNet and 60 rounds, 13 processes, about 230 s. The paper's network
+#                                                           is cnn5 (35 million operations an image forwards, LeNet 1.3), and its
+#                                                           Table I needs 240 rounds: by operations 4e15 a run of 50,000 images, 100 s
+#                                                           of the card alone in exact float32; TF32 (ARITHMETIC=torch) is for this
+#   fedcaprivacy/{table[12],fig[45]}/cifar100               the same of 13,000 images: a quarter
 #   afc_cfl/{table2,fig2}/cifar10, 50,000 images            30 runs: 31 s without noise, 220 with it, beside others
 #   pqfed/table[2467]/cifar10, all 50,000 images            155 runs, 11 processes, 270 s (16 November)
 #   fedcaprivacy/{linkage,table1_fast,table1_sgd}/fashion   156 runs, 13 processes, 174 s (16 November)
@@ -72,10 +75,12 @@ lfw) tables=(
     'property_inference/table[45678]_more/lfw'
 ) ;;
 cifar100) tables=(
-    'fedcaprivacy/tuning/cifar100' 'fedcaprivacy/table[12]_tuned/cifar100' 'mingledpie/table2/cifar100' 'mingledpie/table6/cifar100'
-    'mingledpie/fig[49]/cifar100' 'mingledpie/table3/cifar100'
+    'fedcaprivacy/table[12]/cifar100' 'fedcaprivacy/fig[45]/cifar100'
+    'mingledpie/table2/cifar100' 'mingledpie/table6/cifar100' 'mingledpie/fig[49]/cifar100'
+    'fedcaprivacy/tuning/cifar100' 'fedcaprivacy/table[12]_tuned/cifar100' 'mingledpie/table3/cifar100'
 ) ;;
 cifar10) tables=(
+    'fedcaprivacy/table[12]/cifar10' 'fedcaprivacy/fig[45]/cifar10'
     'fedcaprivacy/tuning/cifar10' 'fedcaprivacy/table[12]_tuned/cifar10' 'afc_cfl/choices/cifar10' 'afc_cfl/confirm/cifar10'
     'afc_cfl/matched/cifar10' 'mingledpie/fig[49]/cifar10' 'mingledpie/table3/cifar10' 'afc_cfl/local_work/cifar10'
     'mingledpie/table2/cifar10'

@@ -35,7 +35,7 @@ def test_lines_say_what_a_table_needs_and_what_is_stored_of_it(tmp_path: Path) -
         "cifar100": plan.NONE,
         "location30": plan.ONE,
     }
-    assert known["mnist"].words() == ["mingledpie/table2/mnist", "full", "3", "6", "30", "1,234", "cpu"]
+    assert known["mnist"].words() == ["mingledpie/table2/mnist", "full", "3", "20", "100", "1,234", "cpu"]
     assert known["mnist"].command == "covey reproduce mingledpie --table table2 --dataset mnist"
     (drawn,) = (line for line in lines if line.item.table == "fig3")
     assert drawn.words() == ["mingledpie/fig3", "not run", "", "its own", "", "–", ""]
@@ -45,7 +45,7 @@ def test_lines_say_what_a_table_needs_and_what_is_stored_of_it(tmp_path: Path) -
     assert drawn.words()[-2:] == ["618", ""]  # what the command took, where there are no runs to add up
     page = plan.markdown(lines)
     assert f"{len(lines)} tables and figures, by dataset: 1 full, 1 one seed, 1 without" in page
-    assert "| mingledpie/table2/mnist | full | 3 | 6 | 30 | 1,234 | cpu |" in page
+    assert "| mingledpie/table2/mnist | full | 3 | 20 | 100 | 1,234 | cpu |" in page
 
 
 def test_a_table_with_fewer_rows_than_stored_replaces_nothing(tmp_path: Path) -> None:

@@ -142,6 +142,14 @@ def test_equal_seeds_are_not_certainty() -> None:
     assert "5 MB, the same in every run (n = 2" in judge(Statement("s", [Part("", at("a", "x"), above())]), bytes_).why
 
 
+@pytest.mark.parametrize("first", [[7.0] * 3, [6.0, 7.0, 9.0]])
+def test_whole_rounds_hide_what_rounding_took(first: list[float]) -> None:
+    sheet = Sheet([cell("a", "x", first, unit="rounds"), cell("b", "x", [v - 2 for v in first], unit="rounds")])
+    found = estimate(at("a", "x") - at("b", "x"), sheet)
+    assert found is not None
+    assert (found.value, found.widest) == (2.0, pytest.approx(4.303 * (2 / 12 / 3) ** 0.5, abs=1e-3))
+
+
 def test_the_same_difference_in_every_run_is_not_certainty() -> None:
     """One client of 120 more in each of three runs, which differ: chance. Rows that are equal run by run are one computation."""
     tested = [0.5, 0.6, 0.7]

@@ -40,9 +40,16 @@ def rows(reproduction: Reproduction) -> list[Judged]:
 
 
 def counted_once(rows: Sequence[Judged]) -> list[Judged]:
-    """Without those of tables that are parts of another one stored of the same dataset: the same runs, asked the same."""
+    """Without those of tables that are parts of another one stored of the same dataset: the same runs, asked the same. Nor of a
+    quick variant where the table itself is stored.
+    """
     stored = {(row.paper, row.table, row.dataset) for row in rows if not row.quick}
-    return [row for row in rows if (row.paper, _whole(row), row.dataset) not in stored]
+
+    def told(row: Judged) -> bool:
+        own = row.paper, row.table, row.dataset
+        return (row.paper, _whole(row), row.dataset) in stored or (row.quick and own in stored)
+
+    return [row for row in rows if not told(row)]
 
 
 def _whole(row: Judged) -> str | None:

@@ -22,8 +22,9 @@ of their range, two or three are called one way and two or three the other.
 
 Where all seeds gave the same, Student's interval would have no width, as if nothing else could have come out. A share (100 % of the
 clients in each of three runs) then gets Wilson's interval over all that was counted: n times the cell's `trials`, as if those of
-one run were independent, and over the n runs alone where trials are not known, which decides little. A number that is no share
-(bytes, rounds) keeps its width of 0, and the words say "the same in every run". So does a difference of rows that are equal seed by
+one run were independent, and over the n runs alone where trials are not known, which decides little. Rounds until something
+happens are whole numbers: equal ones get the deviation of what rounding hides, 1/√12 of a round each. Another number that is no
+share (bytes) keeps its width of 0, and the words say "the same in every run". So does a difference of rows that are equal seed by
 seed while the seeds differ: they are one computation under two names. One test sample more in each of three runs is chance, and
 gets Wilson's where the samples are counted (`trials`); where they are not it keeps its width of 0. Intervals of shares are shown
 cut at 0 and 100 %: Student's does not know these ends. Verdicts are of the uncut ones.
@@ -254,13 +255,17 @@ def _spread(mean: Mean, weights: Sequence[float], cells: Sequence[Cell]) -> Esti
     """With the interval that the seeds gave, or, where all of them gave the same effect, what was counted."""
     varied = any((deviation(c.values) if c.values else c.std or 0.0) > SAME for c in cells)
     equal = abs(sum(w * (c.ours or 0.0) for w, c in zip(weights, cells))) <= SAME
-    chance = not varied or (not equal and mean.half <= SAME and all(c.trials for c in cells))
+    counted = all(c.trials or c.unit == "rounds" for c in cells)
+    chance = not varied or (not equal and mean.half <= SAME and counted)
     half = _counted(weights, cells) if chance and not math.isnan(mean.half) else mean.half  # NaN: undecided
     return Estimate(mean.value, half, half, mean.n)
 
 
 def _counted(weights: Sequence[float], cells: Sequence[Cell]) -> float:
-    """Half the width of the interval of shares that did not vary; of several, as if they were independent."""
+    """Half the width of the interval of what did not vary; of several shares, as if they were independent."""
+    if all(c.unit == "rounds" for c in cells):
+        n = min(c.n for c in cells)
+        return student_half(n) * math.sqrt(sum(w * w for w in weights) / 12 / n)
     if any(c.unit != "%" for c in cells):
         return 0.0
     squares = 0.0

@@ -148,10 +148,12 @@ def test_a_gap_is_the_distance_of_the_victims_label_shares(monkeypatch: pytest.M
 
 def test_defences_do_not_help_only_where_that_is_shown() -> None:
     def verdict(changes: list[float]) -> str:
-        bare = cell("C, 5 clients, CFL, none", "own upload subtracted", [0.8] * len(changes), unit="AUC")
+        score = "own upload left in"  # the paper's attack
+        bare = cell("C, 5 clients, CFL, none", score, [0.8] * len(changes), unit="AUC")
         with_it = [0.8 + c for c in changes]
-        full = Sheet([bare, cell("C, 5 clients, CFL, dropout 0.1", "own upload subtracted", with_it, unit="AUC")])
-        (only,) = property_inference.TABLES["table5"].claims(full)
+        full = Sheet([bare, cell("C, 5 clients, CFL, dropout 0.1", score, with_it, unit="AUC")])
+        other, only = property_inference.TABLES["table5"].claims(full)
+        assert judge(other, full).verdict == "not measured" and score in only.text
         return judge(only, full).verdict
 
     assert verdict([-0.01, 0.0, 0.01]) == "holds"  # ± .025: it takes less than .05

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from covey.papers.afc_cfl.rows import CONTROLS
-from covey.papers.afc_cfl.settings import CLOSE, FRESH_ROWS, LOCAL, PRINTED, SMALL_CLIP, rows_matched
+from covey.papers.afc_cfl.settings import CLOSE, FRESH_ROWS, LOCAL, PRINTED, SETTINGS, SMALL_CLIP, rows_matched
 from covey.papers.cells import Contrast, Sheet, at, average, independent
 from covey.papers.verdict import Part, Statement, above, below, within
 
@@ -12,13 +12,16 @@ LEAK = "leak of the update"
 
 
 def table1(sheet: Sheet) -> list[Statement]:
-    return _undefended(sheet.rows)
+    return _undefended(sheet.rows, len(sheet.rows))
 
 
-def _undefended(rows: list[str]) -> list[Statement]:
+def _undefended(rows: list[str], settings: int = 1) -> list[Statement]:
+    """`settings`: how many of the paper's these rows are of."""
+    here = f" (here: in {settings} of {len(SETTINGS)})" if settings < len(SETTINGS) else ""
     return [
         Statement(
-            "The attack's F1 exceeds 0.9 in every setting.", [Part(row, at(row, "F1"), above(0.9)) for row in rows]
+            f"The attack's F1 exceeds 0.9 in every setting{here}.",
+            [Part(row, at(row, "F1"), above(0.9)) for row in rows],
         ),
         Statement(
             "Categories leak from the updates of the cluster models: reading them beats the best control, which never does.",
@@ -55,7 +58,7 @@ def table2(sheet: Sheet) -> list[Statement]:
             falls[:1],
         ),
         Statement(
-            "At the same F1, AFC-CFL is more accurate than common LDP (here: with a small fixed C).",
+            f"At the same F1 (within {2 * CLOSE:g}), AFC-CFL is more accurate than common LDP (here: with a small fixed C).",
             [
                 Part(
                     "accuracy, AFC-CFL − common LDP", at("AFC-CFL", "accuracy") - at("common LDP", "accuracy"), above()
@@ -70,6 +73,14 @@ def table2(sheet: Sheet) -> list[Statement]:
                 Part("ADP − common LDP", at("ADP", "accuracy") - at("common LDP", "accuracy"), above()),
                 Part("AFC-CFL − ADP", at("AFC-CFL", "accuracy") - at("ADP", "accuracy"), above()),
             ],
+        ),
+        Statement(
+            "ADP hides less than common LDP (a higher F1).",
+            [Part("F1, ADP − common LDP", at("ADP", "F1") - at("common LDP", "F1"), above())],
+        ),
+        Statement(
+            "AFC-CFL hides more than ADP (a lower F1).",
+            [Part("F1, ADP − AFC-CFL", at("ADP", "F1") - at("AFC-CFL", "F1"), above())],
         ),
     ]
 

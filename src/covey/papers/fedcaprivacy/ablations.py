@@ -13,7 +13,6 @@ from covey.papers.fedcaprivacy.settings import (
     OF_PART,
     READING_NOTE,
     READINGS,
-    ROUNDS,
     SIZE_NOTE,
     clusterings,
     experiment,
@@ -64,7 +63,7 @@ def alignment(options: Options) -> Reproduction:
     return made("alignment", "Stale memberships under a fresh shuffle", options, cells)
 
 
-def one(options: Options, beta: float = 0.3, rounds: int = ROUNDS, clusters: int = 5, **fields: Any) -> list[Outcome]:
+def one(options: Options, beta: float = 0.3, rounds: int = 0, clusters: int = 5, **fields: Any) -> list[Outcome]:
     table = experiment(options, OURS, beta, rounds=rounds, **fields)
     return options.run({**table, "clusters": clusters}, options.count(3))
 

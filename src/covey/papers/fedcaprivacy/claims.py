@@ -18,12 +18,23 @@ COUNTED = "rounds counted"  # column: a run that never got there counts as one r
 NEVER = "never reached"
 
 
+def table1(sheet: Sheet) -> list[Statement]:
+    """Rounds to the target; where Table I's runs end is asked of Table II, which has them all."""
+    return _asked(sheet, [_sooner])
+
+
+def table2(sheet: Sheet) -> list[Statement]:
+    return _asked(sheet, [_better, _robustness])
+
+
 def compared(sheet: Sheet) -> list[Statement]:
-    """Tables I and II, and each β alone."""
+    """Both, of runs that neither table has: another rate, other steps, or one β alone."""
+    return _asked(sheet, [_sooner, _better, _robustness])
+
+
+def _asked(sheet: Sheet, questions: Sequence[Callable[[Sheet, list[float], str], list[Statement]]]) -> list[Statement]:
     betas = [b for b in BETAS if f"Dir({b}) {OURS}" in sheet.rows]
-    statements = [s for word in READINGS for s in _by_word(sheet, betas, word)]
-    if {0.8, 0.1} <= set(betas):
-        statements += [_robustness(word, "Dir({}) {}", f"final, {word}") for word in READINGS]
+    statements = [s for word in READINGS for question in questions for s in question(sheet, betas, word)]
     return if_trained(sheet, [c for c in sheet.cells if c.column == "final, global"], statements)
 
 
@@ -45,15 +56,8 @@ def if_trained(sheet: Sheet, finals: Sequence[Cell], statements: list[Statement]
     ]
 
 
-def _by_word(sheet: Sheet, betas: list[float], word: str) -> list[Statement]:
+def _sooner(sheet: Sheet, betas: list[float], word: str) -> list[Statement]:
     target = TARGETS[sheet.dataset]
-
-    def ahead(rival: str) -> list[Part]:
-        final = f"final, {word}"
-        return [
-            Part(f"Dir({b})", at(f"Dir({b}) {OURS}", final) - at(f"Dir({b}) {rival}", final), above()) for b in betas
-        ]
-
     counted = "A run that never got there counts as one round more than it had, which is the least it needs."
     return [
         Statement(
@@ -66,6 +70,17 @@ def _by_word(sheet: Sheet, betas: list[float], word: str) -> list[Statement]:
             [_rounds(sheet, word, b, "fedavg", 1.5) for b in betas],
             counted,
         ),
+    ]
+
+
+def _better(sheet: Sheet, betas: list[float], word: str) -> list[Statement]:
+    def ahead(rival: str) -> list[Part]:
+        final = f"final, {word}"
+        return [
+            Part(f"Dir({b})", at(f"Dir({b}) {OURS}", final) - at(f"Dir({b}) {rival}", final), above()) for b in betas
+        ]
+
+    return [
         Statement(f"FedCAPrivacy ends above FedAvg ({word} test).", ahead("fedavg")),
         Statement(
             f"Federation is worth it: FedCAPrivacy ends above training alone ({word} test).",
@@ -88,7 +103,11 @@ def _rounds(sheet: Sheet, word: str, beta: float, rival: str, times: float = 1.0
     return Part(name, effect, above(), unit="rounds", one_sided=side)
 
 
-def _robustness(word: str, row: str, column: str) -> Statement:
+def _robustness(sheet: Sheet, betas: list[float], word: str) -> list[Statement]:
+    return [_costs(word, "Dir({}) {}", f"final, {word}")] if {0.8, 0.1} <= set(betas) else []
+
+
+def _costs(word: str, row: str, column: str) -> Statement:
     lost = {name: at(row.format(0.8, name), column) - at(row.format(0.1, name), column) for name in (OURS, "fedavg")}
     return Statement(
         f"Stronger heterogeneity costs FedCAPrivacy less than FedAvg ({word} test).",
@@ -139,7 +158,7 @@ def _ahead_after_tuning(rival: str, betas: Sequence[float], best: Callable[[floa
 def fig4(sheet: Sheet) -> list[Statement]:
     last = max((c.column for c in sheet.cells), key=lambda column: int(column.split()[1]))
     finals = [c for c in sheet.cells if c.column == last and c.row.endswith(", global")]
-    return if_trained(sheet, finals, [_robustness(word, f"Dir({{}}) {{}}, {word}", last) for word in READINGS])
+    return if_trained(sheet, finals, [_costs(word, f"Dir({{}}) {{}}, {word}", last) for word in READINGS])
 
 
 def fig2(sheet: Sheet) -> list[Statement]:

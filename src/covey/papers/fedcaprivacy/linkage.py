@@ -39,7 +39,7 @@ def linkage(options: Options) -> Reproduction:
     cells += accuracies(FEDAVG, options.run(experiment(options, "fedavg", 0.3), seeds))
     shown = {
         "clients": f"{clients}; 100 in the paper's setting",
-        "rounds": f"{LINKED}, clustering in each; {ROUNDS} in the paper's setting, α = .1",
+        "rounds": f"{LINKED}, clustering in each; {ROUNDS[options.dataset]} in the paper's setting, α = .1",
         "participation": "as shown",
         "partition": "Dirichlet, β = .3",
     }

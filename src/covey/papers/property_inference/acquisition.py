@@ -36,7 +36,7 @@ def _first_with_all(shares: list[float]) -> int | None:
 
 def appendix(options: Options) -> Reproduction:
     """Global model acquisition against Sattler's CFL: share of models obtained, by number of colluders."""
-    seeds = options.count(10, quick=2)
+    seeds = options.count(40, quick=2)
     cells: list[Cell] = []
     kinds = {probe: (probe, COLLUDERS, SAMPLES) for probe in ("random", "update", "honest")}
     kinds[f"random, {FINER[1]} rows a client"] = ("random", *FINER)

@@ -78,12 +78,11 @@ def regularised(attack: str) -> Callable[[Sheet], list[Statement]]:
     """Tables 5 and 6."""
 
     def statements(sheet: Sheet) -> list[Statement]:
-        score = SCORES[0]
         bare = [row.removesuffix(", none") for row in sheet.rows if row.endswith(", none")]
         defences = dict.fromkeys(row.split(", ")[-1] for row in sheet.rows if not row.endswith(", none"))
         return [
             Statement(
-                f"{words} does not help against the {attack} attack (takes less than {HELPS:g} of its AUC).",
+                f"{words} does not help against the {attack} attack (takes less than {HELPS:g} of its AUC; {score}).",
                 [
                     Part(
                         "AUC with − without",
@@ -92,6 +91,7 @@ def regularised(attack: str) -> Callable[[Sheet], list[Statement]]:
                     )
                 ],
             )
+            for score in SCORES
             for words in defences
         ]
 
@@ -100,10 +100,18 @@ def regularised(attack: str) -> Callable[[Sheet], list[Statement]]:
 
 def table7(sheet: Sheet) -> list[Statement]:
     noised = [row for row in sheet.rows if "σ=" in row and not row.endswith("σ=0")]
+    sigmas = dict.fromkeys(row.split("σ=")[1] for row in noised)
     return [
         Statement(
-            f"Under DP-SGD at both σ the attack guesses: AUC within .5 ± .05 ({score}).",
-            [Part("mean of settings − .5", average(at(row, score) for row in noised) - 0.5, within(0.05))],
+            f"Under DP-SGD at both σ the attack guesses: AUC within .5 ± .05 (mean of settings; {score}).",
+            [
+                Part(
+                    f"σ = {s}, AUC − .5",
+                    average(at(row, score) for row in noised if row.endswith(s)) - 0.5,
+                    within(0.05),
+                )
+                for s in sigmas
+            ],
         )
         for score in SCORES
     ]
@@ -154,8 +162,8 @@ def acquisition(sheet: Sheet) -> list[Statement]:
     ahead = at(row, "random") - at(row, "honest")
     return [
         Statement(
-            "Enough colluding joiners obtain every cluster model of Sattler's CFL (over 99 %).",
-            [Part("an agreed direction", at(row, "random"), above(0.99))],
+            "Enough colluding joiners obtain every cluster model of Sattler's CFL (over 90 % of them).",
+            [Part("an agreed direction", at(row, "random"), above(0.9))],
             "The paper describes the attack and measures nothing.",
         ),
         Statement(
