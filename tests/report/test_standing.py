@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from covey.report.draw.standing import WIDTH, Line, Mark, Panel, Words, curves, dots, shades, shares
+from covey.report.draw.standing import WIDTH, Line, Mark, Panel, Words, curves, dots, length, shades, shares
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -92,3 +92,21 @@ def test_a_line_under_others_is_drawn_broader_and_one_that_stands_apart_is_not()
     assert styles[1:] == [None, None]
     radii = [{e.get("r") for e in parts(svg, colour, "circle")[1:]} for colour in ("c0", "c1")]  # the first: legend
     assert radii == [{"5.4"}, {"3"}]
+
+
+def test_a_lower_bound_and_runs_without_a_figure_are_told_apart() -> None:
+    open_ended = Line("a", [Mark(0, 61.0, least=True, printed=17.0), Mark(1, 17.0, printed=17.0)])
+    lost = Line("b", [Mark(1, None, said="3 of 3 runs diverged")])
+    svg = dots("t", ["x", "y"], [Panel("rounds", [open_ended, lost], share=False)], Words(least="not reached"))
+    assert len(parts(svg, "open", "path")) == 2  # one mark, and the legend's
+    assert "not reached" in words(svg) and words(svg).count("3 of 3 runs diverged") == 1
+    diamonds = parts(svg, "printed", "path")
+    assert len(diamonds) == 3 and ".printed { fill: none;" in svg  # a figure that is the printed one stays visible
+    nothing = dots("t", ["x", "y"], [Panel("rounds", [lost], share=False)])
+    assert "3 of 3 runs diverged" in words(nothing) and "at least" not in words(nothing)
+
+
+def test_names_have_room_beside_the_plot() -> None:
+    svg = dots("t", ["common LDP", "i"], [Panel("s", [Line("", [Mark(0, 0.5), Mark(1, 0.6)])])])
+    (left,) = (float(m) for m in re.findall(r'transform="translate\((\d+) \d+\)"><text[^>]*class="head"', svg))
+    assert left - 14 > length("common LDP") > 1.5 * length("llllllllll")

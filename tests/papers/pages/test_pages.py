@@ -209,3 +209,16 @@ def test_a_paper_by_name_writes_its_page_and_says_where(
     assert str(page) in said and "table2" in said
     assert "Membership power" in page.read_text(encoding="utf-8")
     assert opened == []  # this is no terminal
+
+
+def test_a_judgement_says_which_part_decides_and_what_became_of_runs() -> None:
+    def said(*effects: Effect) -> str:
+        (row,) = rows(replace(made(), claims=[Claim("s", effects[0].verdict, "", list(effects))]))
+        return judgement(row)
+
+    one = Effect("fedavg − ours, at most", -5850.0, -5900.0, -5800.0, 3, "rounds", "above 0", "does not hold")
+    assert said(one).replace(FIRM, " ") == "**✗ does not hold** −5,850 rounds [−5,900, −5,800] (at most)"
+    several = said(one, replace(one, name="other", verdict="holds"))
+    assert several.startswith("**✗ does not hold** fedavg − ours, at most: −5,850 rounds")
+    lost = Effect("a − b", None, None, None, 0, "points", "above 0", "undecided", lost="diverged in 3 of 3 seeds")
+    assert said(lost) == "**? undecided** a − b: diverged in 3 of 3 seeds"

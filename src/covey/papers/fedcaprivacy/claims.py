@@ -97,7 +97,7 @@ def _rounds(sheet: Sheet, word: str, beta: float, rival: str, times: float = 1.0
     column = f"{COUNTED}, {word}"
     effect: Contrast | None = at(rows[rival], column) - times * at(rows[OURS], column)
     side = "at least" if never[rival] else "at most" if never[OURS] else ""
-    name = f"Dir({beta}), {rival} − {'' if times == 1 else f'{times:g} × '}ours"
+    name = f"Dir({beta}), {rival} − {'' if times == 1 else f'{times:g} × '}FedCAPrivacy"
     if all(never.values()):
         effect, side, name = None, "", f"{name}, neither got there in every run"
     return Part(name, effect, above(), unit="rounds", one_sided=side)
@@ -111,7 +111,7 @@ def _costs(word: str, row: str, column: str) -> Statement:
     lost = {name: at(row.format(0.8, name), column) - at(row.format(0.1, name), column) for name in (OURS, "fedavg")}
     return Statement(
         f"Stronger heterogeneity costs FedCAPrivacy less than FedAvg ({word} test).",
-        [Part("FedAvg's loss from Dir(.8) to Dir(.1) less ours", lost["fedavg"] - lost[OURS], above())],
+        [Part("FedAvg's loss from Dir(.8) to Dir(.1) less FedCAPrivacy's", lost["fedavg"] - lost[OURS], above())],
     )
 
 
@@ -133,7 +133,10 @@ def tuning(sheet: Sheet) -> list[Statement]:
         Statement(
             "Each at its own best rate, FedAvg needs 1.5 times FedCAPrivacy's rounds to the target, or more (global test; where "
             "both got there in 20 rounds).",
-            [Part(f"Dir({b}), fedavg − 1.5 × ours", rounds(b, "fedavg") - 1.5 * rounds(b, OURS), above()) for b in both]
+            [
+                Part(f"Dir({b}), fedavg − 1.5 × FedCAPrivacy", rounds(b, "fedavg") - 1.5 * rounds(b, OURS), above())
+                for b in both
+            ]
             or [Part("neither got there", None, above())],
             whose="ours",
         ),
@@ -280,7 +283,7 @@ def linkage(sheet: Sheet) -> list[Statement]:
             whose="ours",
         ),
         Statement(
-            "Mitigated, clustering is still worth it: ours stays ahead of FedAvg (own test).",
+            "Mitigated, clustering is still worth it: it stays ahead of FedAvg (own test).",
             [
                 Part(name, final(f"{name}, paper's setting", "own") - final(FEDAVG, "own"), above())
                 for name in MITIGATIONS

@@ -173,9 +173,9 @@ def _compared(
                 reached = [r for o in outcomes if (r := rounds_to(o, target, metric))]
                 counted = figures(ended, partial(_counted, target, metric))
                 column = f"rounds to {target:.0%}, {word}"
-                cells.append(cell(row, column, [float(r) for r in reached], rounds, unit="rounds"))
+                cells.append(cell(row, column, [float(r) for r in reached], unit="rounds"))
                 cells.append(cell(row, f"{NEVER}, {word}", [float(len(outcomes) - len(reached))], unit="runs"))
-                cells.append(cell(row, f"{COUNTED}, {word}", counted, unit="rounds"))
+                cells.append(cell(row, f"{COUNTED}, {word}", counted, rounds, unit="rounds"))
                 cells.append(cell(row, f"final, {word}", figures(ended, partial(_accuracy, metric, None)), final))
             if rates:
                 cells.append(cell(row, "rate", [rates[beta, name]], unit=""))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from covey.errors import CoveyError
@@ -39,10 +39,14 @@ class Curves:
 
 @dataclass(frozen=True)
 class Dots:
-    """Figures beside the names of rows, a panel for each quantity."""
+    """Figures beside the names of rows, a panel for each quantity. `least`: panel to the expression of cells that say, by a number
+    above 0, that the row's figure is a lower bound.
+    """
 
     panels: Mapping[str, str]
     log_figures: bool = False
+    least: Mapping[str, str] = field(default_factory=dict)
+    words: standing.Words = standing.PAPER
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,9 @@ def _picture(reproduction: Reproduction, drawing: Drawing) -> str:
     if not places:
         return ""
     if isinstance(drawing, Curves):
+        places = [place for place in places if place.cell.ours is not None or place.cell.paper is not None]
+        if not places:
+            return ""
         panels = _panels(places, [float(place.x) for place in places], drawing.log_figures)
         return standing.curves(title, panels, drawing.x_label, drawing.log, drawing.shared)
     known = [place for place in places if DIFFERENCE not in place.cell.row]
@@ -125,7 +132,8 @@ def _picture(reproduction: Reproduction, drawing: Drawing) -> str:
     if not known:
         return ""
     rows = [float(names.index(place.x)) for place in known]
-    return standing.dots(title, names, _panels(known, rows, drawing.log_figures))
+    bounds = {(p.panel, p.x) for p in _places(reproduction.cells, drawing.least) if (p.cell.ours or 0) > 0}
+    return standing.dots(title, names, _panels(known, rows, drawing.log_figures, bounds), drawing.words)
 
 
 def _places(cells: Sequence[Cell], panels: Mapping[str, str]) -> list[_Place]:
@@ -133,20 +141,23 @@ def _places(cells: Sequence[Cell], panels: Mapping[str, str]) -> list[_Place]:
     for title, pattern in panels.items():
         for cell in cells:
             matched = re.fullmatch(pattern, f"{cell.row} | {cell.column}")
-            if matched and (cell.ours is not None or cell.paper is not None):
+            if matched and (cell.ours is not None or cell.paper is not None or cell.diverged):
                 named = matched.groupdict()
                 places.append(_Place(named.get("panel") or title, named.get("series") or "", named["x"], cell))
     return places
 
 
-def _panels(places: Sequence[_Place], xs: Sequence[float], log: bool) -> list[standing.Panel]:
+def _panels(
+    places: Sequence[_Place], xs: Sequence[float], log: bool, bounds: Collection[tuple[str, str]] = ()
+) -> list[standing.Panel]:
     panels = []
     for title in dict.fromkeys(place.panel for place in places):
         lines: dict[str, list[standing.Mark]] = {}
         units = set()
         for place, x in zip(places, xs):
             if place.panel == title:
-                lines.setdefault(place.series, []).append(mark(place.cell, x))
+                made = replace(mark(place.cell, x), least=(place.panel, place.x) in bounds)
+                lines.setdefault(place.series, []).append(made)
                 units.add(place.cell.unit)
         if len(units) > 1:
             raise CoveyError(f"panel '{title}' has figures in {' and '.join(sorted(units))}: one scale needs one unit")
@@ -164,7 +175,8 @@ def mark(cell: Cell, x: float) -> standing.Mark:
         half = student_half(cell.n) * cell.std / math.sqrt(cell.n)
         most = 1.0 if cell.unit in SHARES else math.inf  # Student's interval does not know where shares end
         interval = cell.ours - half, max(cell.ours, min(cell.ours + half, most))
-    return standing.Mark(x, cell.ours, interval, cell.paper)
+    lost = f"{len(cell.diverged)} of {cell.seeds} runs diverged" if cell.diverged and cell.ours is None else ""
+    return standing.Mark(x, cell.ours, interval, cell.paper, said=lost)
 
 
 def _shades(title: str, places: Sequence[_Place]) -> str:

@@ -26,23 +26,31 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-seri
 .end { text-anchor: end; } .mid { text-anchor: middle; } .grid { stroke: var(--rule); }
 .line { fill: none; stroke: var(--k); stroke-width: 1.8; stroke-linejoin: round; }
 .dot { fill: var(--k); } .spread { stroke: var(--k); stroke-width: 1.6; opacity: .6; }
-.printed { fill: var(--card); stroke: var(--k); stroke-width: 1.6; }
+.printed { fill: none; stroke: var(--k); stroke-width: 1.6; } .said { fill: var(--soft); font-style: italic; }
+.open { fill: none; stroke: var(--k); stroke-width: 1.6; }
 .dash { stroke-dasharray: 3 3; opacity: .75; stroke-width: 1.2; }
 .cell { fill: var(--k); } .strong { fill: var(--card); font-weight: 600; } .warn { --k: var(--warn); }
 """
 NEAR = 2.5  # pixels: lines as close as that in most places cover each other
 COVERED = 4.0  # pixels by which a line is broader than one that covers it
-DIAMOND = "M0-5 5 0 0 5-5 0z"
+DIAMOND = "M0-6 6 0 0 6-6 0z"
+ONWARD = "M6-4 11 0 6 4"  # behind a dot: the figure is as large at least
+NARROW, BROAD = frozenset("fijlrt.,:;|()[]'1 "), frozenset("mwMW—…Δ%")
 
 
 @dataclass(frozen=True)
 class Mark:
-    """One figure at its place, with its interval, and the one that somebody else printed for the same."""
+    """One figure at its place, with its interval, and the one that somebody else printed for the same.
+
+    `least`: the figure is a lower bound. `said`: why there is none.
+    """
 
     place: float
     value: float | None
     interval: tuple[float, float] | None = None
     printed: float | None = None
+    least: bool = False
+    said: str = ""
 
     def figures(self) -> list[float]:
         ends = self.interval or ()
@@ -70,6 +78,8 @@ class Panel:
         centres = [
             one for line in self.lines for mark in line.marks for one in (mark.value, mark.printed) if one is not None
         ]
+        if not centres:  # nothing but words on what became of the runs
+            return axis_for([0.0, 1.0], form)
         low = 0.0 if min(centres) >= 0 else min(known)  # whiskers of few seeds may leave what a figure can be
         high = 1.0 if self.share and max(centres) <= 1 else max(known)
         return axis_for([min(high, max(low, one)) for one in known], form, self.log)
@@ -82,6 +92,7 @@ class Words:
     own: str = "covey"
     interval: str = "95 % interval"
     printed: str = "printed in the paper"
+    least: str = "at least"
 
 
 PAPER = Words()
@@ -111,8 +122,8 @@ def curves(title: str, panels: Sequence[Panel], x_label: str, log: bool = False,
 def dots(title: str, names: Sequence[str], panels: Sequence[Panel], words: Words = PAPER) -> str:
     """Figures over named rows, a panel for each quantity; a mark's place is the number of its row."""
     series = _names(panels)
-    name_width = min(250.0, max((LETTER * len(name) for name in names), default=0) + 12)
-    wrapped = [textwrap.wrap(name, int(name_width / LETTER)) or [""] for name in names]
+    name_width = min(250.0, max(map(length, names), default=0) + 16)
+    wrapped = [_wrapped(name, name_width - 16) for name in names]
     lanes = max(len(panel.lines) for panel in panels)
     row = max(24, 11 * lanes + 10)
     tall = [max(row, 15 * len(lines) + 8) for lines in wrapped]
@@ -138,7 +149,7 @@ def dots(title: str, names: Sequence[str], panels: Sequence[Panel], words: Words
 
 def shades(title: str, rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float | None]]) -> str:
     """A table of shares, each cell shaded and with its figure."""
-    name_width = min(250.0, max(LETTER * len(row) for row in rows) + 12)
+    name_width = min(250.0, max(map(length, rows)) + 16)
     step = (WIDTH - 2 * MARGIN - name_width) / len(columns)
     heads = [textwrap.wrap(column.replace("_", " "), max(6, int(step / LETTER) - 1)) for column in columns]
     top = MARGIN + 15 * max(map(len, heads)) + 8
@@ -239,6 +250,7 @@ def _dots(
         parts.append(tag("line", x1=at, x2=at, y1=0, y2=height, class_="grid"))
         if (value, label) in shown:
             parts.append(tag("text", label, x=at, y=height + 17, class_="mid"))
+    said: set[tuple[int, str]] = set()
     for lane, line in enumerate(panel.lines):
         colour = _colour(names, line.name)
         for mark in line.marks:
@@ -249,8 +261,15 @@ def _dots(
                 parts.append(tag("line", x1=low, x2=high, y1=y, y2=y, class_=f"spread {colour}"))
             if mark.value is not None:
                 parts.append(tag("circle", cx=width * axis.at(mark.value), cy=y, r=4, class_=f"dot {colour}"))
+            if mark.least and mark.value is not None:
+                place = f"translate({width * axis.at(mark.value):.1f} {y:.1f})"
+                parts.append(tag("path", d=ONWARD, transform=place, class_=f"open {colour}"))
             if mark.printed is not None:
                 parts.append(_diamond(width * axis.at(mark.printed), y, colour))
+            if mark.said and (row, mark.said) not in said:  # once for all of a row's lines
+                said.add((row, mark.said))
+                middle = starts[row] + tall[row] / 2
+                parts.append(tag("text", mark.said, x=4, y=middle + 4, class_="said"))
     return join(parts)
 
 
@@ -272,6 +291,7 @@ def _keys(names: Sequence[str], panels: Sequence[Panel], words: Words) -> tuple[
     marks = [mark for panel in panels for line in panel.lines for mark in line.marks]
     whiskers = any(mark.interval for mark in marks)
     printed = any(mark.printed is not None for mark in marks)
+    least = any(mark.least for mark in marks)
     plain_colour = _colour(names, "")
     keys = [(tag("circle", cx=5, cy=-4, r=4, class_=f"dot {hue(i)}"), name) for i, name in enumerate(names)]
     if printed or whiskers or not names:
@@ -281,7 +301,28 @@ def _keys(names: Sequence[str], panels: Sequence[Panel], words: Words) -> tuple[
         keys.append((join([bar, dot]), ", ".join(said)))
     if printed:
         keys.append((_diamond(5, -4, plain_colour), words.printed))
+    if least:
+        dot = tag("circle", cx=3, cy=-4, r=4, class_=f"dot {plain_colour}")
+        onward = tag("path", d=ONWARD, transform="translate(3 -4)", class_=f"open {plain_colour}")
+        keys.append((join([dot, onward]), words.least))
     return key_row(keys)
+
+
+def length(words: str) -> float:
+    """Pixels that words take, about: letters are not alike."""
+    return sum(3.8 if c in NARROW else 10.0 if c in BROAD else 8.0 if c.isupper() else 6.8 for c in words)
+
+
+def _wrapped(name: str, width: float) -> list[str]:
+    """In lines of at most so many pixels, where words are that short."""
+    lines = [""]
+    for word in name.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if length(longer) <= width or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
 
 
 def key_row(keys: Sequence[tuple[Html, str]]) -> tuple[Html, float]:

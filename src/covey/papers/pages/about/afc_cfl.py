@@ -39,7 +39,7 @@ ABOUT = About(
         "The budget is that of one round and conditional on private quantities: the ledger says so.",
     ),
     drawings={
-        "fig2": (Curves("round", {"": r"round (?P<x>\d+) \| (?P<series>.+)"}),),
+        "fig2": (Curves("round", {"accuracy": r"round (?P<x>\d+) \| (?P<series>.+)"}),),
         "confirm": (Dots(_BOTH),),
         "table1": (Dots(_BOTH),),
         "local_work": (Dots(_BOTH),),

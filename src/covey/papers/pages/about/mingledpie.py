@@ -52,12 +52,18 @@ ABOUT = About(
                 },
             ),
         ),
-        "table2": (Curves("epoch", {"": r"(?P<series>.+) \| epoch (?P<x>\d+)"}),),
+        "table2": (Curves("epoch", {"clients whose cluster is guessed": r"(?P<series>.+) \| epoch (?P<x>\d+)"}),),
         "table3": (Dots({"": r"(?P<x>(?!MingledPie from).+) \| (?P<panel>Homogeneous|Heterogeneous)"}),),
         "table5": (Dots({"accuracy": r"(?P<x>.+) \| (?P<series>at .+)"}),),
-        "table7": (Curves("samples from all labels, %", {"": r"IID rate (?P<x>\d+)% \| (?P<series>MingledPie|IFCA)"}),),
-        "table8": (Curves("samples from all labels, %", {"": r"IID rate (?P<x>\d+)% \| (?P<series>own .+)"}),),
-        "fig4": (Curves("round", {"": r"round (?P<x>\d+) \| (?P<series>.+)"}),),
+        "table7": (
+            Curves("samples from all labels, %", {"accuracy": r"IID rate (?P<x>\d+)% \| (?P<series>MingledPie|IFCA)"}),
+        ),
+        "table8": (
+            Curves(
+                "samples from all labels, %", {"accuracy, tested on": r"IID rate (?P<x>\d+)% \| (?P<series>own .+)"}
+            ),
+        ),
+        "fig4": (Curves("round", {"accuracy": r"round (?P<x>\d+) \| (?P<series>.+)"}),),
         "fig5": _CHANGED,
         "fig6": _CHANGED,
         "fig7": _CHANGED,

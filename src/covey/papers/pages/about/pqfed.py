@@ -30,10 +30,19 @@ ABOUT = About(
                 shared=False,
             ),
         ),
-        "fig4": (Curves("ε", {"": r"ε = (?P<x>[\d.]+) \| (?P<series>.+)"}, log=True),),
-        "fig5": (Curves("dissimilarity rate r", {"": r"r = (?P<x>[\d.]+) \| (?P<series>.+)"}),),
-        "fig6": (Curves("dissimilarity rate r", {"": r"r = (?P<x>[\d.]+) \| (?P<series>ε = .+)"}),),
-        "table4": (Curves("dissimilarity up to r", {"": r"\d+: r = 0 … (?P<x>[\d.]+) \| (?P<series>.+)"}),),
+        "fig4": (
+            Curves("ε", {"power of the attack at 5 % false alarms": r"ε = (?P<x>[\d.]+) \| (?P<series>.+)"}, log=True),
+        ),
+        "fig5": (
+            Curves("dissimilarity rate r", {"selections that take the client": r"r = (?P<x>[\d.]+) \| (?P<series>.+)"}),
+        ),
+        "fig6": (
+            Curves(
+                "dissimilarity rate r",
+                {"power of the attack at 5 % false alarms": r"r = (?P<x>[\d.]+) \| (?P<series>ε = .+)"},
+            ),
+        ),
+        "table4": (Curves("dissimilarity up to r", {"accuracy": r"\d+: r = 0 … (?P<x>[\d.]+) \| (?P<series>.+)"}),),
         "table6": (
             Dots(
                 {
@@ -44,7 +53,10 @@ ABOUT = About(
             ),
         ),
         "table7": (
-            Curves("dissimilarity rate r of the client that joins", {"": r"\d+: r = (?P<x>[\d.]+) \| (?P<series>.+)"}),
+            Curves(
+                "dissimilarity rate r of the client that joins",
+                {"accuracy": r"\d+: r = (?P<x>[\d.]+) \| (?P<series>.+)"},
+            ),
         ),
     },
 )

@@ -62,7 +62,7 @@ ABOUT = About(
             ),
             Dots(_SCORES),
         ),
-        "acquisition": (Curves("colluders", {"": r"(?P<x>\d+) colluders \| (?P<series>.+)"}),),
+        "acquisition": (Curves("colluders", {"cluster models obtained": r"(?P<x>\d+) colluders \| (?P<series>.+)"}),),
     },
     labels={
         "mild": "Mild skew",
