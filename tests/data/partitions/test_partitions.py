@@ -125,6 +125,22 @@ def test_iid_rate_is_the_share_of_samples_from_all_labels():
     assert min(inside) >= 100
 
 
+def test_newcomers_alone_may_have_samples_of_all_labels():
+    data = labelled([1000] * 10)
+    asked = {"public": 0, "iid_rate": 0.5, "samples": 200, "in_turn": True, "iid_from": 15}
+    fed = LabelSets(**asked).make(data, 20, 5, seed=1)
+    assert_sound(fed, 20)
+    inside = np.array([counts[2 * c : 2 * c + 2].sum() for c, counts in zip(fed.clusters, fed.histogram())])
+    assert (inside[:15] == 200).all() and inside[15:].max() < 150
+    assert fed.distributions[0].max() == 0.5 and fed.distributions[15].max() == pytest.approx(0.3)
+    on_sets = LabelSets(**asked, test_on_sets=True).make(data, 20, 5, seed=1)
+    assert same(fed, on_sets) and (on_sets.distributions.max(1) == 0.5).all()
+    with pytest.raises(CoveyError, match="iid_from"):
+        LabelSets(iid_from=15)
+    with pytest.raises(CoveyError, match=r"240 samples per client would fit"):  # 15 × 240 + 5 × 120 of a set's own
+        LabelSets(**asked | {"samples": 300}).make(labelled([480] * 10), 20, 5, seed=1)
+
+
 def test_heterogeneous_sets_have_unequal_labels_and_clients_in_proportion():
     widths = []
     for seed in range(20):

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from covey.config import later
 from covey.data.dataset import Dataset
 from covey.data.federation import Federation
 from covey.data.holdings import Rows
@@ -42,10 +43,16 @@ class LabelSets:
     sizes: tuple[int, ...] = ()  # clients per cluster, e.g. (12, 12, 24, 36, 36); empty: by the rule above
     in_turn: bool = False  # clusters take turns in the order of clients, so that the first to join come from all
     labels_per_set: tuple[int, ...] = ()  # (fewest, most) of a heterogeneous set; empty: the papers' range
+    iid_from: int = later(0)  # `iid_rate` is of the clients from this one on, in the order in which they join
+    test_on_sets: bool = later(False)  # everybody is tested on its label set alone, whatever `iid_rate`
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.iid_rate <= 1.0:
             raise CoveyError(f"partition.iid_rate is {self.iid_rate}; it is a share, from 0 to 1.")
+        if self.iid_from < 0 or (self.iid_from and not self.samples):
+            raise CoveyError(
+                f"partition.iid_from is {self.iid_from}; it is the number of a client, 0 or more, and needs partition.samples."
+            )
         if self.samples < 0 or self.public < 0:
             raise CoveyError(
                 f"partition.samples is {self.samples} and partition.public {self.public}; both are 0 or more."
@@ -75,7 +82,12 @@ class LabelSets:
         public = tuple(pool[: min(self.public, len(pool) // 5)] for pool in pools)
         pools = [pool[len(known) :] for pool, known in zip(pools, public)]
 
-        own, shared = self._sizes(np.array([len(pool) for pool in pools]), members)
+        place = np.concatenate([np.arange(n) / n for n in members])  # how far along in its cluster a client stands
+        joins = np.argsort(place, kind="stable") if self.in_turn else np.arange(clients)
+        mixes = np.empty(clients, bool)  # whether a client, cluster by cluster, has samples of all labels
+        mixes[joins] = np.arange(clients) >= self.iid_from
+
+        own, shared = self._sizes(np.array([len(pool) for pool in pools]), cluster, mixes)
         common = apportion(int(shared.sum()), np.array([len(pool) for pool in pools], np.float64))
         drawn = np.concatenate([pool[:c] for pool, c in zip(pools, common)])
         needs = np.bincount(cluster, weights=own, minlength=clusters).astype(np.int64)
@@ -89,16 +101,15 @@ class LabelSets:
         if len(bare):
             raise CoveyError(f"label set {bare[0]} of {dataset.name} has no test samples; ask for fewer clusters.")
         within /= within.sum(1, keepdims=True)
-        mixed = (1 - self.iid_rate) * within + self.iid_rate * test / test.sum()
+        rate = self.iid_rate * (mixes & (not self.test_on_sets))[:, None]
+        mixed = (1 - rate) * within[cluster] + rate * test / test.sum()
         held = hand_out(rows, owner, clients, rng)
-        place = np.concatenate([np.arange(n) / n for n in members])  # how far along in its cluster a client stands
-        order = np.argsort(place, kind="stable") if self.in_turn else np.arange(clients)
         return Federation(
             dataset=dataset,
-            clients=tuple(held[i] for i in order),
-            clusters=cluster[order],
+            clients=tuple(held[i] for i in joins),
+            clusters=cluster[joins],
             test_groups=dataset.y_test,
-            distributions=mixed[cluster[order]],
+            distributions=mixed[joins],
             public=public if self.public else (),
             notes={
                 "label_sets": tuple(tuple(np.flatnonzero(set_of_label == j).tolist()) for j in range(clusters)),
@@ -138,20 +149,22 @@ class LabelSets:
         weights = np.ones(clusters) if self.homogeneous else widths.astype(np.float64)
         return apportion(clients, weights, least=1)
 
-    def _sizes(self, pools: NDArray[np.int64], members: NDArray[np.int64]) -> tuple[Rows, Rows]:
-        """How many rows each client takes from its own set and from all labels, [n] each."""
+    def _sizes(
+        self, pools: NDArray[np.int64], cluster: NDArray[np.int64], mixes: NDArray[np.bool_]
+    ) -> tuple[Rows, Rows]:
+        """How many rows each client takes from its own set and from all labels, [n] each. `mixes`: who takes of the latter."""
+        members = np.bincount(cluster, minlength=len(pools))
         if self.samples:
-            if not self._fits(self.samples, pools, members):
-                even = int(pools.sum() // members.sum())  # no more than that can fit
-                most = next(m for m in range(min(self.samples, even), -1, -1) if self._fits(m, pools, members))
+            if not self._fits(self.samples, pools, cluster, mixes):
+                even = int(pools.sum() // len(cluster))  # no more than that can fit
+                least = min(self.samples, even)
+                most = next(m for m in range(least, -1, -1) if self._fits(m, pools, cluster, mixes))
                 raise CoveyError(
                     f"partition.samples is {self.samples}, but the smallest label set has too few rows for "
                     f"{members.tolist()} disjoint clients per set beside {self.public} public rows; "
                     f"{most} samples per client would fit."
                 )
-            shared = round(self.iid_rate * self.samples)
-            total = int(members.sum())
-            return np.full(total, self.samples - shared), np.full(total, shared)
+            return self._dealt(self.samples, mixes)
         common = apportion(round(self.iid_rate * pools.sum()), pools.astype(np.float64))
         own = np.concatenate([apportion(r, np.ones(n)) for r, n in zip((pools - common).tolist(), members)])
         weights = own if own.any() else np.ones_like(own)
@@ -165,12 +178,18 @@ class LabelSets:
             )
         return own, shared_rows
 
-    def _fits(self, samples: int, pools: NDArray[np.int64], members: NDArray[np.int64]) -> bool:
-        shared = round(self.iid_rate * samples)
-        if int(members.sum()) * shared > pools.sum():
+    def _dealt(self, samples: int, mixes: NDArray[np.bool_]) -> tuple[Rows, Rows]:
+        shared = np.where(mixes, round(self.iid_rate * samples), 0)
+        return samples - shared, shared
+
+    def _fits(
+        self, samples: int, pools: NDArray[np.int64], cluster: NDArray[np.int64], mixes: NDArray[np.bool_]
+    ) -> bool:
+        own, shared = self._dealt(samples, mixes)
+        if shared.sum() > pools.sum():
             return False
-        common = apportion(int(members.sum()) * shared, pools.astype(np.float64))
-        return bool((common + members * (samples - shared) <= pools).all())
+        common = apportion(int(shared.sum()), pools.astype(np.float64))
+        return bool((common + np.bincount(cluster, weights=own, minlength=len(pools)) <= pools).all())
 
 
 def composition(total: int, parts: int, fewest: int, most: int, rng: np.random.Generator) -> NDArray[np.int64]:
