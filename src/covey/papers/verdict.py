@@ -17,6 +17,9 @@ in the row "A − B" holds it.
 
 A run that diverged has no figure: a contrast that needs it is shown over the seeds that are left and is *undecided* (`outcome.py`).
 
+Rounds that a run did not last to see count as one more than it had. Its interval is of these numbers: a run that would have taken
+far longer would move the mean on, and widen the interval, too.
+
 Limits: three seeds make wide intervals. Nothing is corrected for the number of sentences: of a hundred that sit exactly on the end
 of their range, two or three are called one way and two or three the other.
 
@@ -117,6 +120,7 @@ class Part:
         0  # independent repetitions, where a cell's values are more than these (several draws of one partition)
     )
     one_sided: str = ""
+    gap: bool = False  # of one column, whose figures are differences of shares: shown in points
 
 
 @dataclass(frozen=True)
@@ -300,7 +304,9 @@ def _effect(part: Part, estimate: Estimate | None, sheet: Sheet) -> Effect:
         units = [c.unit for _, place in part.effect.terms if (c := sheet.get(place))]
         unit, level = (units[0] if units else "%"), part.effect.level
     scale = 100.0 if unit == "%" else 1.0
-    differs = not level or part.asked.low == 0.0  # a column of differences is asked about 0, a share never is
+    differs = (
+        not level or part.gap or part.asked.low == 0.0
+    )  # a column of differences is asked about 0, a share never is
     shown = {"%": "points" if differs else "%"}.get(unit, unit)
     asked = part.asked.words(scale)
     if estimate is None or not np.isfinite(estimate.value):

@@ -42,7 +42,7 @@ def _split(split: str) -> list[Statement]:
         ),
         Statement(
             f"{split}: MingledPie stays with IFCA at every round from {FROM} on (within {100 * like:.1f} points).",
-            [Part("largest gap", at(GAP, split), below(like))],
+            [Part("largest gap", at(GAP, split), below(like), gap=True)],
         ),
         Statement(f"{split}: both stand far above one model for all (at least {100 * FAR:.0f} points).", ahead),
         Statement(

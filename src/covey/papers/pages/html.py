@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 
 from covey.papers.claims import Judged, tally
 from covey.papers.harness import Reproduction
@@ -24,13 +25,13 @@ COMMAND = "The command that makes this table."
 
 def paper_html(page: PaperPage, rows: Sequence[Judged]) -> str:
     """All that is stored of a paper: verdicts, figures, tables."""
-    counts = tally(rows).get(page.paper, {})
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    said = verdicts_in_words(tally(rows).get(page.paper, {}))
+    here = {exhibit.table for exhibit in page.exhibits}
     sections = [
-        Section("broke", "What broke a claim, or bounds it", "", _items(page.about.breaks)),
-        Section("claims", "Claims", f"{counted(len(rows), 'judgement')}: {said}.", _claims(rows)),
+        Section("broke", "What broke a claim, or bounds it", "", _items(page.about.breaks, here)),
         *(_section(exhibit) for exhibit in page.exhibits),
-        Section("differs", "What we read differently", "", _items(page.about.differs)),
+        Section("claims", "Claims", f"{counted(len(rows), 'judgement')}: {said}.", _claims(rows)),
+        Section("differs", "What we read differently", "", _items(page.about.differs, here)),
     ]
     return render(
         Page(
@@ -136,15 +137,47 @@ def _verdicts(claims: Sequence[Claim]) -> Html:
     return tag("ol", *lines, class_="claims") if lines else Html("")
 
 
-def _items(sentences: Sequence[str]) -> Html:
-    """Markdown's sentences as a list; links into docs/ lead nowhere from here, so their words stay and their targets go."""
-    plain = [
-        re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", sentence).replace("*", "").replace("`", "") for sentence in sentences
-    ]
-    return tag("ul", *(tag("li", one) for one in plain), class_="notes") if plain else Html("")
+def _items(sentences: Sequence[str], here: Collection[str] = ()) -> Html:
+    """Markdown's sentences as a list. `here`: tables that stand on the page, to which links lead."""
+    return tag("ul", *(tag("li", _linked(one, here)) for one in sentences), class_="notes") if sentences else Html("")
+
+
+LINK = r"\[([^]]*)\]\(([^)]*)\)"  # Markdown's: words, target
+
+
+def _linked(sentence: str, here: Collection[str]) -> Html:
+    """Links into docs/ lead nowhere from here: their words stay in a sentence, and in brackets of their own would say nothing."""
+    kept = re.sub(rf"\s*\({LINK}\)", lambda link: link[0] if _anchor(link[2], here) else "", sentence)
+    parts, done = list[str](), 0
+    for link in re.finditer(LINK, kept):
+        anchor = _anchor(link[2], here)
+        words = _plain(link[1])
+        parts += [_plain(kept[done : link.start()]), tag("a", words, href=f"#{anchor}") if anchor else words]
+        done = link.end()
+    return join([*parts, _plain(kept[done:])])
+
+
+def _anchor(target: str, here: Collection[str]) -> str:
+    """Of the table on this page that a page of the documentation is about; empty: there is none."""
+    table = target.partition("#")[0].removesuffix(".md")
+    return table if table in here else ""
+
+
+def _plain(markdown: str) -> str:
+    return markdown.replace("*", "").replace("`", "")
 
 
 def _tally(one: Reproduction) -> str:
-    """'3 of 4 claims hold.'"""
-    held = sum(claim.verdict == HOLDS for claim in one.claims)
-    return f"{held} of {counted(len(one.claims), 'claim')} hold{'s' if held == 1 else ''}."
+    """'3 hold, 1 undecided of 4 claims.'"""
+    counts = Counter(claim.verdict for claim in one.claims)
+    return f"{verdicts_in_words(counts)} of {counted(len(one.claims), 'claim')}."
+
+
+def verdicts_in_words(counts: Mapping[str, int]) -> str:
+    """'0 hold, 1 does not hold, 3 undecided': each verdict that there is, and always how many hold."""
+    said = {
+        HOLDS: "holds" if counts.get(HOLDS) == 1 else "hold",
+        FAILS: "does not hold" if counts.get(FAILS) == 1 else "do not hold",
+    }
+    shown = [verdict for verdict in (HOLDS, FAILS, UNDECIDED, UNMEASURED) if counts.get(verdict) or verdict == HOLDS]
+    return ", ".join(f"{counts.get(verdict, 0)} {said.get(verdict, verdict)}" for verdict in shown)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from covey.report import assets
 from covey.report.draw.markup import Html, join, tag
-from covey.report.draw.svg import Axis, axis_for, hue, linear, logarithmic
+from covey.report.draw.svg import COVERED, Axis, axis_for, broader, covered, hue, linear, logarithmic
 from covey.report.format import percent, plain
 
 WIDTH = 720  # pixels
@@ -31,8 +31,6 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-seri
 .dash { stroke-dasharray: 3 3; opacity: .75; stroke-width: 1.2; }
 .cell { fill: var(--k); } .strong { fill: var(--card); font-weight: 600; } .warn { --k: var(--warn); }
 """
-NEAR = 2.5  # pixels: lines as close as that in most places cover each other
-COVERED = 4.0  # pixels by which a line is broader than one that covers it
 DIAMOND = "M0-6 6 0 0 6-6 0z"
 ONWARD = "M6-4 11 0 6 4"  # behind a dot: the figure is as large at least
 NARROW, BROAD = frozenset("fijlrt.,:;|()[]'1 "), frozenset("mwMW—…Δ%")
@@ -203,9 +201,11 @@ def _curves(panel: Panel, names: Sequence[str], x: Axis, y: Axis, width: float, 
     for value, label in x.ticks:
         parts.append(tag("text", label, x=width * x.at(value), y=height + 17, class_="mid"))
     parts.append(tag("text", x_label, x=width, y=height + 34, class_="end"))
-    for line, above in zip(panel.lines, _covered(panel.lines, y, height)):
+    heights = [
+        {m.place: height * (1 - y.at(m.value)) for m in line.marks if m.value is not None} for line in panel.lines
+    ]
+    for line, above in zip(panel.lines, covered(heights)):
         colour = _colour(names, line.name)
-        broad = {"style": f"stroke-width:{1.8 + COVERED * above:g};opacity:.45"} if above else {}
         spots = [(mark, width * x.at(mark.place)) for mark in sorted(line.marks, key=lambda mark: mark.place)]
         for kind, ends in (
             ("line", [(a, m.value) for m, a in spots if m.value is not None]),
@@ -213,7 +213,9 @@ def _curves(panel: Panel, names: Sequence[str], x: Axis, y: Axis, width: float, 
         ):
             if len(ends) > 1:
                 path = "M" + "L".join(f"{a:.1f} {height * (1 - y.at(v)):.1f}" for a, v in ends)
-                parts.append(tag("path", d=path, class_=f"{kind} {colour}", **(broad if kind == "line" else {})))
+                parts.append(
+                    tag("path", d=path, class_=f"{kind} {colour}", **(broader(above) if kind == "line" else {}))
+                )
         for mark, a in spots:
             if mark.interval:
                 low, high = (height * (1 - min(1.0, max(0.0, y.at(end)))) for end in mark.interval)
@@ -224,19 +226,6 @@ def _curves(panel: Panel, names: Sequence[str], x: Axis, y: Axis, width: float, 
             if mark.printed is not None:
                 parts.append(_diamond(a, height * (1 - y.at(mark.printed)), colour))
     return join(parts)
-
-
-def _covered(lines: Sequence[Line], y: Axis, height: float) -> list[int]:
-    """How many later lines lie on each: it is drawn broader by them, else two methods that agree look like one."""
-    heights = [
-        {mark.place: height * (1 - y.at(mark.value)) for mark in line.marks if mark.value is not None} for line in lines
-    ]
-
-    def on(below: dict[float, float], above: dict[float, float]) -> bool:
-        both = below.keys() & above.keys()
-        return 2 * sum(abs(below[place] - above[place]) < NEAR for place in both) > len(both)
-
-    return [sum(on(own, later) for later in heights[i + 1 :]) for i, own in enumerate(heights)]
 
 
 def _dots(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from covey.report.draw.markup import Html, join, percent_of, short, tag
@@ -16,6 +16,8 @@ from covey.report.format import NBSP, percent, plain
 
 HUES = 8  # the style sheet's colours c0 … c7 stay distinct for colour-blind readers; there is no honest ninth
 WIDTH = 1000  # units of the stretched viewBox
+NEAR = 2.5  # pixels: lines as close as that in most places cover each other
+COVERED = 4.0  # pixels by which a line is broader than one that covers it
 
 
 def hue(index: int) -> str:
@@ -99,6 +101,23 @@ class Series:
     thin: bool = False  # context, drawn behind and lighter
 
 
+def covered(heights: Sequence[Mapping[float, float]]) -> list[int]:
+    """How many later lines lie on each, by their heights in pixels at a place: it is drawn broader by them, else two methods that
+    agree look like one.
+    """
+
+    def on(below: Mapping[float, float], above: Mapping[float, float]) -> bool:
+        both = below.keys() & above.keys()
+        return 2 * sum(abs(below[place] - above[place]) < NEAR for place in both) > len(both)
+
+    return [sum(on(own, later) for later in heights[i + 1 :]) for i, own in enumerate(heights)]
+
+
+def broader(above: int) -> dict[str, str]:
+    """The look of a line that so many others cover."""
+    return {"style": f"stroke-width:{1.8 + COVERED * above:g};opacity:.45"} if above else {}
+
+
 def drawable(series: Sequence[Series], points: int = 1) -> list[Series]:
     """The series that have at least so many values to draw."""
     return [one for one in series if sum(value is not None for value in one.values) >= points]
@@ -165,10 +184,11 @@ def line_chart(
     x = linear(min(xs), max(xs), whole, x_ticks, tight=True)
     y = y or axis_for(known, form, log)
     groups = []
-    for index in sorted(range(len(series)), key=lambda i: not series[i].thin):
-        one = series[index]
-        points = [(x.at(a), y.at(b)) for a, b in zip(xs, one.values) if b is not None]
-        groups.append(_line(one, index, points, height))
+    order = sorted(range(len(series)), key=lambda i: not series[i].thin)
+    places = {i: [(x.at(a), y.at(b)) for a, b in zip(xs, series[i].values) if b is not None] for i in order}
+    above = covered([{a: height * (1 - b) for a, b in places[i]} if not series[i].thin else {} for i in order])
+    for index, over in zip(order, above):
+        groups.append(_line(series[index], index, places[index], height, over))
     labels = _end_labels(series, y, height)
     data = {
         "x": [round(value, 6) for value in xs],
@@ -185,7 +205,7 @@ def _say(value: float | None, form: Callable[[float], str]) -> str | None:
     return None if value is None else form(value)
 
 
-def _line(one: Series, index: int, points: list[tuple[float, float]], height: int) -> Html:
+def _line(one: Series, index: int, points: list[tuple[float, float]], height: int, above: int = 0) -> Html:
     """One series: a stretched path, or a dot where there is a single point."""
     if not points:
         return Html("")
@@ -194,7 +214,7 @@ def _line(one: Series, index: int, points: list[tuple[float, float]], height: in
         mark = tag("circle", cx=percent_of(points[0][0]), cy=height * (1 - points[0][1]), r=4, class_=f"dot {kind}")
     else:
         path = "M" + "L".join(f"{short(WIDTH * a)} {short(height * (1 - b))}" for a, b in points)
-        mark = stretched(tag("path", d=path, class_=f"line {kind}"), height)
+        mark = stretched(tag("path", d=path, class_=f"line {kind}", **broader(above)), height)
     return tag("g", mark, data_s=index)
 
 

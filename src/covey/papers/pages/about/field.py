@@ -5,6 +5,7 @@ from __future__ import annotations
 from covey.papers.field.page import beside
 from covey.papers.field.settings import SETTINGS
 from covey.papers.pages.shapes import About, Curves, Dots
+from covey.report.draw.standing import Words
 
 _PANELS = {
     "own test data": r"(?P<x>.+) \| own test data",
@@ -13,6 +14,7 @@ _PANELS = {
 }
 
 _ARRIVED = r"(?P<panel>.+), (?P<x>\d+) samples?: (?P<series>ifca|fedgroup|pacfl|flux|fedavg_ft|local) \| after 1 rounds"
+_HOSPITALS = r"(?P<x>.+?) \| (?P<series>Cleveland|Hungary|Switzerland|Long Beach|mean of the four)"
 
 ABOUT = About(
     label="The field",
@@ -30,6 +32,7 @@ ABOUT = About(
             Curves("clusters that the method is told", {"": r"(?P<panel>.+), k = (?P<x>\d+) \| (?P<series>.+)"}),
         ),
         "newcomers": (Curves("samples", {"": _ARRIVED}, log=True),),
+        "flamby": (Dots({"test accuracy": _HOSPITALS}, words=Words(printed="stored in FLamby's repository")),),
     },
     beside=beside,
     labels={name: setting.title for name, setting in SETTINGS.items()}

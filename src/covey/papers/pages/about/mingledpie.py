@@ -60,7 +60,7 @@ ABOUT = About(
         ),
         "table8": (
             Curves(
-                "samples from all labels, %", {"test accuracy": r"IID rate (?P<x>\d+)% \| test accuracy"}
+                "newcomers' samples from all labels, %", {"test accuracy": r"IID rate (?P<x>\d+)% \| test accuracy"}
             ),
         ),
         "fig4": (Curves("round", {"accuracy": r"round (?P<x>\d+) \| (?P<series>.+)"}),),
