@@ -15,6 +15,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+import covey
 from covey.algorithms import ALGORITHMS
 from covey.attacks import ATTACKS
 from covey.audit.frontier.frontier import Frontier
@@ -35,10 +36,25 @@ LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".sh": "bash"}
 VERDICT = re.compile(r"<strong>([✓✗?–]) (holds|does not hold|undecided|not measured)</strong>")
 CLAIMS = re.compile(r"<table>\s*<thead>\s*<tr>\s*<th></th>\s*<th>claim</th>.*?</table>", re.DOTALL)
 CELL = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
+HEAD = re.compile(r"<th(?: [^>]*)?>(.*?)</th>", re.DOTALL)
+WORDY = re.compile(r"<th(?=[ >])(?=[^>]*>[^<]{17})")  # a column's head of several words
+ROW = re.compile(r"<tr>\s*<td.*?</tr>", re.DOTALL)
+FIRST = re.compile(r"(<tr>\s*<td)([^>]*>)(.*?)(?=</td>)", re.DOTALL)
+TAG = re.compile(r"<[^>]+>")
+FIGURE = re.compile(r'<p>(<img [^>]*src="([^"]+)"[^>]*>)</p>')
 UNIT = re.compile(
     r"(?<=\d) (?=(?:[×%]|[µm]?s|[kMG]?B|points|rounds|runs|AUC|of \d+)(?![\w.]))|(?<=\d of) (?=\d)| (?=± \d)|(?<= ±) (?=\d)"
+    r"|(?<=\d) (?=\(\d+\)</td>)"
 )
 KINDS = {"✓": "good", "✗": "bad", "?": "open", "–": "none"}
+WEIGHTS = (
+    (r"papers/\w+/README\.md|algorithms/(?:afc|fedcaprivacy|mingledpie|pqfed)\.md", 3.0),
+    (r"(?:audit|coverage|frontier|results|tutorial)\.md", 2.0),
+    (r"algorithms/|attacks/|defences/", 1.5),
+    (r"papers/", 0.5),
+    (r"(?:api|results|repository)/", 0.2),
+)
+SHORT, LINE = 14, 28  # letters in a table's first cell that stay on one line: everywhere, on more than a phone
 LARGE = 60_000  # bytes; what is longer is given as a file, not as a page
 
 # page of the reference -> its title, what it is for, and the modules or objects whose docstrings it shows
@@ -188,7 +204,7 @@ def _title(markdown: str) -> str:
 def on_files(files: Files, config: Any) -> Files:
     """Adds the reference, and every file of the repository that a page links to."""
     for name, (title, words, objects) in REFERENCE.items():
-        content = f"# {title}\n\n{words}\n\n" + "\n\n".join(f"::: {one}" for one in objects) + "\n"
+        content = f"# {title}\n\n{words}\n\n" + "\n\n".join(map(_documented, objects)) + "\n"
         files.append(File.generated(config, f"api/{name}.md", content=content))
     for name, (title, registry) in REGISTRIES.items():
         files.append(File.generated(config, f"api/{name}.md", content=_registered(title, registry)))
@@ -204,6 +220,12 @@ def on_files(files: Files, config: Any) -> Files:
     for path in sorted(wanted):
         files.append(_repository_file(config, path))
     return files
+
+
+def _documented(path: str) -> str:
+    """Under the name by which it is imported: `covey.Experiment`, wherever that is defined."""
+    short = {f"{getattr(covey, name).__module__}.{name}": name for name in covey.__all__ if not name.startswith("_")}
+    return f"::: {path}" + (f"\n    options:\n      heading: covey.{short[path]}" if path in short else "")
 
 
 def stored(docs: Path) -> list[Path]:
@@ -225,7 +247,13 @@ def with_page(markdown: str, names: set[str]) -> str:
     return f"{head}\n\n{link}{rest}" if link else markdown
 
 
+def weight(page: str) -> float:
+    """In the search: pages that explain come before a paper's single tables, the reference, stored results and sources."""
+    return next((low for start, low in WEIGHTS if re.match(start, page)), 1.0)
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    page.meta.setdefault("search", {"boost": weight(page.file.src_uri)})
     if page.file.src_uri.startswith("results/") and page.file.src_uri.endswith("README.md"):
         beside = Path(config.docs_dir, page.file.src_uri).parent
         markdown = with_page(markdown, {path.stem for path in stored(Path(config.docs_dir)) if path.parent == beside})
@@ -240,12 +268,36 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
-    """Verdicts in colour, beside their mark and word; tables of claims with room; in cells no unit on a line of its own."""
-    html = CLAIMS.sub(r'<div class="claims">\g<0></div>', html)
+    """Verdicts in colour, beside their mark and word; claims that fit a phone; units with their figures; pictures as links."""
+    html = CLAIMS.sub(_claims, html)
     html = CELL.sub(lambda cell: UNIT.sub("&nbsp;", cell[0]), html)
+    html = WORDY.sub('<th class="long"', FIRST.sub(_first, html))
+    html = FIGURE.sub(r'<p class="figure"><a href="\2">\1</a></p>', html)
     return VERDICT.sub(
         lambda found: f'<strong class="verdict {KINDS[found[1]]}">{found[1]}&nbsp;{found[2]}</strong>', html
     )
+
+
+def _claims(table: re.Match[str]) -> str:
+    """Each cell says of which dataset it is: a phone shows the cells of a claim below it, without the columns' heads."""
+    heads = HEAD.findall(table[0])
+
+    def row(found: re.Match[str]) -> str:
+        names = iter(heads)
+        return CELL.sub(lambda cell: _of(next(names, ""), cell[0]), found[0])
+
+    return f'<div class="claims">{ROW.sub(row, table[0])}</div>'
+
+
+def _of(head: str, cell: str) -> str:
+    return cell.replace("<td", f'<td data-of="{head}"', 1) if head not in ("", "claim") else cell
+
+
+def _first(found: re.Match[str]) -> str:
+    """What a line is about, and whether that is short enough to stay on one."""
+    letters = len(TAG.sub("", found[3]))
+    kind = ' class="short"' if letters <= SHORT else ' class="line"' if letters <= LINE else ""
+    return f"{found[1]}{kind}{found[2]}{found[3]}"
 
 
 def spaced(markdown: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -65,6 +66,23 @@ def test_what_the_site_makes_of_a_page() -> None:
         "<p>9 of 13</p><td>9 of 13</td><td>at most 1.5 ×; 20 ms in 5 steps</td>", None, None, None
     )
     assert cells == "<p>9 of 13</p><td>9&nbsp;of&nbsp;13</td><td>at most 1.5&nbsp;×; 20&nbsp;ms in 5 steps</td>"
+    table = "<table>\n<thead>\n<tr>\n<th></th>\n<th>claim</th>\n<th>MNIST</th>\n</tr>\n</thead>\n"
+    table += "<tr>\n<td>Table 1</td>\n<td>It holds.</td>\n<td>9 ± 1 (3)</td>\n</tr></table>"
+    claims = hooks.on_page_content(table, None, None, None)
+    assert claims.startswith('<div class="claims"><table>') and '<td class="short">Table 1</td>' in claims
+    assert '<td>It holds.</td>\n<td data-of="MNIST">9&nbsp;±&nbsp;1&nbsp;(3)</td>' in claims
+    picture = '<p><img alt="A" src="a.svg" /></p>'
+    linked = hooks.on_page_content(picture, None, None, None)
+    assert linked == '<p class="figure"><a href="a.svg"><img alt="A" src="a.svg" /></a></p>'
+    order = [
+        "papers/pqfed/README.md",
+        "tutorial.md",
+        "attacks/README.md",
+        "ui.md",
+        "papers/pqfed/fig3.md",
+        "api/run.md",
+    ]
+    assert sorted(order, key=hooks.weight, reverse=True) == order
     assert hooks.with_page("# A\n\nBy x.", set()) == "# A\n\nBy x."
     smallest = {p.name: p for p in sorted(hooks.stored(DOCS), key=lambda p: -p.stat().st_size)}
     assert {name: "By `covey audit" in path.with_name("README.md").read_text() for name, path in smallest.items()} == {
@@ -171,8 +189,24 @@ def test_pages_fit_their_screen_and_follow_its_scheme(
 
 
 @pytest.mark.slow
+def test_no_link_opens_a_folder(site: Path) -> None:
+    """Opened from a folder, `.` would be its list of files: the logo leads to a page."""
+    for page in ("index.html", "audit.html", "papers/pqfed/fig3.html"):
+        logos = re.findall(r'<a href="([^"]*)"[^>]*md-logo', (site / page).read_text(encoding="utf-8"))
+        homes = [(site / page).parent.joinpath(link).resolve() for link in logos]
+        assert homes == [(site / "index.html").resolve()] * 2
+
+
+@pytest.mark.slow
+def test_the_reference_shows_names_and_defaults_that_people_write(site: Path) -> None:
+    text = re.sub("<[^>]+>", "", (site / "api" / "run.html").read_text(encoding="utf-8"))
+    assert "covey.Experiment" in text and "covey.experiment.experiment" not in text
+    assert "algorithm: Any = IFCA()" in text and "lambda" not in text and "later(" not in text
+
+
+@pytest.mark.slow
 @needs_browser
-@pytest.mark.parametrize("width", [1300, 800])
+@pytest.mark.parametrize("width", [1300, 800, 390])
 def test_claims_are_not_cut_at_the_right(site: Path, browser: Browser, width: int) -> None:
     browser.open(site / "results.html", width=width)
     too_wide = """[...document.querySelectorAll(".claims table")]
@@ -183,18 +217,46 @@ def test_claims_are_not_cut_at_the_right(site: Path, browser: Browser, width: in
 
 @pytest.mark.slow
 @needs_browser
-def test_search_works_without_a_server(site: Path, browser: Browser) -> None:
+def test_a_phone_shows_whole_charts_and_what_a_line_of_a_wide_table_is_about(site: Path, browser: Browser) -> None:
+    browser.open(site / "papers" / "pqfed" / "fig3.html", width=390)
+    assert (
+        browser.js(
+            "Math.max(...[...document.querySelectorAll('.figure img')].map(i => i.getBoundingClientRect().right))"
+        )
+        < 390
+    )
+    moved = """(frame => { frame.scrollLeft = 300; return frame.scrollLeft > 0
+      && frame.querySelector("td").getBoundingClientRect().left === frame.getBoundingClientRect().left })
+      (document.querySelector(".md-typeset__scrollwrap"))"""
+    assert browser.js(moved) is True
+
+
+@pytest.mark.slow
+@needs_browser
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("MingledPie", "mingledpie.html"),
+        ("pretrain", "ifca.html"),
+        ("ε", "guarantee.html"),
+        ("frontier", "frontier.html"),
+        ("tutorial", "tutorial.html"),
+    ],
+)
+def test_search_works_without_a_server(site: Path, browser: Browser, words: str, page: str) -> None:
     browser.open(site / "index.html")
     # The page looks at its field when a key is let go: as often as it takes until it listens.
-    browser.js("""(async () => {
+    browser.js(
+        """(async () => {
       const field = document.querySelector("[data-md-component=search-query]");
       field.focus();
-      field.value = "MingledPie";
+      field.value = WORDS;
       while (!document.querySelector(".md-search-result__item")) {
         field.dispatchEvent(new KeyboardEvent("keyup", { bubbles: true }));
         await new Promise(done => setTimeout(done, 50));
       }
-    })()""")
+    })()""".replace("WORDS", json.dumps(words))
+    )
     first = browser.js("document.querySelector('.md-search-result__link').getAttribute('href')")
-    assert "mingledpie" in first.lower()
+    assert page in first.partition("?")[0]
     assert _requested(browser) <= {"file", "data"}

@@ -16,9 +16,9 @@ from covey.papers import PAPERS, present
 from covey.papers.cells import cell
 from covey.papers.claims import counted_once, judged, rows
 from covey.papers.harness import Reproduction, stored
-from covey.papers.pages.content import label
+from covey.papers.pages.content import Exhibit, label
 from covey.papers.pages.grid import written_out
-from covey.papers.pages.markdown import FIRM, effect_words, judgement
+from covey.papers.pages.markdown import FIRM, effect_words, heading, judgement
 from covey.papers.pages.shapes import Curves, Dots, Shades, mark, pictures, usual
 from covey.papers.pages.write import write_pages, write_paper
 from covey.papers.verdict import Claim, Effect
@@ -181,6 +181,22 @@ def test_numbers_are_written_out() -> None:
 def test_labels() -> None:
     names = ("table3", "fig2", "own_one", "beta01")
     assert [label("fedcaprivacy", t) for t in names] == ["Table 3", "Fig. 2", "Own one", "All under Dir(0.1)"]
+
+
+def test_a_page_says_in_its_heading_what_it_shows() -> None:
+    def of(table: str, title: str, paper: str = "mingledpie", dataset: str = "fashion_mnist") -> str:
+        return heading(Exhibit(table, [made(title=title, table=table, paper=paper, dataset=dataset)], {}))
+
+    assert of("table2", "Profiling accuracy on Fashion MNIST") == "Table 2: profiling accuracy"
+    assert of("table7", "IID rate, on Fashion MNIST") == "Table 7: IID rate"
+    assert of("fig3", "Mild skew: who guesses") == "Fig. 3: mild skew, who guesses"
+    assert (
+        of("table1_fast", "Table I at three times the learning rate", "fedcaprivacy")
+        == "Table 1 at three times the rate"
+    )
+    assert of("table2", "Table II: final accuracy", "fedcaprivacy") == "Table 2: final accuracy"
+    subset = "Choices of the attacker on a subset of EMNIST ByMerge"
+    assert of("choices", subset, "afc_cfl", "emnist_bymerge47") == "Choices of the attacker"
 
 
 def test_a_papers_page_for_a_browser_has_what_was_made_here_first(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def paper(page: PaperPage, rows: Sequence[Judged]) -> str:
         "A figure's heading leads to its table, setting and command.",
     ]
     for exhibit in page.exhibits:
-        parts.append(f"### [{exhibit.label}]({exhibit.table}.md)")
+        parts.append(f"### [{heading(exhibit)}]({exhibit.table}.md)")
         for one in exhibit.made:
             parts += [f"{one.title}{_place(one)}.", *_figures(exhibit, one)]
     parts += ["## Claims", f"{RULE.replace('../src', '../../../src')} {ITALICS}", claims_table(rows, "")]
@@ -89,7 +89,7 @@ def paper(page: PaperPage, rows: Sequence[Judged]) -> str:
 
 def table_page(page: PaperPage, one: Exhibit) -> str:
     """One table on every dataset: figure, table, claims, notes, setting, command."""
-    parts = [f"# {page.about.label}, {one.label}", GENERATED, f"Part of [{page.about.label}](README.md)."]
+    parts = [f"# {page.about.label}, {heading(one)}", GENERATED, f"Part of [{page.about.label}](README.md)."]
     for made in one.made:
         parts.append(f"## {made.title}{_place(made)}")
         parts += _figures(one, made)
@@ -101,6 +101,19 @@ def table_page(page: PaperPage, one: Exhibit) -> str:
         parts += [f"Setting: {settings}." if settings else "", f"Command: `{made.command}`", provenance(made)]
         parts.append(f"Figures as data: [{made.name}.json](../../results/{made.name}.json).")
     return _joined(parts)
+
+
+def heading(one: Exhibit) -> str:
+    """'Table 2: profiling accuracy': its number, and its title without the dataset. Where either says the other, one is enough."""
+    first = one.made[0]
+    dataset = re.escape(dataset_name(first.dataset)).replace(r"\-", "[- ]")
+    title = re.sub(rf"(?:,| on)*(?: a subset of)? {dataset}$", "", first.title).replace("(.", "(0.")
+    title = title.partition(": ")[2] if title.startswith("Table ") else title
+    known, said = (set(re.findall(r"\w+", words.lower())) for words in (one.label, title))
+    if said <= known or known <= said:
+        return one.label if said <= known else title
+    word, space, rest = title.replace(": ", ", ").partition(" ")
+    return f"{one.label}: {word.lower() if word.istitle() else word}{space}{rest}"
 
 
 def _said(value: Any) -> str:

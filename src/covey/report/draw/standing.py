@@ -291,8 +291,8 @@ def _keys(names: Sequence[str], panels: Sequence[Panel], words: Words) -> tuple[
     if printed:
         keys.append((_diamond(5, -4, plain_colour), words.printed))
     if least:
-        dot = tag("circle", cx=3, cy=-4, r=4, class_=f"dot {plain_colour}")
-        onward = tag("path", d=ONWARD, transform="translate(3 -4)", class_=f"open {plain_colour}")
+        dot = tag("circle", cx=-1, cy=-4, r=4, class_=f"dot {plain_colour}")
+        onward = tag("path", d=ONWARD, transform="translate(-1 -4)", class_=f"open {plain_colour}")
         keys.append((join([dot, onward]), words.least))
     return key_row(keys)
 
