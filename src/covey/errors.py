@@ -37,6 +37,14 @@ class Unavailable(CoveyError):
     """
 
 
+class Damaged(CoveyError):
+    """A file of a run cannot be read. `found`: what is wrong with it, for who knows better what to do about it."""
+
+    def __init__(self, sentence: str, found: str = "") -> None:
+        super().__init__(sentence)
+        self.found = found or sentence
+
+
 class CoveyWarning(UserWarning):
     """What a user should know though the run goes on: the command line prints its message alone."""
 

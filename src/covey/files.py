@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from covey.errors import CoveyError
+from covey.errors import CoveyError, Damaged
 
 if TYPE_CHECKING:
     from covey.messages import Keep  # it brings torch
@@ -158,7 +158,8 @@ def load(folder: Path, keep: Keep | None = None) -> tuple[dict[str, Any], dict[s
             raise CoveyError("it holds no table")
         return content, secrets
     except CoveyError as e:
-        raise CoveyError(f"the checkpoint in {folder} is damaged ({e}); start the run again with `covey run`") from e
+        found = f"the checkpoint in {folder} is damaged ({e})"
+        raise Damaged(f"{found}; start the run again with `covey run`", found) from e
     except OSError as e:
         raise CoveyError(f"the checkpoint in {folder} cannot be read: {e.strerror}") from e
 

@@ -29,9 +29,10 @@ def test_every_stored_table_names_the_commit_that_has_its_sources() -> None:
 @pytest.mark.skipif(_shallow(), reason="this checkout has no history")
 def test_a_table_with_the_commit_of_other_sources_is_found(tmp_path: Path) -> None:
     one = json.loads((RESULTS / "mingledpie-table2-mnist.json").read_text(encoding="utf-8"))
-    (commit,), (code,) = one["runs"]["commit"], one["runs"]["code"]
-    (tmp_path / "right.json").write_text(json.dumps(one))
-    for name, said in (("parent", f"{commit}~1"), ("changed", f"{commit} with changes")):
+    (named,), (code,) = one["runs"]["commit"], one["runs"]["code"]
+    found = name_commits.commits_of({code, "no such code"})
+    first = found.pop(code)  # before it come other sources; after it, commits of nothing but documents and tests
+    assert not found and name_commits.code_of(first) == name_commits.code_of(named) == code
+    for name, said in (("right", first), ("parent", f"{first}~1"), ("changed", f"{first} with changes")):
         (tmp_path / f"{name}.json").write_text(json.dumps(one | {"runs": one["runs"] | {"commit": [said]}}))
     assert [path.stem for path in name_commits.misnamed(tmp_path)] == ["changed", "parent"]
-    assert name_commits.commits_of({code, "no such code"}) == {code: commit}

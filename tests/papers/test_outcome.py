@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from covey.errors import CoveyError, NotFinite
+from covey.errors import CoveyError, NotFinite, Unavailable
 from covey.experiment.experiment import Experiment
 from covey.papers import harness, packing, pool, rehearsal
 from covey.papers.cells import Sheet, at, cell
@@ -120,3 +122,48 @@ def test_seeds_that_are_left_decide_nothing() -> None:
     apart = Sheet([cell("ours", "x", [0.9, None]), cell("rival", "x", [None, 0.5])])  # no seed that both have
     assert judge(clear, apart).verdict == UNDECIDED and "diverged in 2 of 2 seeds" in judge(clear, apart).why
     assert finished([Diverged("why", 0)]) == [] and figures([Diverged("why", 0)], lambda o: 1.0) == [None]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        (
+            "result.json",
+            '{"a": 1}',
+            r"result\.json is damaged \(it does not tell accuracy, attacks, bytes, rounds, sec",
+        ),
+        ("result.json", '[{"a": 1}]', r"result\.json is damaged \(it holds no table\)"),
+        ("result.json", '{"rounds": 2, "acc', r"result\.json is damaged \(Unterminated string"),
+        ("result.json", "", r"result\.json is damaged \(Expecting value"),
+        ("metrics.jsonl", '{"round": 1}\n{"rou', r"metrics\.jsonl is damaged \(1 of 2 rounds can be read\)"),
+    ],
+)
+def test_a_finished_run_that_is_damaged_is_named_and_can_be_computed_again(
+    name: str, content: str, found: str, tmp_path: Path
+) -> None:
+    """`--mixed` was once what a reader was told to say, and a traceback came of it."""
+    options = Options(tmp_path, quiet=True, workers=1)
+    (before,) = options.run(setting(0.1))
+    (folder,) = (tmp_path / "runs").iterdir()
+    (folder / name).write_text(content)
+    remedy = f"{found}.*: remove the folder {re.escape(str(folder))}, and the same command computes this run again$"
+    for ask in (options.run, options.tried, lambda one: options.attempt(one, 0)):
+        with pytest.raises(Unavailable, match=remedy):  # no table takes it for a run that it has to do without
+            ask(setting(0.1))
+    shutil.rmtree(folder)
+    assert options.run(setting(0.1))[0].accuracy() == before.accuracy()
+
+
+def test_a_run_that_was_interrupted_and_cannot_go_on_says_what_to_remove(tmp_path: Path) -> None:
+    options = Options(tmp_path, quiet=True, workers=1)
+    options.run(setting(0.1))
+    (folder,) = (tmp_path / "runs").iterdir()
+    (folder / "result.json").unlink()
+    (part,) = (folder / "checkpoint").glob("state*.bin")
+    part.write_bytes(part.read_bytes()[:200])
+    with pytest.raises(
+        Unavailable, match=r"checkpoint is damaged \(.*\): remove the folder .*, and repeat this command$"
+    ):
+        options.run(setting(0.1))
+    shutil.rmtree(folder)
+    assert options.run(setting(0.1))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from covey.cli.main import main
 from covey.experiment.experiment import Experiment
 from covey.results import provenance
 from covey.results.folder import RunFolder, hash_of
 from covey.results.provenance import MATTERS, UNKNOWN, code, in_words, kinds, mixed, sitting, summary
 from covey.rounds.loop import run
-from covey.rounds.result import read_result
+from covey.rounds.result import is_complete, read_result
 
 DIGITS: dict[str, Any] = {
     "dataset": "digits",
@@ -78,3 +80,65 @@ def test_what_differs_is_named() -> None:
     said = in_words(summary([[here], [there]], 7200.0))
     assert "2 runs, 2.0 h in all" in said and "**Mixed**" in said
     assert "not recorded" in in_words({})
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_finished_run_is_shown_and_stays_as_it_is(
+    seeds: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once, it was written down as computed from a round on that it never had, and lost the time of its end."""
+    run(Experiment.of(DIGITS, seeds=seeds), out=tmp_path, quiet=True)
+    before = contents(tmp_path)
+    assert main(["resume", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert err == f"covey: {tmp_path} is finished: nothing is left to do, and nothing was changed\n"
+    assert "accuracy " in out and f"report      {tmp_path / 'report.html'}" in out
+    assert main(["resume", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(before["result.json"])
+    assert contents(tmp_path) == before
+    (one,) = read_result(RunFolder(tmp_path)).provenance
+    assert one["from_round"] == 1 and one["ended"]
+
+
+def test_of_several_seeds_those_that_are_finished_stay_as_they_are(tmp_path: Path) -> None:
+    """Once, `covey resume` began all of them anew."""
+    rounds: list[int] = []
+
+    def stop(record: dict[str, Any], state: Any) -> None:
+        rounds.append(record["round"])
+        if len(rounds) == 3:  # in the second seed
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Experiment.of(DIGITS, seeds=2), out=tmp_path, callbacks=[stop], quiet=True)
+    before = contents(tmp_path / "seed-0")
+    assert main(["resume", str(tmp_path), "--quiet"]) == 0
+    assert contents(tmp_path / "seed-0") == before
+    assert [one["from_round"] for one in read_result(RunFolder(tmp_path / "seed-1")).provenance] == [1, 2]
+    assert read_result(RunFolder(tmp_path)).seeds["n"] == 2
+
+
+def test_a_run_that_was_stopped_or_lacks_a_finding_goes_on(tmp_path: Path) -> None:
+    def stop(record: dict[str, Any], state: Any) -> None:
+        raise StopIteration
+
+    experiment, folder = Experiment.of(DIGITS), RunFolder(tmp_path)
+    assert not is_complete(experiment, folder)
+    run(experiment, out=tmp_path, callbacks=[stop], quiet=True)
+    assert folder.finished and not is_complete(experiment, folder)
+    assert main(["resume", str(tmp_path), "--quiet"]) == 0
+    assert is_complete(experiment, folder) and read_result(folder).rounds == 2
+    assert not is_complete(Experiment.of(DIGITS, attacks=["label_flip"]), folder)
+    assert not is_complete(Experiment.of(DIGITS, seeds=2), folder)
+    reached = folder.result_json() | {"rounds": 1, "rounds_to_target": 1}
+    folder.write_result(reached)
+    assert is_complete(experiment, folder)
+    for damaged in ('{"a": 1}', "{"):
+        folder.result.write_text(damaged)
+        assert not is_complete(experiment, folder)
+        assert main(["resume", str(tmp_path), "--quiet"]) == 0  # made anew of its checkpoint
+        assert read_result(folder).rounds == 2

@@ -14,6 +14,7 @@ from covey import Experiment, run
 from covey.data.dataset import Dataset
 from covey.data.federation import Federation
 from covey.engines.evaluation import RoundScores, Score, Scores, accuracies
+from covey.engines.settle import cut
 from covey.errors import CoveyError
 from covey.report.comparison import lede
 from covey.report.format import percent
@@ -214,3 +215,28 @@ def test_clients_as_one_and_alone_are_scored_side_by_side() -> None:
     assert {cluster: totals.tolist() for cluster, totals in scores.totals.items()} == {0: [1.25, 2.0], 1: [1.0, 2.0]}
     record = accuracies(scores, scores.grouped(), intended=False)
     assert record["per_cluster"] == [pytest.approx(0.625), 0.5]
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "ifca", "fedem", "ditto"])  # one model, clusters, a mixture, own ones
+def test_accuracy_on_training_samples_is_that_of_the_models_that_clients_end_with(algorithm: str) -> None:
+    asked = table(algorithm=algorithm, clusters=1 if algorithm in ("fedavg", "ditto") else 2, partition="label_sets")
+    experiment = Experiment.of(asked | {"dataset": "digits", "model": "fcnn", "seed": 3})
+    silent = run(experiment, quiet=True)
+    result = run(replace(experiment, evaluation=replace(experiment.evaluation, training=True)), quiet=True)
+    federation = cut(experiment)
+    data = federation.dataset
+    right = [
+        np.mean(np.array(result.predict(data.x_train[rows], client=i)) == np.array(data.classes)[data.y_train[rows]])
+        for i, rows in enumerate(federation.clients)
+    ]
+    told = result.accuracy.pop("training")
+    assert told == pytest.approx(np.mean(right), abs=1e-9) and told not in result.accuracy.values()
+    assert result.accuracy == silent.accuracy and "training" not in result.records[0]["accuracy"]
+
+
+def test_accuracy_on_training_samples_is_said_and_its_mean_over_seeds() -> None:
+    asked = Experiment.of(table(dataset="digits", evaluation={"training": True}), seeds=2)
+    result = run(asked, quiet=True)
+    alone = [run(replace(asked, seed=seed, seeds=1), quiet=True).accuracy["training"] for seed in (0, 1)]
+    assert result.accuracy["training"] == pytest.approx(np.mean(alone))
+    assert f"{percent(np.mean(alone))} on the samples that clients train on" in "\n".join(closing_lines(result))

@@ -79,16 +79,25 @@ def resume(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Go on after an interruption, to the same result."""
+    """Go on after an interruption, to the same result.
+
+    A run that is finished is shown and stays as it is.
+    """
     expect(folder, "config.toml")
     from covey import loggers
     from covey.report.terminal import show
     from covey.results.folder import RunFolder
     from covey.rounds.loop import run
+    from covey.rounds.result import is_complete, read_result
 
     place = RunFolder(folder)
     experiment = place.experiment()
-    going_on = place.begun or place.finished  # stopped while its data were read, a run has nothing but its settings
+    if is_complete(experiment, place):
+        print(f"covey: {folder} is finished: nothing is left to do, and nothing was changed", file=sys.stderr)
+        show(read_result(place), as_json)
+        return
+    # Stopped while its data were read, a run has nothing but its settings; of several seeds each has its own checkpoint.
+    going_on = place.begun or place.finished or experiment.seeds > 1
     callbacks, command = loggers.named(log or [], folder), typed("covey resume", [str(folder)])
     with kept(f"finished rounds are kept: continue with `{command}`"):
         result = run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,13 +18,16 @@ from covey.errors import CoveyError
 
 if TYPE_CHECKING:
     from covey.papers.harness import Options, Reproduction
+    from covey.papers.rehearsal import Item
 
 NOT_MADE = 8  # tables that are named one by one
 
 
 def reproduce(
     paper: Annotated[str, typer.Argument(help="A paper (`covey reproduce` lists them).", autocompletion=papers)] = "",
-    table: Annotated[str, typer.Option(help="e.g. `table3`, `fig3`; none: list the paper's tables.")] = "",
+    table: Annotated[
+        str, typer.Option(help="e.g. `table3`, `fig3`; none: its tables are listed, and its page is written.")
+    ] = "",
     dataset: Annotated[str, typer.Option(help="One of the table's datasets; none: its first.")] = "",
     quick: Annotated[bool, typer.Option("--quick", help="A variant of a few minutes.")] = False,
     seeds: Annotated[int, typer.Option(min=0, metavar="N", help="Repetitions; 0: the table's own number.")] = 0,
@@ -31,7 +35,11 @@ def reproduce(
     workers: Annotated[int, typer.Option(min=0, metavar="N", help="Worker processes; 0: one per core on a CPU.")] = 0,
     many: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATTERN", help="Tables like `pqfed/table?/mnist` in one pool of processes; repeatable."),
+        typer.Option(
+            metavar="PATTERN",
+            help="Tables like `pqfed/table?/mnist` in one pool of processes; repeatable. `runs.tar.xz` in `--out` holds the runs "
+            "that have ended: copied to another machine's `--out`, they are not run again there.",
+        ),
     ] = None,
     minutes: Annotated[
         float,
@@ -39,7 +47,10 @@ def reproduce(
             min=0.0, help="With --many, or a paper without --table: when to break off; 0: make tables of what is there."
         ),
     ] = math.inf,
-    plan: Annotated[bool, typer.Option("--plan", help="What every table needs, has and took; runs nothing.")] = False,
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="What every table needs, has and took, or those that are named; runs nothing."),
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Default `runs/reproduce-<paper>`; holds the runs, too.")] = None,
     docs: Annotated[
         bool,
@@ -61,7 +72,7 @@ def reproduce(
     """A paper's table: its figures beside ours, claim by claim.
 
     With a verdict per claim, as text, JSON and HTML. Runs that are finished are not run again; interrupted ones go on. Without
-    `--table`: the paper's tables, and one page with all that is known of it. Examples:
+    `--table` the paper's tables are listed, and one page with all that is known of it is written. Examples:
 
         covey reproduce mingledpie
         covey reproduce mingledpie --table table3 --dataset mnist --quick
@@ -69,19 +80,38 @@ def reproduce(
         covey reproduce --many 'afc_cfl/*/mnist' --many 'pqfed/table?/*' --minutes 60
         covey reproduce --docs
     """
+    options_given = {
+        "--plan": plan,
+        "--many": bool(many),
+        "--table": bool(table),
+        "--dataset": bool(dataset),
+        "--quick": quick,
+        "--seeds": bool(seeds),
+        "--device": device != "auto",
+        "--workers": bool(workers),
+        "--minutes": minutes < math.inf,
+        "--mixed": mixed,
+        "--arithmetic": arithmetic != "ieee",
+        "--out": out is not None,
+        "--docs": docs,
+        "--json": as_json,
+    }
+    _refuse_unused(paper, {name for name, given in options_given.items() if given})
+
     from covey.papers import PAPERS, present
     from covey.papers.harness import Options, reproduce
     from covey.papers.pages.write import write_pages
+    from covey.papers.plan import picked
     from covey.papers.pool import command_of
     from covey.papers.rehearsal import Item
 
     folder = out or Path("runs") / (f"reproduce-{paper}" if paper else "reproduce")
     folder = folder if arithmetic == "ieee" else folder / arithmetic
     options = Options(folder, dataset, quick, seeds, device, workers, quiet or as_json, mixed, arithmetic)
-    if minutes < math.inf and (table or not (paper or many)):
-        raise CoveyError("--minutes is for --many, or for a paper without --table: say which tables")
+    if (paper or many) and not plan:
+        _refuse_unfit(folder)
     if plan:
-        _plan([paper] if paper else list(PAPERS), options, docs)
+        _plan(picked(paper, table, dataset, many or ()), options, docs)
     elif many:
         _many(many, options, minutes, docs)
     elif paper and not table and minutes < math.inf:
@@ -102,6 +132,53 @@ def reproduce(
         print(write_pages(Path("docs")), file=sys.stderr)
 
 
+NO_TABLE = "nothing is made without a table"
+
+
+def _refuse_unused(paper: str, given: set[str]) -> None:
+    """What nothing would come of: whoever says it expects something else than what would happen."""
+    tables = [f"'{paper}'"] * bool(paper) + [name for name in ("--table", "--dataset") if name in given]
+    if "--many" in given and tables:
+        raise CoveyError(f"--many names tables by PAPER/TABLE/DATASET: leave out {' and '.join(tables)}")
+    if "--table" in given and not paper:
+        raise CoveyError("--table needs a paper: e.g. `covey reproduce mingledpie --table table3`")
+    if "--plan" in given and "--docs" in given:
+        if paper:
+            raise CoveyError(f"--plan --docs writes docs/coverage.md of all papers: leave out '{paper}'")
+        _leave_out(given - {"--plan", "--docs", "--out"}, "--plan --docs writes docs/coverage.md of all tables")
+    elif "--plan" in given:
+        used = {"--plan", "--many", "--table", "--dataset", "--quick", "--seeds", "--arithmetic", "--out"}
+        _leave_out(given - used, "--plan runs nothing, and prints a list")
+    elif "--minutes" in given and ("--table" in given or not (paper or "--many" in given)):
+        raise CoveyError("--minutes is for --many, or for a paper without --table: say which tables")
+    elif {"--many", "--minutes"} & given:
+        _leave_out(given & {"--json"}, "JSON is printed of one table, named by --table")
+    elif paper and given == {"--docs"}:
+        raise CoveyError(f"--docs writes the pages of all papers: leave out '{paper}', or name a table with --table")
+    elif paper and "--table" not in given:
+        how = f", or say which with --table (`covey reproduce {paper}` lists them)"
+        _leave_out(given - {"--out", "--arithmetic"}, NO_TABLE, how)
+    elif not paper:
+        _leave_out(given - {"--docs"}, NO_TABLE, ", or say which, e.g. `covey reproduce mingledpie --table table3`")
+
+
+def _leave_out(unused: set[str], why: str, otherwise: str = "") -> None:
+    if unused:
+        raise CoveyError(f"{why}: leave out {' and '.join(sorted(unused))}{otherwise}")
+
+
+def _refuse_unfit(folder: Path) -> None:
+    """A folder that nothing can be written in, before anything is computed for it."""
+    place = next(one for one in (folder, *folder.parents) if one.exists())
+    if not place.is_dir():
+        raise CoveyError(f"{place} is a file: choose a folder with --out")
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as e:
+        raise CoveyError(f"nothing can be written in {place} ({e.strerror}): choose another folder with --out") from e
+
+
 def _store(reproduction: Reproduction) -> None:
     from covey.papers import present
 
@@ -111,12 +188,12 @@ def _store(reproduction: Reproduction) -> None:
         present.store(reproduction, Path("docs"))
 
 
-def _plan(papers: Sequence[str], options: Options, docs: bool) -> None:
+def _plan(wanted: Sequence[Item], options: Options, docs: bool) -> None:
     from covey.files import write_atomically
     from covey.papers import plan
     from covey.report.text_table import text_table
 
-    lines = plan.lines(papers, options, Path("docs") if docs else _documents())
+    lines = plan.lines_of(wanted, options, Path("docs") if docs else _documents())
     counts = [*plan.counted_items(lines), plan.counted(lines)]
     print("\n".join([*text_table([list(plan.HEAD), *(line.words() for line in lines)]), "", *counts]))
     if docs:
@@ -127,8 +204,13 @@ def _many(patterns: Sequence[str], options: Options, minutes: float, docs: bool)
     """Runs what is missing, then makes the tables that have all their runs."""
     from covey.engines.simulate import cores
     from covey.papers import packing, pool, present
+    from covey.report.format import counted
 
     wanted, problems = pool.chosen(patterns), list[str]()
+    if taken := packing.unpack(options.out):
+        print(
+            f"unpacked  {counted(taken, 'run')} of {options.out / packing.PACKED} that were not in {options.out / 'runs'}"
+        )
     if minutes:
         pool.refuse_absent_data(wanted)
         options.check_device()

@@ -125,6 +125,9 @@ class Evaluation:
     metrics: tuple[str, ...] = config.later(
         ()
     )  # beside the usual ones of the data's task; own: package.module:function
+    training: bool = config.later(
+        False
+    )  # at the end of a simulation, accuracy on the samples that clients train on, too: accuracy.training
 
     def __post_init__(self) -> None:
         if self.every < 1 or self.samples < 0 or self.clients < 0:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
@@ -20,7 +20,7 @@ import torch
 from covey import files
 from covey.engines.prepare import device_of, prepare
 from covey.engines.settle import data_line, settle
-from covey.errors import CoveyError, NotFinite
+from covey.errors import CoveyError, Damaged, NotFinite, Unavailable
 from covey.experiment.experiment import Experiment
 from covey.learn.kernels.kernels import taken
 from covey.results.folder import RunFolder
@@ -28,6 +28,13 @@ from covey.results.provenance import Sitting, ended, sitting
 from covey.rounds.completion import complete
 
 DIVERGED = "diverged.json"
+TOLD = {
+    "accuracy": dict,
+    "attacks": dict,
+    "bytes": dict,
+    "rounds": int,
+    "seconds": dict,
+}  # by every result of any version
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,15 @@ class Outcome:
 
     @classmethod
     def of(cls, folder: RunFolder) -> Outcome:
-        return cls(folder.result_json(), folder.records())
+        """Refused where it is damaged, which says nothing about the run: no table may take it for one that cannot be had."""
+        try:
+            result, records = folder.result_json(), folder.records()
+            _refuse_damaged(folder, result, records)
+        except Damaged as e:
+            raise Unavailable(
+                f"{e.found}: remove the folder {folder.path}, and the same command computes this run again"
+            ) from e
+        return cls(result, records)
 
     def accuracy(self, round: int | None = None, metric: str = "average_cluster") -> float:
         """At the last evaluated round, or at the last one up to `round`."""
@@ -74,6 +89,15 @@ class Outcome:
         return float(sum(self.result.get("seconds", {}).values()))
 
 
+def _refuse_damaged(folder: RunFolder, result: Mapping[str, Any], records: Sequence[Any]) -> None:
+    """What is read as JSON may still be another's, or cut off."""
+    odd = [name for name, kind in TOLD.items() if not isinstance(result.get(name), kind)]
+    if odd:
+        raise Damaged(f"{folder.result} is damaged (it does not tell {', '.join(odd)})")
+    if len(records) < result["rounds"]:
+        raise Damaged(f"{folder.metrics} is damaged ({len(records)} of {result['rounds']} rounds can be read)")
+
+
 @dataclass(frozen=True)
 class Diverged:
     """A run that ended in values that are not finite."""
@@ -98,7 +122,7 @@ def read(folder: RunFolder) -> Ended | None:
     try:
         return Diverged(**json.loads(path.read_text(encoding="utf-8")))
     except (TypeError, ValueError) as e:
-        raise CoveyError(f"{path} is damaged ({e}): remove it, and the run is tried again") from e
+        raise Unavailable(f"{path} is damaged ({e}): remove it, and the run is tried again") from e
 
 
 def completed(experiment: Experiment, folder: RunFolder, quiet: bool, figures_only: bool = False) -> Ended:

@@ -1,12 +1,20 @@
 """`runs.tar.xz`: the figures of all runs of a folder that have ended, in one file for another machine.
 
 A pool packs them as it goes on, beside its runs: a machine that is lent may go away at any time, and with it what lies only there.
+Before a pool runs anything, it takes over what an archive holds that lies in its folder: else its first act would be to write an
+archive without these runs over theirs. An archive that cannot be read is refused, never replaced.
+
+Which archive was taken over, or written here, is noted in `runs/`: a run of it that somebody removed since shall be computed again,
+and not come back.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
+import lzma
+import re
 import tarfile
 import threading
 import time
@@ -14,14 +22,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from covey import files
-from covey.errors import CoveyError
+from covey.errors import CoveyError, printable
 from covey.papers.outcome import DIVERGED
 from covey.results.folder import CONFIG, METRICS, RESULT
 
 KEPT = (RESULT, METRICS, CONFIG)  # of a run
+ENDS = (RESULT, DIVERGED)  # either says that it has ended
 PACKED = "runs.tar.xz"
+KNOWN = ".packed"  # in `runs/`: the digest of the archive that holds nothing new
 EVERY = 30.0  # seconds between two archives of one pool …
 SHARE = 0.1  # … or so many that packing takes no more of a core than this
+
+MOST_OF_A_FILE, MOST_IN_ALL = 256 << 20, 16 << 30  # bytes, unpacked: the largest that there were hold a hundredth of it
+AT_ONCE = 1 << 20  # bytes
+END = bytes(1024)  # of a tar
+NAME = r"[^./\\:][^/\\:]*"  # leads nowhere else
+RUN = re.compile(rf"runs/({NAME})/({'|'.join(map(re.escape, (*KEPT, DIVERGED)))})")
+TABLE = re.compile(rf"{NAME}\.json")  # at the top: what was computed without any run
 
 
 def pack(out: Path) -> Path:
@@ -29,12 +46,14 @@ def pack(out: Path) -> Path:
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:xz", preset=1) as archive:
         for folder in sorted((out / "runs").glob("*")):
-            if any((folder / end).is_file() for end in (RESULT, DIVERGED)):
+            if _ended(folder):
                 for name in (*KEPT, DIVERGED):
                     _add(archive, folder / name, f"runs/{folder.name}/{name}")
         for table in sorted(out.glob("*.json")):
             _add(archive, table, table.name)
     files.write_atomically(out / PACKED, content.getvalue())
+    if (out / "runs").is_dir():
+        _note(out)
     return out / PACKED
 
 
@@ -44,6 +63,83 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
         member, content = archive.gettarinfo(arcname=name, fileobj=file), file.read()
         member.size = len(content)
         archive.addfile(member, io.BytesIO(content))
+
+
+def unpack(out: Path) -> int:
+    """Takes over what an archive in this folder holds and the folder does not; how many runs these were."""
+    archive = out / PACKED
+    if not archive.is_file() or _noted(out):
+        return 0
+    _check(archive)
+    fresh = _take_over(archive, out)
+    (out / "runs").mkdir(exist_ok=True)
+    _note(out)
+    return fresh
+
+
+def _check(path: Path) -> None:
+    """Refuses an archive that is not whole, or that no pool can have packed, before a byte of it is written."""
+    remedy = "this pool would write its own in its place, so move it away, or choose another --out"
+    try:
+        _read_through(path)
+        with tarfile.open(path, "r:xz") as archive:
+            odd = next((one.name for one in archive if not (one.isdir() or _is_expected(one))), None)
+    except (EOFError, lzma.LZMAError, tarfile.TarError) as e:
+        raise CoveyError(f"{path} is damaged ({e}): {remedy}") from e
+    if odd is not None:
+        raise CoveyError(f"{path} holds '{printable(odd, 200)}', which no pool packs: {remedy}")
+
+
+def _read_through(path: Path) -> None:
+    """xz has a checksum of all; a tar that breaks off, tarfile takes for a shorter one."""
+    size, end = 0, b""
+    with lzma.open(path) as stream:
+        while piece := stream.read(AT_ONCE):
+            size, end = size + len(piece), (end + piece)[-len(END) :]
+            if size > MOST_IN_ALL:
+                raise tarfile.TarError(f"it unpacks to more than {MOST_IN_ALL >> 30} GiB")
+    if end != END:
+        raise tarfile.TarError("it breaks off")
+
+
+def _is_expected(member: tarfile.TarInfo) -> bool:
+    """A file, of a name that leads nowhere else, and of a size that such files have."""
+    named = RUN.fullmatch(member.name) or TABLE.fullmatch(member.name)
+    return bool(named) and member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and member.size <= MOST_OF_A_FILE
+
+
+def _take_over(path: Path, out: Path) -> int:
+    """What says that a run has ended comes last: broken off, all that lacks it is taken over the next time."""
+    here, fresh = {folder.name for folder in (out / "runs").glob("*") if _ended(folder)}, set[str]()
+    for ends in (False, True):
+        with tarfile.open(path, "r:xz") as archive:
+            for member in archive:
+                run, place = RUN.fullmatch(member.name), out / member.name
+                if (run[1] in here if run else place.exists()) or ends != bool(run and run[2] in ENDS):
+                    continue
+                content = archive.extractfile(member)
+                if content is not None:  # no folder
+                    files.write_atomically(place, content.read())
+                    fresh |= {run[1]} if run and ends else set()
+    return len(fresh)
+
+
+def _ended(folder: Path) -> bool:
+    return any((folder / end).is_file() for end in ENDS)
+
+
+def _note(out: Path) -> None:
+    files.write_atomically(out / "runs" / KNOWN, _digest(out / PACKED).encode())
+
+
+def _noted(out: Path) -> bool:
+    note = out / "runs" / KNOWN
+    return note.is_file() and note.read_bytes() == _digest(out / PACKED).encode()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()
 
 
 @contextlib.contextmanager

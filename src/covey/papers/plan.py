@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from covey.errors import CoveyError
 from covey.papers.extent import STORED_PARTS, WHOLE
 from covey.papers.harness import Options, Reproduction, stored
 from covey.papers.named import ASKED, ITEMS, PAPER, Named
 from covey.papers.pages.content import about_of
 from covey.papers.pages.markdown import dataset_name, table
-from covey.papers.pool import command_of
+from covey.papers.pool import chosen, command_of
 from covey.papers.rehearsal import Item, asked, items
 from covey.results.provenance import DATA, differing
 
@@ -64,8 +65,26 @@ class Line:
 
 def lines(papers: Sequence[str], options: Options, docs: Path) -> list[Line]:
     """In the order of papers and tables."""
+    return lines_of(items(papers), options, docs)
+
+
+def lines_of(wanted: Sequence[Item], options: Options, docs: Path) -> list[Line]:
+    """Of these tables alone."""
     known = {one.name: one for one in stored(docs)}
-    return [_line(item, options, known) for item in items(papers)]
+    return [_line(item, options, known) for item in wanted]
+
+
+def picked(paper: str, table: str, dataset: str, patterns: Sequence[str]) -> list[Item]:
+    """The tables that a command line names, by a paper or by patterns; without a word, all."""
+    if patterns:
+        return chosen(patterns)
+    found = [
+        one for one in items([paper] if paper else ()) if table in ("", one.table) and dataset in ("", one.dataset)
+    ]
+    if not found:
+        asked_for = " on ".join(f"'{word}'" for word in (table, dataset) if word)
+        raise CoveyError(f"there is no table {asked_for}: `covey reproduce {paper}".rstrip() + "` lists what there is")
+    return found
 
 
 def _line(item: Item, options: Options, known: Mapping[str, Reproduction]) -> Line:
@@ -146,7 +165,7 @@ def counted_items(lines: Sequence[Line]) -> list[str]:
         states = [item_state(item, known) for item in named if item.whose == whose]
         listed = ", ".join(f"{states.count(state)} {state}" for state in STATES)
         sentences += [f"{len(states)} {words}, over all their datasets: {listed}."] if states else []
-    inside = {table for item in named for table in item.tables}
+    inside = {table for item in ITEMS for table in item.tables}
     beyond = [line.kind for line in lines if line.item.name not in inside]
     return sentences + (
         [f"{len(beyond)} tables by dataset are beyond both: {beyond.count(FULL)} of them full."] if beyond else []

@@ -5,8 +5,9 @@
 Processes last: a GPU takes seconds to start in each, and fifteen of them share one well where models are small. Tables come in the
 order in which they were named, and of a table the first seeds first. Whatever is finished stays finished: the same command goes on,
 and makes the tables that have all their runs (`--docs` stores them). Of a run its figures are kept, without models, reports,
-checkpoints and what each client had in each round; `DIR/runs.tar.xz` holds those that have ended for another machine, where
-`--minutes 0` makes the tables. It is packed as runs end, at most every half minute.
+checkpoints and what each client had in each round; `DIR/runs.tar.xz` holds those that have ended for another machine, where the
+same command goes on from it, and with `--minutes 0` makes the tables (`packing.py`). It is packed as runs end, at most every half
+minute.
 """
 
 from __future__ import annotations
@@ -238,7 +239,11 @@ def refused(out: Path) -> dict[str, str]:
     """Of the last pool that ran there, runs that covey refuses, not those for which the machine lacked something; another pool
     tries again.
     """
-    known: dict[str, str] = json.loads((out / REFUSED).read_text()) if (out / REFUSED).is_file() else {}
+    path = out / REFUSED
+    try:
+        known: dict[str, str] = dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    except (TypeError, ValueError) as e:
+        raise CoveyError(f"{path} is damaged ({e}): remove it, and the next pool that runs there writes it anew") from e
     return known
 
 
@@ -390,7 +395,10 @@ def complete_tables(wanted: Sequence[Item], options: Options) -> tuple[list[Repr
         elif known.alone and not known.runs and not stored.is_file():
             lacking[item] = "not computed"
         elif known.alone and not known.runs:
-            made.append(Reproduction.read(stored))
+            try:
+                made.append(Reproduction.read(stored))
+            except present.UNREADABLE as e:
+                lacking[item] = f"{stored} is damaged ({e}): remove it, and the same command makes it again"
         else:
             try:
                 made.append(_made_of(item, options))

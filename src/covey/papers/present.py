@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from covey.errors import CoveyError
 from covey.files import write_atomically, write_json
 from covey.papers.harness import Reproduction
 from covey.papers.pages.content import drawn
@@ -11,6 +12,14 @@ from covey.papers.pages.grid import grid
 from covey.papers.pages.html import table_html
 from covey.report.text_table import text_table
 from covey.results.provenance import EXACT, UNKNOWN, in_words
+
+UNREADABLE = (
+    AttributeError,
+    CoveyError,
+    KeyError,
+    TypeError,
+    ValueError,
+)  # what reading a file raises that is no table
 
 
 def write(reproduction: Reproduction, folder: Path) -> list[Path]:

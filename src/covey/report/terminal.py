@@ -45,6 +45,8 @@ def closing_lines(result: Figures) -> list[str]:
             lines.append(
                 f"            {over_clusters} is {MEANS['average_cluster']}, which nobody knows to be true ones"
             )
+        if (held := result.accuracy.get("training")) is not None:
+            lines.append(f"            {percent(held)} on the samples that clients train on")
     elif result.metrics:
         lines = [f"data        {where}: numbers are predicted, which have no accuracy"]
     else:

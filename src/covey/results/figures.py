@@ -17,7 +17,7 @@ class Figures:
 
     accuracy: dict[
         str, Any
-    ]  # average_cluster, per_cluster, client_mean, global; {}: numbers were predicted, or no silo reports
+    ]  # average_cluster, per_cluster, client_mean, global, if asked for training; {}: numbers were predicted, or no silo reports
     rounds: int
     rounds_to_target: int | None
     seconds: dict[str, float]  # by phase

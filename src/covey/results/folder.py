@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from covey import config, files
 from covey.data.fingerprint import difference
-from covey.errors import CoveyError, Unavailable
+from covey.errors import CoveyError, Damaged, Unavailable
 from covey.experiment.experiment import Experiment
 from covey.results.contents import Json, Run, read_json, read_rounds, read_toml
 from covey.results.models import Models
@@ -228,8 +228,11 @@ class RunFolder:
         path = files.expect(self.path, RESULT)
         try:
             content: Json = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(content, dict):
+                raise ValueError("it holds no table")
         except ValueError as e:
-            raise CoveyError(f"{self.result} is damaged ({e}): remove it and run again") from e
+            found = f"{self.result} is damaged ({e})"
+            raise Damaged(f"{found}: remove it and run again", found) from e
         return content
 
     def read(self) -> Run:

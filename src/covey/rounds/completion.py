@@ -11,7 +11,7 @@ from covey.data.names import SILOS, is_given, is_path, people_call
 from covey.data.sources.files import data_folder
 from covey.data.sources.load import load
 from covey.engines.settle import described
-from covey.errors import CoveyError, Unavailable
+from covey.errors import CoveyError, Damaged, Unavailable
 from covey.experiment.experiment import Experiment
 from covey.results.folder import RunFolder
 from covey.results.provenance import DATA
@@ -37,16 +37,19 @@ def complete(
             refuse_other_data(experiment, folder)
     else:
         command = f"covey run {folder.config}"
-        run(
-            experiment,
-            out=folder.path,
-            callbacks=callbacks,
-            federation=federation,
-            resume=folder.begun,
-            quiet=quiet,
-            command=command,
-            figures_only=figures_only,
-        )
+        try:
+            run(
+                experiment,
+                out=folder.path,
+                callbacks=callbacks,
+                federation=federation,
+                resume=folder.begun,
+                quiet=quiet,
+                command=command,
+                figures_only=figures_only,
+            )
+        except Damaged as e:  # somebody who asked for a table, say, has no run of their own to start again
+            raise Unavailable(f"{e.found}: remove the folder {folder.path}, and repeat this command") from e
     return folder
 
 

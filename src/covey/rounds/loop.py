@@ -47,7 +47,7 @@ from covey.rounds.record import (
     pictures_of,
     timed,
 )
-from covey.rounds.result import Result, priced, summarise, summarise_seeds
+from covey.rounds.result import Result, is_complete, priced, read_result, summarise, summarise_seeds
 from covey.rounds.scoring import Scoring
 from covey.rounds.unharmed import unharmed_ends
 
@@ -117,6 +117,9 @@ def _run_seeds(
     for seed in range(experiment.seed, experiment.seed + experiment.seeds):
         once = replace(experiment, seed=seed, seeds=1)
         own = folder.seed(seed) if folder else None
+        if resume and own and is_complete(once, own):  # gone on with, it would be written down as computed twice
+            results.append(read_result(own))
+            continue
         out, going_on = (own.path, resume and own.begun) if own else (None, False)
         results.append(
             run(

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from covey.attacks.contract import Finding
-from covey.errors import CoveyError
+from covey.errors import CoveyError, Damaged
 from covey.experiment.experiment import Experiment
+from covey.files import number
 from covey.measures import LEADS
 from covey.metrics.metric import facts
 from covey.results.declared import declare
@@ -153,7 +154,13 @@ def summarise_seeds(
     std = {n: deviation([f[n] for f in flat]) for n in names}
     first = results[0]
     accuracy = (
-        {k: mean[f"accuracy.{k}"] for k in ("average_cluster", "client_mean", "global")} if first.accuracy else {}
+        {
+            k: mean[f"accuracy.{k}"]
+            for k in ("average_cluster", "client_mean", "global", "training")
+            if f"accuracy.{k}" in mean
+        }
+        if first.accuracy
+        else {}
     )
     if accuracy:
         per_cluster = [r.accuracy["per_cluster"] for r in results]
@@ -191,6 +198,23 @@ def read_result(folder: RunFolder) -> Result:
     content = folder.result_json()
     known = {f.name for f in fields(Result)}
     return Result(**{k: v for k, v in content.items() if k in known}, records=folder.records(), folder=folder.path)
+
+
+def is_complete(experiment: Experiment, folder: RunFolder) -> bool:
+    """Whether a finished run has all that is asked for: every seed, all rounds or the target before, each attack's finding.
+
+    Else there is something to go on with: a run may have been stopped by a callback, or an attack may have had no finding.
+    """
+    if not folder.finished:
+        return False
+    try:
+        told = folder.result_json()
+    except Damaged:  # what is there to go on from may make it anew
+        return False
+    whole = number(told.get("rounds")) or 0
+    enough = whole >= experiment.training.rounds or (whole > 0 and told.get("rounds_to_target") is not None)
+    seeds = (told.get("seeds") or {"n": 1})["n"]
+    return enough and seeds == experiment.seeds and {a.name for a in experiment.attacks} <= set(told.get("attacks", ()))
 
 
 def _write(result: Result, figures_only: bool) -> None:

@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.algorithms.contract import Setting, declaration, wanted
+from covey.algorithms.contract import Predictor, Setting, declaration, wanted
 from covey.clustering.cohesion import wasserstein_adjusted
 from covey.data.federation import Federation
 from covey.engines.calls import Call
-from covey.engines.evaluation import RoundScores, accuracies, clustering_scores, measured
+from covey.engines.evaluation import Examiner, RoundScores, accuracies, clustering_scores, measured
 from covey.engines.simulate import Hosts
 from covey.experiment.experiment import Experiment
 from covey.learn.flat import Network
+from covey.learn.machine import Machine
 from covey.metrics.metric import Metric
 from covey.metrics.totals import CLASSES, NUMBERS
 from covey.results.models import Models, keep
@@ -64,6 +65,8 @@ class Scoring:
             intended = self._intended and not self.federation.phases
             accuracy = accuracies(scores, grouped, intended, self.federation.notes.get("target"))
         last = round == self.experiment.training.rounds or self.has_reached({"accuracy": accuracy})
+        if last and accuracy is not None and self.experiment.evaluation.training:
+            accuracy["training"] = self._on_training_samples(state, round)
         figures = measured(self.metrics, self.network.task, of, scores, grouped, full=last)
         record = {"accuracy": accuracy} | ages | figures
         if self._sampled:
@@ -71,6 +74,19 @@ class Scoring:
             if any("clients" in figures for figures in record["metrics"].values()):
                 record["listed"] = of
         return record
+
+    def _on_training_samples(self, state: Any, round: int) -> float:
+        """Mean over clients of their accuracy on the samples that they hold: how well models fit, not how good they are."""
+        data, rows = self.federation.dataset, self.federation.at(round).clients
+        machine = Machine(self.network, data.x_train, data.y_train)
+        one_group, all_of_it = np.zeros(len(data.y_train), np.int64), np.ones((self.setting.clients, 1))
+        each = []
+        for client, use in self.hosts.predictors(round + 1, self.calls(state, round, self._served(state, round))):
+            if len(rows[client]):
+                here = Predictor(use.models.cpu(), use.index, None if use.weights is None else use.weights.cpu())
+                (score,) = Examiner(machine, rows[client], one_group, 1).scores([client], [here], all_of_it)
+                each.append(score.own)
+        return float(np.mean(each))
 
     def _served(self, state: Any, round: int) -> Sequence[int] | NDArray[np.int64]:
         """Of the listed clients those that have joined and that the models are for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,14 @@ def test_a_run_on_a_path_refuses_other_data(tmp_path: Path) -> None:
     assert told.exit_code and "other data: the training samples, the test samples of 'ward'" in str(told.exception)
 
 
+def stopped(folder: Path) -> Path:
+    """A copy of a run's folder as an interruption leaves it: what is finished is shown without its data."""
+    copy = folder.with_name("stopped")
+    shutil.copytree(folder, copy)
+    (copy / "result.json").unlink()
+    return copy
+
+
 def test_a_run_on_a_name_that_means_other_data_here_is_neither_resumed_nor_audited_nor_read_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,8 +272,11 @@ def test_a_run_on_a_name_that_means_other_data_here_is_neither_resumed_nor_audit
     sweep(table, ["training.lr=0.1"], out=tmp_path / "sweep", quiet=True)
     assert complete(given, RunFolder(folder), quiet=True).finished
     monkeypatch.setenv("COVEY_DATA", str(tmp_path / "there"))
-    for words in (["resume"], ["audit"], ["audit", "--frontier"], ["audit", "--ledger"]):
-        told = CliRunner().invoke(commands(), [words[0], str(folder), *words[1:]])
+    for words in (
+        ["resume", str(stopped(folder))],
+        *(["audit", str(folder), *more] for more in ([], ["--frontier"], ["--ledger"])),
+    ):
+        told = CliRunner().invoke(commands(), words)
         assert told.exit_code and "was begun with other data: the training samples" in str(told.exception)
     others = r"was made on other data \(cifar10: 40 training .*\) than there are here \(cifar10: 30 training"
     with pytest.raises(Unavailable, match=others):
@@ -289,7 +301,7 @@ def test_a_run_on_data_in_memory_says_so_and_needs_them_again(tmp_path: Path) ->
     assert (
         result.data["fingerprint"] == json.loads((tmp_path / "run" / "result.json").read_text())["data"]["fingerprint"]
     )
-    told = CliRunner().invoke(commands(), ["resume", str(tmp_path / "run")])
+    told = CliRunner().invoke(commands(), ["resume", str(stopped(tmp_path / "run"))])
     assert told.exit_code and "'ward' were handed over in Python" in str(told.exception)
     with pytest.raises(CoveyError, match="begun with other data"):
         run(experiment, out=tmp_path / "run", resume=True, quiet=True)

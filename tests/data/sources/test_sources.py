@@ -400,6 +400,7 @@ def test_missing_data_says_what_was_looked_for_and_how_to_get_it(tmp_path):
         load("cifar10", tmp_path)
     for part in ("cifar-10-binary.tar.gz", "cifar10.npz", str(tmp_path), "covey data get cifar10", "COVEY_DATA"):
         assert part in str(refusal.value)
+    assert str(refusal.value).startswith("cifar10 is not here: `covey data get cifar10` fetches it")  # names come after
     with pytest.raises(CoveyError, match=r"no public mirror: get it from https://www.yelp.com"):
         load("yelp", tmp_path)
 

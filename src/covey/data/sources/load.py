@@ -57,14 +57,14 @@ def load(name: str, folder: Path | None = None) -> Dataset:
 
 
 def missing(name: str, source: Source, root: Path) -> str:
-    """Which files were looked for, where, and how to get them."""
+    """How to get it, which is what a reader needs first; then which files were looked for, and where."""
     wanted = " or ".join(dict.fromkeys(" + ".join(file.name for file in form.files) for form in source.forms))
     places = dict.fromkeys(str(root / place) for form in source.forms for place in form.places)
     if any(form.mirrored for form in source.forms):
-        how = f"`covey data get {name}` fetches it, or put one of these there by hand"
+        how = f"`covey data get {name}` fetches it, or put it by hand where it is looked for"
     else:
-        how = f"there is no public mirror: get it from {source.by_hand} and put it there"
-    return f"{name} is not here: looked for {wanted} in {', '.join(places)}; {how} (COVEY_DATA sets the folder)."
+        how = f"there is no public mirror: get it from {source.by_hand} and put it where it is looked for"
+    return f"{name} is not here: {how} (COVEY_DATA sets the folder); looked for {wanted} in {', '.join(places)}."
 
 
 @lru_cache(maxsize=4)

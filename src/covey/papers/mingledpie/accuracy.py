@@ -55,7 +55,12 @@ TABLE6 = {
 }
 TABLE7 = {0.0: (98.14, 98.49), 0.2: (83.98, 88.52), 0.4: (76.77, 82.46), 0.6: (72.29, 77.71)}  # MingledPie, IFCA
 SHOWN = (1, 2, 5, 10, 20, 30, 50, 100, 150, 200, 240, 300)  # rounds of curves
-TABLE8 = {0.0: 97.47, 0.2: 97.40, 0.4: 97.37, 0.6: 97.22}
+TABLE8 = {  # IID rate -> accuracy in training, in testing
+    0.0: (97.35, 97.47),
+    0.2: (88.92, 97.40),
+    0.4: (80.54, 97.37),
+    0.6: (72.14, 97.22),
+}
 FIG_DIFFERENCES = {  # figure -> dataset -> |difference| (homogeneous, heterogeneous), where the text prints it
     "fig6": {"mnist": (0.07, 0.04), "cifar10": (0.13, 0.53)},
     "fig7": {"mnist": (0.03, 0.06), "fashion_mnist": (0.01, 0.01), "cifar10": (0.13, 0.12)},
@@ -250,11 +255,13 @@ def table8(options: Options) -> Reproduction:
             clients=most,
             partition={"iid_rate": rate, "iid_from": 120, "test_on_sets": True, "samples": 220, "in_turn": True},
             participation={"initial": 120, "join": 10, "join_every": 10},
+            evaluation={"training": True},
         )
         outcomes = options.tried(table, seeds)
         lost += said(f"IID rate {rate:.0%}", outcomes)
-        shown = printed if dataset == "mnist" else None
-        cells.append(_accuracy(f"IID rate {rate:.0%}", "test accuracy", outcomes, shown))
+        trained, tested = printed if dataset == "mnist" else (None, None)
+        cells.append(_accuracy(f"IID rate {rate:.0%}", "training accuracy", outcomes, trained, "training"))
+        cells.append(_accuracy(f"IID rate {rate:.0%}", "test accuracy", outcomes, tested))
     settings = described(start, seeds) | {
         "samples per client": 220,
         "clients": f"120, then +10 every 10 rounds to {most}",
@@ -263,7 +270,7 @@ def table8(options: Options) -> Reproduction:
         *lost,
         *remarks(dataset),
         "Newcomers have the IID rate, the first 120 clients have their label set alone; models are tested on their label set. "
-        "The paper also prints the accuracy on what clients train on, which is not measured here.",
+        "Training accuracy is the mean over all clients of the last models' accuracy on the samples that they hold.",
     ]
     title = f"Joining clients, on {NAMES[dataset]}"
     return Reproduction("mingledpie", "table8", title, dataset, settings, cells, notes=notes)
@@ -326,8 +333,11 @@ def fig8(options: Options) -> Reproduction:
     return influence(options, "fig8", "T = 3", higher, higher)
 
 
-def _accuracy(row: str, column: str, ended: Sequence[Ended], printed: float | None = None) -> Cell:
-    return cell(row, column, figures(ended, Outcome.accuracy), None if printed is None else printed / 100)
+def _accuracy(
+    row: str, column: str, ended: Sequence[Ended], printed: float | None = None, metric: str = "average_cluster"
+) -> Cell:
+    found = figures(ended, lambda outcome: outcome.accuracy(metric=metric))
+    return cell(row, column, found, None if printed is None else printed / 100)
 
 
 def _both(a: Ended, b: Ended, of: Callable[[Outcome, Outcome], float]) -> float | None:

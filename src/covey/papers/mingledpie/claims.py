@@ -111,14 +111,19 @@ def table7(sheet: Sheet) -> list[Statement]:
 
 def table8(sheet: Sheet) -> list[Statement]:
     first, *rest = (f"IID rate {rate}" for rate in ("0%", "20%", "40%", "60%"))
-    tested = {row: at(row, "test accuracy") for row in (first, *rest)}
-    steps = [Part(f"{a} − {b}", tested[a] - tested[b], above()) for a, b in itertools.pairwise((first, *rest))]
+
+    def falling(kind: str) -> list[Part]:
+        known = {row: at(row, f"{kind} accuracy") for row in (first, *rest)}
+        return [Part(f"{a} − {b}", known[a] - known[b], above()) for a, b in itertools.pairwise((first, *rest))]
+
+    tested = {row: at(row, "test accuracy") - at(first, "test accuracy") for row in rest}
     return [
         Statement(
             f"Clients may join with whatever IID rate: test accuracy stays (within {100 * SAME:.0f} point of that at 0 %).",
-            [Part(row, tested[row] - tested[first], within(SAME)) for row in rest],
+            [Part(row, change, within(SAME)) for row, change in tested.items()],
         ),
-        Statement("Test accuracy falls as the newcomers' IID rate rises.", steps),
+        Statement("Training accuracy falls as the newcomers' IID rate rises.", falling("training")),
+        Statement("Test accuracy falls as the newcomers' IID rate rises.", falling("test")),
     ]
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from covey.errors import CoveyError
+from covey.errors import CoveyError, CoveyWarning
 from covey.files import write_atomically, write_json
 from covey.papers import PAPERS
 from covey.papers.claims import Judged, counted_once, tally
@@ -14,6 +15,7 @@ from covey.papers.harness import Reproduction, rejudged, stored
 from covey.papers.pages import markdown
 from covey.papers.pages.content import PaperPage, about_of, paper_page
 from covey.papers.pages.html import paper_html
+from covey.papers.present import UNREADABLE
 from covey.papers.verdict import FAILS, HOLDS, UNDECIDED, UNMEASURED
 from covey.report.draw import standing
 
@@ -66,9 +68,12 @@ def verdicts_picture(judgements: Sequence[Judged], pages: Sequence[PaperPage]) -
 def write_paper(paper: str, folder: Path, docs: Path) -> Path | None:
     """`PAPER.html` in `folder`: what the documentation holds of a paper, and what was made in that folder, which comes first.
 
-    None where neither has anything.
+    None where neither has anything. A table that cannot be read is named: a page without it looks as if it had never been made.
     """
-    known = {one.name: one for one in [*stored(docs), *_made_in(folder)]}
+    made, damaged = _made_in(folder, paper)
+    for what in damaged:
+        warnings.warn(f"{what} and left out: make its table again, or remove it", CoveyWarning, stacklevel=1)
+    known = {one.name: one for one in [*stored(docs), *made]}
     page = paper_page(paper, [rejudged(one) for one in known.values()])
     if not page.exhibits:
         return None
@@ -82,15 +87,17 @@ def write_paper(paper: str, folder: Path, docs: Path) -> Path | None:
 def beside(paper: str, folder: Path, docs: Path) -> list[str]:
     """What all tables of a paper together say, for a terminal: those of the documentation, and those made in `folder`."""
     about = about_of(paper)
-    known = {one.name: one for one in [*stored(docs), *_made_in(folder)] if one.paper == paper}
+    made, _ = _made_in(folder, paper)
+    known = {one.name: one for one in [*stored(docs), *made] if one.paper == paper}
     return list(about.beside([rejudged(one) for one in known.values()], docs).lines) if about.beside and known else []
 
 
-def _made_in(folder: Path) -> list[Reproduction]:
-    made = []
-    for path in sorted(folder.glob("*.json")):
+def _made_in(folder: Path, paper: str) -> tuple[list[Reproduction], list[str]]:
+    """(tables that were made in this folder, in words those that cannot be read, which cost no other)."""
+    made, damaged = list[Reproduction](), list[str]()
+    for path in sorted(folder.glob(f"{paper}-*.json")):
         try:
             made.append(Reproduction.read(path))
-        except (AttributeError, KeyError, TypeError, ValueError):
-            continue  # some other file that lies there
-    return made
+        except UNREADABLE as e:
+            damaged.append(f"{path} is damaged ({type(e).__name__}: {e})")
+    return made, damaged

@@ -60,7 +60,8 @@ ABOUT = About(
         ),
         "table8": (
             Curves(
-                "newcomers' samples from all labels, %", {"test accuracy": r"IID rate (?P<x>\d+)% \| test accuracy"}
+                "newcomers' samples from all labels, %",
+                {"accuracy": r"IID rate (?P<x>\d+)% \| (?P<series>training|test) accuracy"},
             ),
         ),
         "fig4": (Curves("round", {"accuracy": r"round (?P<x>\d+) \| (?P<series>.+)"}),),
