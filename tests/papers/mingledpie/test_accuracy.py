@@ -19,7 +19,7 @@ def outcome(value: float) -> Outcome:
     """One that ends at this accuracy after 30 rounds."""
     reached = {1: 0.2, 20: value, 30: value}
     records = [
-        {"round": r, "accuracy": {"average_cluster": v, "per_cluster": [v] * 5}, "seconds": {}}
+        {"round": r, "accuracy": {"average_cluster": v, "per_cluster": [v] * 5, "training": v}, "seconds": {}}
         for r, v in reached.items()
     ]
     return Outcome({"seconds": {}}, records)
