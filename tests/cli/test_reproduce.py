@@ -98,7 +98,8 @@ def test_a_plan_lists_the_tables_that_are_named(
     assert main(["reproduce", "--plan", *words.split(), "--out", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1 : lines.index("")]] == tables
-    assert lines[-1].startswith(f"{len(tables)} tables and figures, by dataset: ")
+    what = "table or figure" if len(tables) == 1 else "tables and figures"
+    assert lines[-1].startswith(f"{len(tables)} {what}, by dataset: ")
     assert "beyond both" not in "\n".join(lines)  # they are a part of what the paper prints
 
 

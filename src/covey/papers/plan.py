@@ -147,7 +147,8 @@ def _kind(one: Reproduction | None, runs: bool) -> str:
 def counted(lines: Sequence[Line]) -> str:
     kinds = [line.kind for line in lines]
     listed = ", ".join(f"{kinds.count(kind)} {kind}" for kind in KINDS)
-    return f"{len(lines)} tables and figures, by dataset: {listed}."
+    what = "table or figure" if len(lines) == 1 else "tables and figures"
+    return f"{len(lines)} {what}, by dataset: {listed}."
 
 
 def item_state(item: Named, lines: Mapping[str, Line]) -> str:
