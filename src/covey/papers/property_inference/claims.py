@@ -162,8 +162,8 @@ def acquisition(sheet: Sheet) -> list[Statement]:
     ahead = at(row, "random") - at(row, "honest")
     return [
         Statement(
-            "Enough colluding joiners obtain every cluster model of Sattler's CFL (over 90 % of them).",
-            [Part("an agreed direction", at(row, "random"), above(0.9))],
+            "Enough colluding joiners obtain every cluster model of Sattler's CFL (over 99 %).",
+            [Part("an agreed direction", at(row, "random"), above(0.99))],
             "The paper describes the attack and measures nothing.",
         ),
         Statement(
