@@ -85,7 +85,8 @@ cifar10) tables=(
     'afc_cfl/matched/cifar10' 'mingledpie/fig[49]/cifar10' 'mingledpie/table3/cifar10' 'afc_cfl/local_work/cifar10'
     'mingledpie/table2/cifar10'
 ) ;;
-faces) tables=( # Tables 4 to 8 of property inference with 10, 15 and 20 clients
+faces) tables=( # Tables 7 and 8 of property inference with the main task's AUC; 4 to 8 with 10, 15 and 20 clients
+    'property_inference/table[78]/utkface'
     'property_inference/table6_more/utkface' 'property_inference/table4_more/utkface' 'property_inference/table5_more/utkface'
     'property_inference/table[78]_more/utkface'
 ) ;;

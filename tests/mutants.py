@@ -219,8 +219,8 @@ MUTANTS = (
     ),
     Mutant(
         "files.py",
-        "        except json.JSONDecodeError:\n            break",
-        "        except json.JSONDecodeError:\n            continue",
+        "        except ValueError:\n            break\n        if not",
+        "        except ValueError:\n            continue\n        if not",
         "test_files.py",
     ),
     Mutant("deploy/silo.py", "if verified.sender != self.server:", "if False:", "deploy/test_session.py"),
@@ -292,7 +292,7 @@ MUTANTS = (
     Mutant("engines/cohort.py", "if said and _asks_with(request, said[0][0]):", "if False:", "engines/test_cohort.py"),
     Mutant(
         "papers/packing.py",
-        "if _ended(folder):",
+        "if _is_whole(folder):",
         "if True:",
         "papers/test_packing.py",
     ),

@@ -192,15 +192,18 @@ def append_line(path: Path, record: dict[str, Any], sync: bool = False) -> None:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The complete lines of a metrics file; a last line that was cut off is left out."""
+    """The complete lines of a metrics file, up to one that was cut off or is none."""
     if not path.is_file():
         return []
     records = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_bytes().splitlines():
         try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
+            record = json.loads(line)
+        except ValueError:
             break
+        if not isinstance(record, dict):
+            break
+        records.append(record)
     return records
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,8 @@ MADE = Reproduction("mingledpie", "attackers", "Attackers", "digits", {}, [cell(
         ("--plan --docs --many pqfed/*", "leave out --many"),
         ("pqfed --plan --table tabel2", "there is no table 'tabel2': `covey reproduce pqfed` lists what there is"),
         ("pqfed --plan --table table2 --dataset lfw", "there is no table 'table2' on 'lfw'"),
+        ("--many pqfed/* --minutes nan", "--minutes is no number"),
+        ("pqfed --minutes nan", "--minutes is no number"),
         (f"pqfed --table fig5 --out {NOWHERE}", "nothing can be written in /proc ("),
         (f"pqfed --out {NOWHERE}", "nothing can be written in /proc ("),
         (f"--many pqfed/fig5/* --out {NOWHERE} --minutes 0", "nothing can be written in /proc ("),
@@ -101,6 +105,48 @@ def test_a_plan_lists_the_tables_that_are_named(
     what = "table or figure" if len(tables) == 1 else "tables and figures"
     assert lines[-1].startswith(f"{len(tables)} {what}, by dataset: ")
     assert "beyond both" not in "\n".join(lines)  # they are a part of what the paper prints
+
+
+@pytest.mark.parametrize("words", ["pqfed --table fig5", "--many pqfed/fig5/*"])
+def test_a_link_that_leads_nowhere_and_a_folder_for_an_archive_are_no_places(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lost").symlink_to(tmp_path / "gone")
+    (tmp_path / "odd" / "runs.tar.xz").mkdir(parents=True)
+    for place, why in (("lost", "is a link that leads nowhere"), ("odd", "is a folder, where a pool keeps an archive")):
+        assert main(["reproduce", *words.split(), "--out", str(tmp_path / place)]) == 2
+        assert why in capsys.readouterr().err
+
+
+def test_a_stored_table_that_is_damaged_is_not_replaced_without_a_word(tmp_path: Path) -> None:
+    present.store(MADE, tmp_path).write_text("{")
+    assert re.search(
+        r"attackers-digits-quick\.json is damaged .*: remove that file", present.less_than_stored(MADE, tmp_path)
+    )
+
+
+def test_a_damaged_run_costs_no_other_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def needy(options: Options) -> Reproduction:
+        """One run."""
+        (outcome,) = options.run({"dataset": "digits", "training": {"rounds": 1}}, 1)
+        return Reproduction("", "", "Needy", "", {}, [cell("a", "b", [outcome.accuracy()])])
+
+    known = {"alone": Table(alone, ("",), lambda sheet: []), "needy": Table(needy, ("",), lambda sheet: [])}
+    for module in (rehearsal, harness):
+        monkeypatch.setattr(module, "tables", lambda paper: known)
+    options, items = Options(tmp_path, quiet=True, workers=1), [Item("own", "needy", ""), Item("own", "alone", "")]
+    needy(options)
+    (result,) = tmp_path.glob("runs/*/result.json")
+    result.write_text("{")
+    wishes = pool.Wishes(items, options)
+    job = wishes.next()
+    assert job is not None and job.item.table == "alone" and job.experiment is None and wishes.next() is None
+    (problem,) = wishes.problems
+    assert problem.startswith("own/needy: ") and "is damaged" in problem and "remove the folder" in problem
+    alone_made = replace(MADE, paper="own", table="alone", dataset="", quick=False)
+    present.write(alone_made, tmp_path)
+    made, lacking = pool.complete_tables(items, options)
+    assert [one.table for one in made] == ["alone"] and "is damaged" in lacking[items[0]]
 
 
 def made_in(folder: Path) -> Path:

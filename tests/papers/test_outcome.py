@@ -124,6 +124,9 @@ def test_seeds_that_are_left_decide_nothing() -> None:
     assert finished([Diverged("why", 0)]) == [] and figures([Diverged("why", 0)], lambda o: 1.0) == [None]
 
 
+RECORD = '{"round": 1, "accuracy": {}, "seconds": {}}'
+
+
 @pytest.mark.parametrize(
     ("name", "content", "found"),
     [
@@ -135,7 +138,10 @@ def test_seeds_that_are_left_decide_nothing() -> None:
         ("result.json", '[{"a": 1}]', r"result\.json is damaged \(it holds no table\)"),
         ("result.json", '{"rounds": 2, "acc', r"result\.json is damaged \(Unterminated string"),
         ("result.json", "", r"result\.json is damaged \(Expecting value"),
-        ("metrics.jsonl", '{"round": 1}\n{"rou', r"metrics\.jsonl is damaged \(1 of 2 rounds can be read\)"),
+        ("metrics.jsonl", f"{RECORD}\n{RECORD[:5]}", r"metrics\.jsonl is damaged \(1 of 2 rounds can be read\)"),
+        ("metrics.jsonl", f"{RECORD}\n1\n{RECORD}", r"metrics\.jsonl is damaged \(1 of 2 rounds can be read\)"),
+        ("metrics.jsonl", '{"round": 1}\n{"round": 2}', r"metrics\.jsonl is damaged \(0 of 2 rounds can be read\)"),
+        ("metrics.jsonl", "\udcff", r"metrics\.jsonl is damaged \(0 of 2 rounds can be read\)"),
     ],
 )
 def test_a_finished_run_that_is_damaged_is_named_and_can_be_computed_again(
@@ -145,7 +151,7 @@ def test_a_finished_run_that_is_damaged_is_named_and_can_be_computed_again(
     options = Options(tmp_path, quiet=True, workers=1)
     (before,) = options.run(setting(0.1))
     (folder,) = (tmp_path / "runs").iterdir()
-    (folder / name).write_text(content)
+    (folder / name).write_text(content, errors="surrogateescape")
     remedy = f"{found}.*: remove the folder {re.escape(str(folder))}, and the same command computes this run again$"
     for ask in (options.run, options.tried, lambda one: options.attempt(one, 0)):
         with pytest.raises(Unavailable, match=remedy):  # no table takes it for a run that it has to do without

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import lzma
 import shutil
 import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,11 +22,16 @@ from covey.papers.outcome import DIVERGED
 from covey.results.folder import RESULT
 from support.patience import until
 
+WHOLE: dict[str, dict[str, Any]] = {
+    RESULT: {"accuracy": {}, "attacks": {}, "bytes": {}, "seconds": {}, "rounds": 0},
+    DIVERGED: {"why": "not finite", "seed": 0},
+}
+
 
 def leave(out: Path, name: str, *names: str) -> None:
     (out / "runs" / name).mkdir(parents=True)
     for one in names:
-        (out / "runs" / name / one).write_text("{}")
+        (out / "runs" / name / one).write_text(json.dumps(WHOLE.get(one, {})))
 
 
 def packed(out: Path) -> list[str]:
@@ -82,7 +89,7 @@ def test_what_an_archive_holds_is_taken_over_once(tmp_path: Path) -> None:
     content = archive_of(tmp_path, "a", "b", "c")
     out = tmp_path / "here"
     leave(out, "a", "metrics.jsonl", RESULT)
-    (out / "runs" / "a" / RESULT).write_text('{"made": "here"}')
+    (out / "runs" / "a" / RESULT).write_text(json.dumps(WHOLE[RESULT] | {"made": "here"}))
     leave(out, "b", "metrics.jsonl")  # it was broken off
     (out / packing.PACKED).write_bytes(content)
     assert packing.unpack(out) == 2
@@ -98,6 +105,70 @@ def test_what_an_archive_holds_is_taken_over_once(tmp_path: Path) -> None:
     assert packing.unpack(out) == 2 and runs_in(out) == ["a", "b"]
     (out / packing.PACKED).write_bytes(content)  # another one than was packed here
     assert packing.unpack(out) == 1 and runs_in(out) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_archives_copy_of_a_run_outlives_a_damaged_one(known: bool, tmp_path: Path) -> None:
+    """Once, the first thing that a pool did was to write the damaged one over it."""
+    out = tmp_path / "here"
+    for name in ("a", "b"):
+        leave_run(out, name)
+    (out / packing.PACKED).write_bytes(packing.pack(out).read_bytes() if known else archive_of(tmp_path, "a", "b"))
+    (out / "runs" / "a" / RESULT).write_text("{")
+    assert packing.unpack(out) == 1
+    assert json.loads((out / "runs" / "a" / RESULT).read_text()) == WHOLE[RESULT]
+    (out / "runs" / "a" / "metrics.jsonl").unlink()  # of a run without rounds, which needs none
+    (out / "runs" / "b" / RESULT).write_text("[]")
+    packing.pack(out)
+    assert {"runs/a/result.json", "runs/b/result.json"} <= set(packed(out))
+    assert json.loads((out / "runs" / "b" / RESULT).read_text()) == WHOLE[RESULT]
+
+
+def test_a_run_that_is_damaged_and_not_in_the_archive_is_not_packed(tmp_path: Path) -> None:
+    leave_run(tmp_path, "a")
+    leave_run(tmp_path, "b", DIVERGED)
+    (tmp_path / "runs" / "b" / DIVERGED).write_text("{")
+    for _ in range(2):
+        packing.pack(tmp_path)
+        assert packed(tmp_path) == ["runs/a/result.json", "runs/a/metrics.jsonl"]
+
+
+def test_an_archive_that_comes_while_a_pool_runs_is_taken_over(tmp_path: Path) -> None:
+    content = archive_of(tmp_path, "b")
+    out = tmp_path / "here"
+    leave_run(out, "a")
+    packing.pack(out)
+    (out / packing.PACKED).write_bytes(content)
+    packing.pack(out)
+    assert runs_in(out) == ["a", "b"] and {"runs/a/result.json", "runs/b/result.json"} <= set(packed(out))
+    (out / packing.PACKED).write_bytes(content[:100])
+    with pytest.raises(CoveyError, match="is damaged"):
+        packing.pack(out)
+    assert (out / packing.PACKED).read_bytes() == content[:100]
+
+
+def test_emptied_runs_come_back(tmp_path: Path) -> None:
+    """`rm -r runs/*` leaves the note of what is known."""
+    leave_run(tmp_path, "a")
+    packing.pack(tmp_path)
+    shutil.rmtree(tmp_path / "runs" / "a")
+    assert (tmp_path / packing.NOTE).is_file() and packing.unpack(tmp_path) == 1
+
+
+def test_what_is_packed_can_be_unpacked(tmp_path: Path) -> None:
+    """Names that no pool gives stay here; somebody's own archive of `runs` has the pool's note in it."""
+    leave_run(tmp_path, "a")
+    leave_run(tmp_path, ".old")
+    (tmp_path / "._x.json").write_text("{}")
+    (tmp_path / "folder.json").mkdir()
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    packing.pack(tmp_path)
+    assert packed(tmp_path) == ["runs/a/result.json", "runs/a/metrics.jsonl"]
+    (tmp_path / "there").mkdir()
+    with tarfile.open(tmp_path / "there" / packing.PACKED, "w:xz") as archive:
+        shutil.rmtree(tmp_path / "runs" / ".old")
+        archive.add(tmp_path / "runs", "runs")
+    assert packing.unpack(tmp_path / "there") == 1
 
 
 def test_a_run_is_taken_over_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -236,3 +236,20 @@ def test_claims_as_rows() -> None:
     assert {"mingledpie", "fedcaprivacy", "afc_cfl", "pqfed", "property_inference"} <= counts.keys()
     assert all(set(by) == set(VERDICTS) for by in counts.values())
     assert all((row.effect is None) == (not row.effects) and row.whose in ("paper", "ours") for row in rows)
+
+
+def test_equal_differences_of_uncounted_shares_and_draws_of_one_partition_decide_nothing_more() -> None:
+    sheet = Sheet([cell("a", "x", [0.9, 0.8]), cell("b", "x", [0.8999, 0.7999]), cell("c", "x", [0.9, 0.8])])
+    gap = judge(Statement("", [Part("", at("a", "x") - at("b", "x"), above())]), sheet)
+    assert gap.verdict == UNDECIDED and gap.effects[0].low is None
+    same = judge(Statement("", [Part("", at("a", "x") - at("c", "x"), within(0.1))]), sheet)
+    assert same.verdict == HOLDS  # equal seed by seed: one computation under two names
+    few = estimate(at("a", "x"), sheet)
+    assert few is not None and estimate(at("a", "x"), sheet, units=50) == few  # no more repetitions than values
+
+
+def test_of_several_parts_the_worst_comes_first() -> None:
+    sheet = Sheet([cell(row, "x", [v - 0.001, v, v + 0.001]) for row, v in (("a", 0.8), ("b", 0.6), ("c", 0.95))])
+    for asked, worst in ((above(0.5), "b"), (below(0.97), "c"), (above(0.9), "b"), (below(0.5), "c")):
+        claim = judge(Statement("", [Part(row, at(row, "x"), asked) for row in "abc"]), sheet)
+        assert claim.decisive is not None and claim.decisive.name == worst

@@ -7,7 +7,21 @@ from xml.etree import ElementTree
 
 import pytest
 
-from covey.report.draw.standing import WIDTH, Line, Mark, Panel, Words, curves, dots, length, shades, shares
+from covey.report.draw.standing import (
+    NAMES,
+    WIDTH,
+    Line,
+    Mark,
+    Panel,
+    Words,
+    curves,
+    dots,
+    length,
+    shades,
+    shares,
+    whiskers,
+)
+from covey.report.draw.svg import BROADER, Series, line_chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -88,10 +102,18 @@ def test_a_line_under_others_is_drawn_broader_and_one_that_stands_apart_is_not()
     ends = [Line(name, [Mark(1, 0.2), Mark(2, at), Mark(3, at)]) for name, at in (("a", 0.9), ("b", 0.9), ("c", 0.4))]
     svg = curves("t", [Panel("", ends)], "round")
     styles = [parts(svg, colour, "path")[0].get("style") for colour in ("c0", "c1", "c2")]
-    assert "stroke-width:5.8" in str(styles[0])
+    assert "stroke-width:3.8" in str(styles[0])
     assert styles[1:] == [None, None]
     radii = [{e.get("r") for e in parts(svg, colour, "circle")[1:]} for colour in ("c0", "c1")]  # the first: legend
-    assert radii == [{"5.4"}, {"3"}]
+    assert radii == [{"4.2"}, {"3"}]
+    assert words(svg).count(BROADER) == 1
+    assert BROADER not in words(curves("t", [Panel("", ends[1:])], "round"))  # none lies on another
+
+
+def test_the_legend_of_a_report_says_it_too() -> None:
+    under, over, apart = (Series(name, [at, at], name) for name, at in (("a", 0.9), ("b", 0.9), ("c", 0.4)))
+    shown = [line_chart("t", "d", [1, 2], series, "share").count(BROADER) for series in ([under, over], [over, apart])]
+    assert shown == [1, 0]
 
 
 def test_a_lower_bound_and_runs_without_a_figure_are_told_apart() -> None:
@@ -110,3 +132,31 @@ def test_names_have_room_beside_the_plot() -> None:
     svg = dots("t", ["common LDP", "i"], [Panel("s", [Line("", [Mark(0, 0.5), Mark(1, 0.6)])])])
     (left,) = (float(m) for m in re.findall(r'transform="translate\((\d+) \d+\)"><text[^>]*class="head"', svg))
     assert left - 14 > length("common LDP") > 1.5 * length("llllllllll")
+    assert length("fedavg, m = 1200, n = 200") > 166  # its pixels in DejaVu Sans, which is wide
+
+
+def test_a_name_too_long_for_its_column_is_broken_or_cut_beside_dots_and_cells_alike() -> None:
+    sentence, word = "sets redrawn every round, intersection after 10", "preference_profiling_from_sealed_sums"
+    for svg in (
+        dots("t", [sentence, word], [Panel("s", [Line("", [Mark(0, 0.5), Mark(1, 0.6)])])]),
+        shades("t", [sentence, word], ["a", "b"], [[0.5, 0.6], [0.1, 0.2]]),
+    ):
+        shown = [e for e in parts(svg, "name", "text") if e.get("x") == "14"]
+        lines = [e.text or "" for e in shown]
+        assert " ".join(lines[:-1]) == sentence and len(lines) == 3
+        assert all(length(line) <= NAMES - 16 for line in lines)
+        assert lines[-1].endswith("…") and word.startswith(lines[-1][:-1])
+        assert [e.findtext(f"{SVG}title") for e in shown] == [None, None, word]
+    boxes = [(float(e.get("y", "0")), float(e.get("height", "0"))) for e in parts(svg, "cell", "rect")]
+    assert boxes[2][0] >= boxes[0][0] + boxes[0][1]  # a row of two lines is taller
+
+
+def test_ticks_have_a_minus_and_not_a_hyphen() -> None:
+    below = [Line("", [Mark(0, -0.2), Mark(1, 0.1)])]
+    for svg in (dots("t", ["a", "b"], [Panel("s", below)]), curves("t", [Panel("s", below)], "round")):
+        assert "−20 %" in words(svg) and not any("-" in one for one in words(svg))
+
+
+def test_a_picture_has_whiskers_where_a_mark_has_an_interval() -> None:
+    of = [[Line("", [Mark(0, 0.5, interval)])] for interval in ((0.4, 0.6), None)]
+    assert [whiskers(dots("t", ["a"], [Panel("s", lines)])) for lines in of] == [True, False]

@@ -134,11 +134,24 @@ def test_a_run_that_was_stopped_or_lacks_a_finding_goes_on(tmp_path: Path) -> No
     assert is_complete(experiment, folder) and read_result(folder).rounds == 2
     assert not is_complete(Experiment.of(DIGITS, attacks=["label_flip"]), folder)
     assert not is_complete(Experiment.of(DIGITS, seeds=2), folder)
-    reached = folder.result_json() | {"rounds": 1, "rounds_to_target": 1}
-    folder.write_result(reached)
-    assert is_complete(experiment, folder)
-    for damaged in ('{"a": 1}', "{"):
+    folder.write_result(folder.result_json() | {"rounds": 1, "rounds_to_target": 1})
+    assert not is_complete(experiment, folder)
+    for target, done in ((0.1, True), (0.999, False)):  # it may be raised, and then there is something to do
+        aiming = Experiment.of(DIGITS, training={"rounds": 2, "target": target})
+        assert is_complete(aiming, folder) == done
+    folder.metrics.rename(folder.metrics.with_suffix(".away"))
+    assert not is_complete(Experiment.of(DIGITS, training={"rounds": 1}), folder)
+    folder.metrics.with_suffix(".away").rename(folder.metrics)
+    for damaged in ('{"a": 1}', "{", '{"rounds": 2}', '{"rounds": 2, "seeds": 5, "attacks": null}'):
         folder.result.write_text(damaged)
         assert not is_complete(experiment, folder)
         assert main(["resume", str(tmp_path), "--quiet"]) == 0  # made anew of its checkpoint
         assert read_result(folder).rounds == 2
+
+
+def test_a_deployed_run_is_its_coordinators_to_go_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(Experiment.of(DIGITS), out=tmp_path, quiet=True)
+    (tmp_path / "result.json").unlink()
+    (tmp_path / "status.json").write_text("{}")
+    assert main(["resume", str(tmp_path)]) == 2
+    assert "is a deployed run: its coordinator goes on with it" in capsys.readouterr().err

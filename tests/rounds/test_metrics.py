@@ -240,3 +240,11 @@ def test_accuracy_on_training_samples_is_said_and_its_mean_over_seeds() -> None:
     alone = [run(replace(asked, seed=seed, seeds=1), quiet=True).accuracy["training"] for seed in (0, 1)]
     assert result.accuracy["training"] == pytest.approx(np.mean(alone))
     assert f"{percent(np.mean(alone))} on the samples that clients train on" in "\n".join(closing_lines(result))
+
+
+def test_numbers_have_no_accuracy_on_training_samples() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 3)).astype(np.float32), rng.normal(size=60)
+    federation = Federation.from_arrays(x, y, clients=np.arange(60) % 4, task="numbers")
+    with pytest.raises(CoveyError, match=r"evaluation\.training asks for an accuracy"):
+        run(Experiment.of(table(evaluation={"training": True})), federation=federation, quiet=True)

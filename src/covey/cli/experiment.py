@@ -87,6 +87,7 @@ def resume(
     from covey import loggers
     from covey.report.terminal import show
     from covey.results.folder import RunFolder
+    from covey.results.status import STATUS
     from covey.rounds.loop import run
     from covey.rounds.result import is_complete, read_result
 
@@ -96,6 +97,10 @@ def resume(
         print(f"covey: {folder} is finished: nothing is left to do, and nothing was changed", file=sys.stderr)
         show(read_result(place), as_json)
         return
+    if (folder / STATUS).is_file():
+        raise CoveyError(
+            f"{folder} is a deployed run: its coordinator goes on with it, by the `covey serve` that began it"
+        )
     # Stopped while its data were read, a run has nothing but its settings; of several seeds each has its own checkpoint.
     going_on = place.begun or place.finished or experiment.seeds > 1
     callbacks, command = loggers.named(log or [], folder), typed("covey resume", [str(folder)])

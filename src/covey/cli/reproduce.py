@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -96,6 +97,8 @@ def reproduce(
         "--docs": docs,
         "--json": as_json,
     }
+    if math.isnan(minutes):
+        raise CoveyError("--minutes is no number: give the minutes after which to break off, or leave it out")
     _refuse_unused(paper, {name for name, given in options_given.items() if given})
 
     from covey.papers import PAPERS, present
@@ -169,7 +172,13 @@ def _leave_out(unused: set[str], why: str, otherwise: str = "") -> None:
 
 def _refuse_unfit(folder: Path) -> None:
     """A folder that nothing can be written in, before anything is computed for it."""
-    place = next(one for one in (folder, *folder.parents) if one.exists())
+    from covey.papers.packing import PACKED
+
+    place = next(one for one in (folder, *folder.parents) if os.path.lexists(one))
+    if (folder / PACKED).is_dir():
+        raise CoveyError(f"{folder / PACKED} is a folder, where a pool keeps an archive: choose another --out")
+    if place.is_symlink() and not place.exists():
+        raise CoveyError(f"{place} is a link that leads nowhere: choose a folder with --out")
     if not place.is_dir():
         raise CoveyError(f"{place} is a file: choose a folder with --out")
     try:
@@ -233,7 +242,7 @@ def _many(patterns: Sequence[str], options: Options, minutes: float, docs: bool)
     if lacking and 0 < minutes < math.inf:
         print(SAME_COMMAND)
     if problems:
-        raise CoveyError(f"{len(problems)} runs failed, the first of them: {problems[0]}")
+        raise CoveyError(f"{len(problems)} runs or tables failed, the first of them: {problems[0]}")
 
 
 def _documents() -> Path:

@@ -8,6 +8,7 @@ a selection, which flatters the method that diverges. Tables without a place for
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,7 @@ from covey.results.provenance import Sitting, ended, sitting
 from covey.rounds.completion import complete
 
 DIVERGED = "diverged.json"
+RECORDED = {"round", "accuracy", "seconds"}  # by every record
 TOLD = {
     "accuracy": dict,
     "attacks": dict,
@@ -89,11 +91,14 @@ class Outcome:
         return float(sum(self.result.get("seconds", {}).values()))
 
 
-def _refuse_damaged(folder: RunFolder, result: Mapping[str, Any], records: Sequence[Any]) -> None:
+def _refuse_damaged(folder: RunFolder, result: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> None:
     """What is read as JSON may still be another's, or cut off."""
     odd = [name for name, kind in TOLD.items() if not isinstance(result.get(name), kind)]
     if odd:
         raise Damaged(f"{folder.result} is damaged (it does not tell {', '.join(odd)})")
+    if not isinstance(result.get("provenance", []), list | None):
+        raise Damaged(f"{folder.result} is damaged (its provenance is no list)")
+    records = list(itertools.takewhile(lambda record: record.keys() >= RECORDED, records))
     if len(records) < result["rounds"]:
         raise Damaged(f"{folder.metrics} is damaged ({len(records)} of {result['rounds']} rounds can be read)")
 

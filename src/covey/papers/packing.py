@@ -5,7 +5,7 @@ Before a pool runs anything, it takes over what an archive holds that lies in it
 archive without these runs over theirs. An archive that cannot be read is refused, never replaced.
 
 Which archive was taken over, or written here, is noted in `runs/`: a run of it that somebody removed since shall be computed again,
-and not come back.
+and not come back. One that was damaged since does: an archive never loses its copy to a file that cannot be read.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ import re
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from covey import files
 from covey.errors import CoveyError, printable
-from covey.papers.outcome import DIVERGED
-from covey.results.folder import CONFIG, METRICS, RESULT
+from covey.papers.outcome import DIVERGED, read
+from covey.results.folder import CONFIG, METRICS, RESULT, RunFolder
 
 KEPT = (RESULT, METRICS, CONFIG)  # of a run
 ENDS = (RESULT, DIVERGED)  # either says that it has ended
 PACKED = "runs.tar.xz"
 KNOWN = ".packed"  # in `runs/`: the digest of the archive that holds nothing new
+NOTE = f"runs/{KNOWN}"
 EVERY = 30.0  # seconds between two archives of one pool …
 SHARE = 0.1  # … or so many that packing takes no more of a core than this
 
@@ -42,11 +43,15 @@ TABLE = re.compile(rf"{NAME}\.json")  # at the top: what was computed without an
 
 
 def pack(out: Path) -> Path:
-    """The archive, made anew: runs that have ended, and tables that computed without any. Copies are whole."""
+    """The archive, made anew: runs that have ended, and tables that computed without any. Copies are whole.
+
+    An archive that came meanwhile is taken over first.
+    """
+    unpack(out)
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:xz", preset=1) as archive:
         for folder in sorted((out / "runs").glob("*")):
-            if _ended(folder):
+            if _is_whole(folder):
                 for name in (*KEPT, DIVERGED):
                     _add(archive, folder / name, f"runs/{folder.name}/{name}")
         for table in sorted(out.glob("*.json")):
@@ -59,6 +64,8 @@ def pack(out: Path) -> Path:
 
 def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
     """A file as it is now, if it is: of a run that ends just now the records may be replaced by shorter ones."""
+    if not (path.is_file() and (RUN.fullmatch(name) or TABLE.fullmatch(name))):
+        return
     with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
         member, content = archive.gettarinfo(arcname=name, fileobj=file), file.read()
         member.size = len(content)
@@ -66,12 +73,17 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
 
 
 def unpack(out: Path) -> int:
-    """Takes over what an archive in this folder holds and the folder does not; how many runs these were."""
-    archive = out / PACKED
-    if not archive.is_file() or _noted(out):
+    """Takes over what an archive in this folder holds and the folder does not, or only damaged; how many runs these were."""
+    archive, folders = out / PACKED, [path for path in (out / "runs").glob("*") if path.is_dir()]
+    if not archive.is_file():
+        return 0
+    whole = {folder.name for folder in folders if _is_whole(folder)}
+    # Of an archive that is known here, what is not there was removed; where nothing at all is left, it was not meant.
+    gone = {folder.name for folder in folders} - whole if folders and _noted(out) else None
+    if gone is not None and not any(_has_ended(out / "runs" / name) for name in gone):
         return 0
     _check(archive)
-    fresh = _take_over(archive, out)
+    fresh = _take_over(archive, out, whole, gone)
     (out / "runs").mkdir(exist_ok=True)
     _note(out)
     return fresh
@@ -83,7 +95,9 @@ def _check(path: Path) -> None:
     try:
         _read_through(path)
         with tarfile.open(path, "r:xz") as archive:
-            odd = next((one.name for one in archive if not (one.isdir() or _is_expected(one))), None)
+            odd = next(
+                (one.name for one in archive if not (one.isdir() or one.name == NOTE or _is_expected(one))), None
+            )
     except (EOFError, lzma.LZMAError, tarfile.TarError) as e:
         raise CoveyError(f"{path} is damaged ({e}): {remedy}") from e
     if odd is not None:
@@ -108,24 +122,35 @@ def _is_expected(member: tarfile.TarInfo) -> bool:
     return bool(named) and member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and member.size <= MOST_OF_A_FILE
 
 
-def _take_over(path: Path, out: Path) -> int:
-    """What says that a run has ended comes last: broken off, all that lacks it is taken over the next time."""
-    here, fresh = {folder.name for folder in (out / "runs").glob("*") if _ended(folder)}, set[str]()
+def _take_over(path: Path, out: Path, here: Collection[str], only: Collection[str] | None) -> int:
+    """All runs but those that are whole here, or `only` these. What says that a run has ended comes last: broken off, all that
+    lacks it is taken over the next time.
+    """
+    fresh = set[str]()
     for ends in (False, True):
         with tarfile.open(path, "r:xz") as archive:
             for member in archive:
                 run, place = RUN.fullmatch(member.name), out / member.name
-                if (run[1] in here if run else place.exists()) or ends != bool(run and run[2] in ENDS):
+                known = run[1] in here or (only is not None and run[1] not in only) if run else place.exists()
+                if known or ends != bool(run and run[2] in ENDS):
                     continue
                 content = archive.extractfile(member)
-                if content is not None:  # no folder
+                if content is not None and member.name != NOTE:  # no folder
                     files.write_atomically(place, content.read())
                     fresh |= {run[1]} if run and ends else set()
     return len(fresh)
 
 
-def _ended(folder: Path) -> bool:
+def _has_ended(folder: Path) -> bool:
     return any((folder / end).is_file() for end in ENDS)
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether it holds a run that has ended, and that can be read."""
+    try:
+        return read(RunFolder(folder)) is not None
+    except CoveyError:
+        return False
 
 
 def _note(out: Path) -> None:

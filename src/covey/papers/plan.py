@@ -20,7 +20,14 @@ from covey.papers.pool import chosen, command_of
 from covey.papers.rehearsal import Item, asked, items
 from covey.results.provenance import DATA, differing
 
-FULL, ONE, SEEDLESS, QUICK, NONE = KINDS = ("full", "one seed", "without seeds' values", "quick", "not run")
+FULL, ONE, SEEDLESS, QUICK, OTHER, NONE = KINDS = (
+    "full",
+    "one seed",
+    "without seeds' values",
+    "quick",
+    "nothing of what is printed",
+    "not run",
+)
 STATES = (FULL, "in part", "missing")  # of an item that the papers print, over its datasets
 HEAD = ("table", "stored", "seeds", "runs", "rounds", "seconds of its runs", "computed by")
 ITEM_HEAD = ("item", "state", "full on", "not full on", "left out of it")
@@ -139,7 +146,11 @@ def _kind(one: Reproduction | None, runs: bool) -> str:
     if one.quick:
         return QUICK
     measured = [c for c in one.cells if c.n > 1]
-    if runs and not measured:
+    printed = [c for c in one.cells if c.paper is not None]
+    if printed and all(c.ours is None for c in printed):
+        return OTHER
+    timed = any(c.unit == "s" for c in one.cells)
+    if (runs or timed) and not measured:  # what is computed from a formula needs no second run
         return ONE
     return FULL if all(len(c.values) == c.n for c in measured) else SEEDLESS
 

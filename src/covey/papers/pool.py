@@ -104,6 +104,7 @@ class Wishes:
     def __init__(self, items: Sequence[Item], options: Options) -> None:
         self._items, self._options = items, options
         self._asked: dict[Item, Asked] = {}
+        self.problems: list[str] = []  # of tables that cannot be asked: a run of theirs is damaged, say
         self._begun: set[str] = set()
         self._ended: set[str] = set()
 
@@ -112,7 +113,8 @@ class Wishes:
         self._ended.add(job.name)
         for item, known in list(self._asked.items()):
             if known.more and job.name in known.missing and known.missing.keys() <= self._ended:
-                self._asked[item] = asked(item, self._options)
+                del self._asked[item]
+                self._known(item)
 
     def again(self, job: Job) -> None:
         """It was not done, and its turn comes again."""
@@ -135,7 +137,11 @@ class Wishes:
 
     def _known(self, item: Item) -> Asked:
         if item not in self._asked:
-            self._asked[item] = asked(item, self._options)
+            try:
+                self._asked[item] = asked(item, self._options)
+            except CoveyError as e:
+                self._asked[item] = Asked({}, {}, more=False, alone=False, spare=frozenset())
+                self.problems.append(f"{item.name}: {e}")
         return self._asked[item]
 
     def count(self) -> int:
@@ -187,7 +193,7 @@ def _run_many(
                 idle.give(job)
             busy, left = {w.answers: w for w in pool if w.job}, begin + 60 * minutes - time.monotonic()
             if not busy or left <= 0:
-                return problems
+                return [*wishes.problems, *problems]
             ready = wait(list(busy), timeout=None if math.isinf(left) else left)
             for worker in [w for answers, w in busy.items() if answers in ready]:
                 job, answer = worker.taken()
@@ -376,7 +382,11 @@ def complete_tables(wanted: Sequence[Item], options: Options) -> tuple[list[Repr
     """Tables that have all they need, or grow with what is there, made from finished runs; and why the others are not made."""
     made, lacking = [], dict[Item, str]()
     for item in wanted:
-        known = asked(item, options)
+        try:
+            known = asked(item, options)
+        except CoveyError as e:
+            lacking[item] = str(e)
+            continue
         stored = _made(item, options)
         if item.of.grows:
             try:

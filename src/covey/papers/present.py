@@ -59,7 +59,11 @@ def less_than_stored(reproduction: Reproduction, docs: Path) -> str:
     path = docs / "results" / f"{reproduction.name}.json"
     if not path.is_file():
         return ""
-    stored, remedy = Reproduction.read(path), "remove that file to store it all the same"
+    remedy = "remove that file to store it all the same"
+    try:
+        stored = Reproduction.read(path)
+    except UNREADABLE as e:
+        return f"{path} is damaged ({type(e).__name__}: {e}): {remedy}"
     lost = [row for row in stored.sheet().rows if row not in set(reproduction.sheet().rows)]
     if lost:
         named = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")

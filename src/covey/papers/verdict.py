@@ -29,8 +29,8 @@ one run were independent, and over the n runs alone where trials are not known, 
 happens are whole numbers: equal ones get the deviation of what rounding hides, 1/√12 of a round each. Another number that is no
 share (bytes) keeps its width of 0, and the words say "the same in every run". So does a difference of rows that are equal seed by
 seed while the seeds differ: they are one computation under two names. One test sample more in each of three runs is chance, and
-gets Wilson's where the samples are counted (`trials`); where they are not it keeps its width of 0. Intervals of shares are shown
-cut at 0 and 100 %: Student's does not know these ends. Verdicts are of the uncut ones.
+gets Wilson's where the samples are counted (`trials`); where they are not, nothing bounds it, and it is undecided. Intervals of
+shares are shown cut at 0 and 100 %: Student's does not know these ends. Verdicts are of the uncut ones.
 """
 
 from __future__ import annotations
@@ -155,10 +155,13 @@ class Effect:
 
     def words(self) -> str:
         name = f"{self.name}: " if self.name else ""
+        return name + self._figures().replace("-", "−")
+
+    def _figures(self) -> str:
         if self.value is None:
-            return f"{name}{self.lost or UNMEASURED}"
+            return self.lost or UNMEASURED
         unit = f" {self.unit}" if self.unit else ""
-        number = f"{name}{self.value:+.4g}{unit}" if self.unit == "points" else f"{name}{self.value:.4g}{unit}"
+        number = f"{self.value:+.4g}{unit}" if self.unit == "points" else f"{self.value:.4g}{unit}"
         if self.low is None or self.high is None:
             return f"{number}, one run: no interval (asked: {self.asked})"
         if self.n == 0:
@@ -185,7 +188,7 @@ class Claim:
 
     @property
     def decisive(self) -> Effect | None:
-        """The effect that the verdict hangs on: the first with the verdict itself."""
+        """The effect that the verdict hangs on: of those with the verdict itself the worst, which comes first."""
         same = [e for e in self.effects if e.verdict == self.verdict] or self.effects
         return same[0] if same else None
 
@@ -193,10 +196,18 @@ class Claim:
 def judge(statement: Statement, sheet: Sheet) -> Claim:
     """The one rule."""
     estimates = [(part, _estimate(part, sheet)) for part in statement.parts]
-    effects = sorted((_effect(part, e, sheet) for part, e in estimates), key=lambda e: _ORDER.index(e.verdict))
+    found = [(_effect(part, e, sheet), _inside(part, e)) for part, e in estimates]
+    effects = [effect for effect, _ in sorted(found, key=lambda one: (_ORDER.index(one[0].verdict), one[1]))]
     verdict = conjunction([e.verdict for e in effects])
     why = _words(effects, verdict)
     return Claim(statement.text, verdict, f"{why} {statement.comment}".strip(), effects, statement.whose)
+
+
+def _inside(part: Part, estimate: Estimate | None) -> float:
+    """How far a part's effect lies inside of what is asked of it; below 0: outside, which a reader must see first."""
+    if estimate is None or not math.isfinite(estimate.value):
+        return math.inf
+    return min(estimate.value - part.asked.low, part.asked.high - estimate.value)
 
 
 _ORDER = (FAILS, UNDECIDED, UNMEASURED, HOLDS)  # what a reader must see first
@@ -225,7 +236,7 @@ def estimate(contrast: Contrast, sheet: Sheet, units: int = 0) -> Estimate | Non
         return replace(left, diverged=words)
     weights = [w for w, _ in contrast.terms]
     value = sum(w * (c.ours or 0.0) for w, c in zip(weights, known)) - contrast.less
-    n = min(units or c.n for c in known)
+    n = min(min(units or c.n, c.n) for c in known)
     if n < 2 or any(c.n < 2 or (c.std is None and not c.values) for c in known):
         return Estimate(value, math.inf, math.inf, n)
     if not contrast.paired:
@@ -237,7 +248,7 @@ def estimate(contrast: Contrast, sheet: Sheet, units: int = 0) -> Estimate | Non
     if pair is not None:
         half = student_half(pair.n) * (pair.std or 0.0) / math.sqrt(pair.n)
         return _spread(Mean(value, half, pair.n), weights, known)
-    errors = [abs(w) * (c.std or 0.0) / math.sqrt(units or c.n) for w, c in zip(weights, known)]
+    errors = [abs(w) * (c.std or 0.0) / math.sqrt(min(units or c.n, c.n)) for w, c in zip(weights, known)]
     least = max(0.0, 2 * max(errors) - sum(errors))  # the others all pull against the largest
     if not any(errors):
         return _spread(Mean(value, 0.0, n), weights, known)
@@ -262,6 +273,8 @@ def _spread(mean: Mean, weights: Sequence[float], cells: Sequence[Cell]) -> Esti
     counted = all(c.trials or c.unit == "rounds" for c in cells)
     chance = not varied or (not equal and mean.half <= SAME and counted)
     half = _counted(weights, cells) if chance and not math.isnan(mean.half) else mean.half  # NaN: undecided
+    if not equal and varied and mean.half <= SAME and not chance and any(c.unit == "%" for c in cells):
+        half = math.inf  # shares that differ by as much in every seed, of nobody knows how many samples
     return Estimate(mean.value, half, half, mean.n)
 
 

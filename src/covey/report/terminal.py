@@ -70,7 +70,7 @@ def closing_lines(result: Figures) -> list[str]:
     lines.append(
         f"cost        {up} up and {down} down per client and round; {duration(total)} in {counted(result.rounds, 'round')}"
     )
-    if result.folder:
+    if result.folder and RunFolder(result.folder).report.exists():
         lines.append(f"report      {RunFolder(result.folder).report}")
     return lines
 

@@ -162,6 +162,10 @@ class _Loop:
                 f"training.target = {self.experiment.training.target} is an accuracy, and this data's targets are numbers, "
                 "which have none: leave it out"
             )
+        if self.network.task == NUMBERS and self.experiment.evaluation.training:
+            raise CoveyError(
+                "evaluation.training asks for an accuracy, and this data's targets are numbers, which have none: leave it out"
+            )
         self.keys = keys or make_keys(self.experiment.algorithm, self.setting)
         self.party = server_of(self.experiment.algorithm)  # the same in every round
         self.observers = Observers(

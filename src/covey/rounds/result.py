@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from covey.experiment.experiment import Experiment
 from covey.files import number
 from covey.measures import LEADS
 from covey.metrics.metric import facts
+from covey.results.contents import dig, fields
 from covey.results.declared import declare
 from covey.results.figures import Figures
 from covey.results.folder import RunFolder
@@ -196,8 +198,12 @@ def _in(folder: RunFolder | None, result: Result, figures_only: bool) -> Result:
 def read_result(folder: RunFolder) -> Result:
     """A finished run as its folder has it: without the final state and with its attacks as result.json tells them."""
     content = folder.result_json()
-    known = {f.name for f in fields(Result)}
-    return Result(**{k: v for k, v in content.items() if k in known}, records=folder.records(), folder=folder.path)
+    known = {f.name for f in dataclasses.fields(Result)}
+    try:
+        return Result(**{k: v for k, v in content.items() if k in known}, records=folder.records(), folder=folder.path)
+    except TypeError as e:
+        found = f"{folder.result} is damaged (figures are missing)"
+        raise Damaged(f"{found}: remove it and run again", found) from e
 
 
 def is_complete(experiment: Experiment, folder: RunFolder) -> bool:
@@ -208,13 +214,15 @@ def is_complete(experiment: Experiment, folder: RunFolder) -> bool:
     if not folder.finished:
         return False
     try:
-        told = folder.result_json()
+        told = read_result(folder).json()
     except Damaged:  # what is there to go on from may make it anew
         return False
-    whole = number(told.get("rounds")) or 0
-    enough = whole >= experiment.training.rounds or (whole > 0 and told.get("rounds_to_target") is not None)
-    seeds = (told.get("seeds") or {"n": 1})["n"]
-    return enough and seeds == experiment.seeds and {a.name for a in experiment.attacks} <= set(told.get("attacks", ()))
+    whole, training = number(told.get("rounds")) or 0, experiment.training
+    reached = number(dig(told, "accuracy", training.target_metric)) or 0.0
+    enough = whole >= training.rounds or (whole > 0 and 0 < training.target <= reached)
+    seeds = dig(told, "seeds", "n") or 1
+    found = {a.name for a in experiment.attacks} <= fields(told.get("attacks")).keys()
+    return enough and seeds == experiment.seeds and found and len(folder.records()) >= whole
 
 
 def _write(result: Result, figures_only: bool) -> None:

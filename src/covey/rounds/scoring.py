@@ -76,14 +76,19 @@ class Scoring:
         return record
 
     def _on_training_samples(self, state: Any, round: int) -> float:
-        """Mean over clients of their accuracy on the samples that they hold: how well models fit, not how good they are."""
-        data, rows = self.federation.dataset, self.federation.at(round).clients
+        """Mean over clients of their accuracy on the samples that they hold: how well models fit, not how good they are.
+
+        They choose a model as they do to be tested, by what they hold in the next round.
+        """
+        data, rows = self.federation.dataset, self.federation.at(round + 1).clients
         machine = Machine(self.network, data.x_train, data.y_train)
         one_group, all_of_it = np.zeros(len(data.y_train), np.int64), np.ones((self.setting.clients, 1))
         each = []
         for client, use in self.hosts.predictors(round + 1, self.calls(state, round, self._served(state, round))):
             if len(rows[client]):
-                here = Predictor(use.models.cpu(), use.index, None if use.weights is None else use.weights.cpu())
+                alone = use.models if use.index is None else use.models[use.index : use.index + 1]
+                chosen = None if use.index is None else 0
+                here = Predictor(alone.cpu(), chosen, None if use.weights is None else use.weights.cpu())
                 (score,) = Examiner(machine, rows[client], one_group, 1).scores([client], [here], all_of_it)
                 each.append(score.own)
         return float(np.mean(each))

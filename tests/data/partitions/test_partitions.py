@@ -137,6 +137,8 @@ def test_newcomers_alone_may_have_samples_of_all_labels():
     assert same(fed, on_sets) and (on_sets.distributions.max(1) == 0.5).all()
     with pytest.raises(CoveyError, match="iid_from"):
         LabelSets(iid_from=15)
+    with pytest.raises(CoveyError, match="iid_from is 15, but the last of 15 clients is 14"):
+        LabelSets(**asked).make(data, 15, 5, seed=1)
     with pytest.raises(CoveyError, match=r"240 samples per client would fit"):  # 15 × 240 + 5 × 120 of a set's own
         LabelSets(**asked | {"samples": 300}).make(labelled([480] * 10), 20, 5, seed=1)
 

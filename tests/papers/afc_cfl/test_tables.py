@@ -52,7 +52,7 @@ def outcome(f1: float, accuracy: float, leak: float = 0.0, control: float = 0.9)
 
 def seeds(f1: float, accuracy: float, leak: float = 0.0, control: float = 0.9) -> list[Outcome]:
     """Three runs, a little apart as runs are: shares that are all the same say little of themselves."""
-    return [outcome(f1 + 1e-6 * n, accuracy + 1e-6 * n, leak, control + 1e-6 * n) for n in range(3)]
+    return [outcome(f1 * (1 + 1e-6 * n), accuracy * (1 + 1e-6 * n), leak, control * (1 + 1e-6 * n)) for n in range(3)]
 
 
 def test_the_papers_f1_are_those_of_its_precision_and_recall() -> None:

@@ -83,11 +83,18 @@ def test_the_page_says_what_the_ranks_do_not_show(tmp_path: Path) -> None:
     assert "No row is a private run" in text and "picked after a look at runs with seed 0" in text
     assert "IFCA's rotated MNIST is set up" in text and "FLamby's stores what its own runs gave" in text
 
-    printed = [cell("ifca, m = 1200, n = 200", "test accuracy", [0.95, 0.96], 0.95)]
-    rotated = Reproduction("field", "rotated", "Rotated", "mnist", {}, printed)
-    text = beside([one, rotated], tmp_path).files["field.md"]
-    assert f"| ifca, m = 1200, n = 200 | {percent(0.955)} ± 0.71 (2) | {percent(0.95)} |" in text
-    assert "not checked against a copy of the paper" in text and "is set up" not in text
+    rotated = Reproduction(
+        "field", "rotated", "Rotated", "mnist", {}, [cell("ifca, m = 1200, n = 200", "test accuracy", [0.95, 0.96])]
+    )
+    known = [cell("fedavg", "Cleveland", [0.7, 0.71], 0.73), cell("fedavg, rate 0.00316", "mean of the four", [0.72])]
+    flamby = Reproduction("field", "flamby", "Hospitals", "flamby_heart", {}, known)
+    text = beside([one, rotated, flamby], tmp_path).files["field.md"]
+    assert (
+        f"| ifca, m = 1200, n = 200 | {percent(0.955)} ± 0.71 (2) |\n" in text
+    )  # what is only remembered is not shown as printed
+    assert "As we remember them, unchecked: m = 1200, n = 200: ifca 95.25%" in text and "is set up" not in text
+    assert f"| fedavg, Cleveland | {percent(0.705)} ± 0.71 (2) | {percent(0.73)} |" in text
+    assert "|  | ours | stored |" in text
 
 
 def test_the_page_counts_seeds_by_place_and_says_where_codes_are_mixed(tmp_path: Path) -> None:

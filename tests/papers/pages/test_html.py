@@ -11,7 +11,7 @@ import pytest
 from covey.papers.cells import cell
 from covey.papers.claims import rows
 from covey.papers.harness import Reproduction
-from covey.papers.pages.content import PaperPage, about_of, paper_page
+from covey.papers.pages.content import PaperPage, about_of, drawn, paper_page
 from covey.papers.pages.html import paper_html, table_html, verdicts_in_words
 from covey.papers.verdict import FAILS, HOLDS, UNDECIDED, UNMEASURED, Claim
 
@@ -63,3 +63,17 @@ def test_a_headline_counts_every_verdict() -> None:
     assert "1 holds of 1 claim." in table_html(made(), [])
     assert verdicts_in_words({HOLDS: 1, FAILS: 1, UNMEASURED: 2}) == "1 holds, 1 does not hold, 2 not measured"
     assert "1 judgement: 1 holds." in page_of()
+
+
+def test_a_title_names_its_dataset_once() -> None:
+    on_cifar = made(title="Profiling accuracy on CIFAR-10", dataset="cifar10")
+    here = paper_html(paper_page("someone", [made(), on_cifar, made(table="fig8", quick=True)]), [])
+    heads = re.findall(r"<h3>([^<]+)</h3>", here)
+    assert heads == ["Profiling accuracy on CIFAR-10", "A title (MNIST)", "A title (MNIST), quick variant"]
+
+
+def test_seeds_are_spoken_of_where_there_are_several() -> None:
+    several, one = made(), made(cells=[cell("a", "b", [0.5])])
+    pages = [table_html(each, drawn(each)) for each in (several, one)]
+    for words in ("Whiskers are", "over how many seeds"):
+        assert [words in page for page in pages] == [True, False]

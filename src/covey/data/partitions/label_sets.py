@@ -63,6 +63,10 @@ class LabelSets:
 
     def make(self, dataset: Dataset, clients: int, clusters: int, seed: int) -> Federation:
         check_clients(clients)
+        if self.iid_from >= clients:
+            raise CoveyError(
+                f"partition.iid_from is {self.iid_from}, but the last of {clients} clients is {clients - 1}."
+            )
         labels = len(dataset.classes)
         if not 1 <= clusters <= labels:
             raise CoveyError(f"clusters is {clusters}, but {dataset.name} has {labels} labels: at most {labels} sets.")

@@ -57,7 +57,7 @@ class Wide(Plain):
     """Client by client, since oneDNN is not asked for products of a batch here. Small products are torch's."""
 
     def layer(self, x: Tensor, weight: Tensor, bias: Tensor, leak: float | None) -> Tensor:
-        if operations(weight[0], x.shape[1]) < WORTH:
+        if not len(weight) or operations(weight[0], x.shape[1]) < WORTH:
             return super().layer(x, weight, bias, leak)
         return activated(torch.stack([linear(*client) for client in zip(x, weight, bias)]), leak)
 
@@ -67,7 +67,7 @@ class Wide(Plain):
         return activated(linear(x, weight, bias), leak)
 
     def update(self, weight: Tensor, bias: Tensor, delta: Tensor, x: Tensor, beta: float, alpha: float) -> None:
-        if operations(weight[0], x.shape[1]) < WORTH_UPDATE:
+        if not len(weight) or operations(weight[0], x.shape[1]) < WORTH_UPDATE:
             super().update(weight, bias, delta, x, beta, alpha)
             return
         for w, step, h in zip(weight, delta.mT * alpha, x.mT):

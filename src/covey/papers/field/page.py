@@ -8,7 +8,7 @@ from pathlib import Path
 from covey.papers.cells import Cell
 from covey.papers.field.leaderboard import Standing, chosen, label_of, places, standings
 from covey.papers.field.leaks import Worst, worst_leaks
-from covey.papers.field.published import UNCHECKED
+from covey.papers.field.published import REMEMBERED
 from covey.papers.field.settings import SETTINGS
 from covey.papers.harness import Reproduction, stored
 from covey.papers.pages.markdown import GENERATED, dataset_name, table, verdict_words
@@ -33,7 +33,7 @@ LEAKS = (
     "the best guess without it, and how many of the questions that have a meaning are answered. Attacks that covey has not would "
     "add to it."
 )
-ROTATED = "rotated"
+ROTATED, FLAMBY = "rotated", "flamby"
 LOOKED_AT = (
     "Of the methods' own repositories, none that we could read says a result in text: IFCA, FedGroup, FlexCFL, PACFL, FLUX, FedRC, "
     "FeSEM, Sattler's, FedRep, Ditto, FedEM, FedTorch (APFL) and pFedMe (which compares Per-FedAvg, in a picture) give code and "
@@ -347,22 +347,28 @@ def elsewhere(reproductions: Sequence[Reproduction]) -> list[list[str]]:
 
 
 def _published(reproductions: Sequence[Reproduction], printed: Sequence[Sequence[str]]) -> list[str]:
-    """Ours in the setting of a method's own authors, beside what they printed."""
-    parts = ["## Beside what authors printed"]
+    """Ours in the setting of a method's own authors, beside what they have of it."""
+    parts = ["## In their authors' setting"]
     for one in reproductions:
+        if one.table not in (ROTATED, FLAMBY):
+            continue
+        known = [cell for cell in one.cells if cell.ours is not None]
+        stored_too = any(cell.paper is not None for cell in known)
         rows = [
-            [_labelled(one, cell), _figure(cell.ours, cell.std, cell.n), percent(cell.paper)]
-            for cell in one.cells
-            if one.table not in SETTINGS and cell.paper is not None and cell.ours is not None
-        ]
-        if rows:
-            verdicts = [f"- **{verdict_words(claim.verdict)}**: {claim.text} {claim.why}" for claim in one.claims]
-            parts += [
-                f"{one.title} ([page](papers/field/{one.table}.md)):",
-                table(["", "ours", "printed"], rows),
-                "\n".join(verdicts),
-                UNCHECKED if one.table == ROTATED else "",
+            [
+                _labelled(one, cell),
+                _figure(cell.ours, cell.std, cell.n),
+                *["" if cell.paper is None else percent(cell.paper)] * stored_too,
             ]
+            for cell in known
+        ]
+        verdicts = [f"- **{verdict_words(claim.verdict)}**: {claim.text} {claim.why}" for claim in one.claims]
+        parts += [
+            f"{one.title} ([page](papers/field/{one.table}.md)):",
+            table(["", "ours", *["stored"] * stored_too], rows),
+            "\n".join(verdicts),
+            REMEMBERED if one.table == ROTATED else "",
+        ]
     if not any(one.table == ROTATED for one in reproductions):
         parts.append("IFCA's rotated MNIST is set up (`covey reproduce field --table rotated`) and was not run.")
     parts.append(LOOKED_AT)

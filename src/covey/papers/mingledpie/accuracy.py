@@ -293,7 +293,9 @@ def influence(
         shifts = [_both(a, b, lambda a, b: 100 * abs(b.accuracy() - a.accuracy())) for a, b in zip(before, after)]
         shown = FIG_ACCURACIES.get((figure, dataset), (None, None)) if not n else (None, None)
         cells += [_accuracy(split, "default", before, shown[0]), _accuracy(split, words, after, shown[1])]
-        cells.append(cell(split, "difference, points", shifts, printed[n] if printed else None, unit=""))
+        cells.append(
+            cell(split, "|difference|, points, mean over seeds", shifts, printed[n] if printed else None, unit="")
+        )
     settings = described(base(dataset, options), seeds) | {
         "samples per client": _dealt(dataset, options, words, changed)
     }

@@ -12,14 +12,14 @@ from covey.papers.harness import Reproduction
 LEAST_WRITTEN_OUT = 1e-6  # below, zeros would have to be counted
 
 
-def grid(reproduction: Reproduction) -> tuple[list[str], list[list[str]]]:
+def grid(reproduction: Reproduction, theirs: str = "paper") -> tuple[list[str], list[list[str]]]:
     """Head and rows: every column twice, ours and the paper's, the latter only where the paper has any."""
     columns = list(dict.fromkeys(c.column for c in reproduction.cells))
     printed = {c.column for c in reproduction.cells if c.paper is not None}
     by_place = {(c.row, c.column): c for c in reproduction.cells}
     head = [""]
     for column in columns:
-        head += [f"{column} ours", f"{column} paper"] if column in printed else [column]
+        head += [f"{column} ours", f"{column} {theirs}"] if column in printed else [column]
     rows = []
     for row in dict.fromkeys(c.row for c in reproduction.cells):
         texts = [row]
@@ -48,8 +48,8 @@ def shown(value: float | None, unit: str, bare: bool = False, figures: int = 4) 
     if value is None:
         return ""
     if unit == "%":
-        return f"{100 * value:.2f}" + ("" if bare else " %")
-    digits = written_out(value, figures)
+        return f"{100 * value:.2f}".replace("-", "−") + ("" if bare else " %")
+    digits = written_out(value, figures).replace("-", "−")
     return digits if bare or not unit else f"{digits} {unit}"
 
 

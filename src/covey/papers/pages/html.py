@@ -11,8 +11,9 @@ from covey.papers.claims import Judged, tally
 from covey.papers.harness import Reproduction
 from covey.papers.pages.content import Exhibit, PaperPage, label, order
 from covey.papers.pages.grid import grid
-from covey.papers.pages.markdown import dataset_name, effect_words, provenance
+from covey.papers.pages.markdown import dataset_name, effect_words, place, provenance
 from covey.papers.verdict import FAILS, HOLDS, UNDECIDED, UNMEASURED, Claim
+from covey.report.draw import standing
 from covey.report.draw.layout import Section, rows_table
 from covey.report.draw.markup import Html, join, tag
 from covey.report.format import counted, duration
@@ -52,27 +53,23 @@ def table_html(one: Reproduction, drawn: Sequence[str]) -> str:
     facts = [tag("div", tag("dt", name), tag("dd", str(value))) for name, value in one.settings.items()]
     body = [tag("pre", one.command), _items(one.notes), tag("p", provenance(one)), tag("dl", *facts, class_="settings")]
     lead = f"The command that makes this table; its runs took {duration(one.seconds)}." if one.runs else COMMAND
+    seeds = any(cell.n > 1 for cell in one.cells)
+    whiskers = "Whiskers are 95 % intervals over seeds." if any(map(standing.whiskers, drawn)) else ""
+    means = "Mean ± standard deviation; in brackets, over how many seeds." if seeds else ""
     sections = [
-        Section(
-            "figure", "Figure", "Whiskers are 95 % intervals over seeds.", _pictures(drawn, one.title), bool(drawn)
-        ),
-        Section(
-            "table",
-            "Ours beside the paper's",
-            "Mean ± standard deviation; in brackets, over how many seeds.",
-            _table(one),
-        ),
+        Section("figure", "Figure", whiskers, _pictures(drawn, one.title), bool(drawn)),
+        Section("table", "Ours beside the paper's", means, _table(one)),
         Section("claims", "Claims", "What the paper says, and what our figures say to it.", _verdicts(one.claims)),
         Section("setting", "Setting", lead, join(body)),
     ]
-    place = f"On {dataset_name(one.dataset)}." if one.dataset else "No data needed."
+    data = f"On {dataset_name(one.dataset)}." if one.dataset else "No data needed."
     quick = [("warn", Html("quick variant: shorter than the paper's"))] if one.quick else []
     return render(
         Page(
             title=f"{one.paper} {one.table} · covey",
             kicker=f"Reproduction · {one.paper} {one.table}",
             headline=one.title,
-            lede=[_tally(one), place] if one.claims else [place],
+            lede=[_tally(one), data] if one.claims else [data],
             badges=quick,
             flock=None,
             tiles=[],
@@ -84,7 +81,7 @@ def table_html(one: Reproduction, drawn: Sequence[str]) -> str:
 def _section(exhibit: Exhibit) -> Section:
     parts = []
     for one in exhibit.made:
-        title = f"{one.title}, {dataset_name(one.dataset)}" + (", quick variant" if one.quick else "")
+        title = f"{one.title}{place(one)}"
         parts += [tag("h3", title), _pictures(exhibit.drawn[one.name], title), _table(one), tag("pre", one.command)]
     return Section(exhibit.table, exhibit.label, "", join(parts))
 
@@ -94,7 +91,7 @@ def _pictures(drawn: Sequence[str], title: str) -> Html:
     shown = []
     for svg in drawn:
         address = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
-        shown.append(tag("div", tag("img", src=address, alt=title, width="720"), class_="scroll"))
+        shown.append(tag("div", tag("img", src=address, alt=title), class_="scroll drawn"))
     return join(shown)
 
 

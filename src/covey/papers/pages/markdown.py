@@ -11,6 +11,7 @@ from covey.papers.claims import Judged, tally
 from covey.papers.harness import Reproduction, tables
 from covey.papers.pages.content import Exhibit, PaperPage, label, order
 from covey.papers.pages.grid import grid, written_out
+from covey.papers.pages.shapes import PAPER
 from covey.papers.verdict import FAILS, HOLDS, UNDECIDED, UNMEASURED, Effect
 from covey.report.format import counted
 from covey.report.labels import label as named
@@ -25,9 +26,11 @@ RULE = (
     "over seeds, paired by seed, lies where the sentence says; **✗ does not hold** where it lies elsewhere; **? undecided** where "
     "neither is so; **– not measured** where nothing was run. What the sentence asks of the effect stands in brackets where it is "
     "not just above 0. Without an interval there was one run, which decides nothing, or the figure is computed and not measured. "
-    "Where seeds' own values were not stored, the interval is the widest that the stored deviations allow. Where a sentence has "
-    "several parts, the one is shown that decides. Nothing is corrected for the number of sentences."
+    "Where seeds' own values were not stored, the interval is the widest that the stored deviations allow. Intervals are "
+    "Student's; Wilson's over all that was counted where every seed gave the same share, and Welch's of runs that share no seeds. "
+    "Where a sentence has several parts, the worst of those is shown that decide. Nothing is corrected for the number of sentences."
 )
+BESIDE = "Ours beside what the paper printed, where it printed figures; whiskers"
 ITALICS = "A sentence *in italics* is a question of ours, which the paper does not ask."
 
 
@@ -75,13 +78,13 @@ def paper(page: PaperPage, rows: Sequence[Judged]) -> str:
         f"**What it says.** {page.about.says}" if page.about.says else "",
         *_listed_under("What broke a claim, or bounds it", page.about.breaks),
         "## Figures",
-        "Ours beside what the paper printed, where it printed figures; whiskers are Student's 95 % intervals over seeds. "
-        "A figure's heading leads to its table, setting and command.",
+        f"{BESIDE if any(_is_printed(one) for known in page.exhibits for one in known.made) else 'Whiskers'} are Student's 95 % "
+        "intervals over seeds. A figure's heading leads to its table, setting and command.",
     ]
     for exhibit in page.exhibits:
         parts.append(f"### [{heading(exhibit)}]({exhibit.table}.md)")
         for one in exhibit.made:
-            parts += [f"{one.title}{_place(one)}.", *_figures(exhibit, one)]
+            parts += [f"{one.title}{place(one)}.", *_figures(exhibit, one)]
     parts += ["## Claims", f"{RULE.replace('../src', '../../../src')} {ITALICS}", claims_table(rows, "")]
     parts += _listed_under("What we read differently", page.about.differs)
     return _joined(parts)
@@ -91,9 +94,14 @@ def table_page(page: PaperPage, one: Exhibit) -> str:
     """One table on every dataset: figure, table, claims, notes, setting, command."""
     parts = [f"# {page.about.label}, {heading(one)}", GENERATED, f"Part of [{page.about.label}](README.md)."]
     for made in one.made:
-        parts.append(f"## {made.title}{_place(made)}")
+        parts.append(f"## {made.title}{place(made)}")
         parts += _figures(one, made)
-        parts += ["*ours*: mean ± standard deviation over seeds (how many), *paper*: as printed.", table(*grid(made))]
+        theirs = page.about.theirs.get(one.table, PAPER)
+        spread = "mean ± standard deviation over seeds (how many)"
+        legend = (
+            f"*ours*: {spread}, *{theirs.name}*: {theirs.meaning}." if _is_printed(made) else f"{spread.capitalize()}."
+        )
+        parts += [legend, table(*grid(made, theirs.name))]
         verdicts = [f"**{verdict_words(c.verdict)}**: {c.text} {c.why}" for c in made.claims]
         parts += ["**Claims**", _items(verdicts)] if verdicts else []
         parts += ["**Notes**: readings, substitutes, what was cut", _items(made.notes)] if made.notes else []
@@ -114,6 +122,11 @@ def heading(one: Exhibit) -> str:
         return one.label if said <= known else title
     word, space, rest = title.replace(": ", ", ").partition(" ")
     return f"{one.label}: {word.lower() if word.istitle() else word}{space}{rest}"
+
+
+def _is_printed(one: Reproduction) -> bool:
+    """Whether somebody else's figures stand beside ours."""
+    return any(c.paper is not None for c in one.cells)
 
 
 def _said(value: Any) -> str:
@@ -151,7 +164,7 @@ def claims_table(rows: Sequence[Judged], folder: str) -> str:
         words = sentence if whose[table_name, sentence] == "paper" else f"*{sentence}*"
         cells = ["<br>".join(said.get(one, [""])) for one in datasets]
         if not apart:
-            cells = ["<br>".join(f"{dataset_name(d)}: {c}" for d, c in zip(datasets, cells) if c)]
+            cells = ["<br>".join(f"{dataset_name(d)}: {c}" if d else c for d, c in zip(datasets, cells) if c)]
         link = "" if table_name in named_tables else f"[{label(rows[0].paper, table_name)}]({folder}{table_name}.md)"
         named_tables.add(table_name)
         body.append([link, words, *cells])
@@ -218,7 +231,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _figures(exhibit: Exhibit, one: Reproduction) -> list[str]:
-    said = f"{exhibit.label}: {one.title}, {dataset_name(one.dataset)}"
+    said = f"{exhibit.label}: {one.title}{place(one)}"
     return [f"![{said}](figures/{name})" for name in figure_names(exhibit, one)]
 
 
@@ -228,7 +241,7 @@ def figure_names(exhibit: Exhibit, one: Reproduction) -> list[str]:
     return [f"{stem}.svg" if count == 1 else f"{stem}-{n + 1}.svg" for n in range(count)]
 
 
-def _place(one: Reproduction) -> str:
+def place(one: Reproduction) -> str:
     name = dataset_name(one.dataset) if one.dataset else ""
     known = (
         f" ({name})" if name and name.lower() not in one.title.lower().replace("fashion mnist", "fashion-mnist") else ""

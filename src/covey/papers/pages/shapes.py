@@ -68,6 +68,17 @@ class Beside:
 
 
 @dataclass(frozen=True)
+class Theirs:
+    """Whose the figures beside ours are."""
+
+    name: str  # of their column
+    meaning: str
+
+
+PAPER = Theirs("paper", "as printed")
+
+
+@dataclass(frozen=True)
 class About:
     """What a paper's page says beside its figures; sentences are Markdown, links relative to docs/papers/PAPER."""
 
@@ -78,6 +89,7 @@ class About:
     breaks: Sequence[str]  # what broke a claim, or bounds it
     drawings: Mapping[str, Sequence[Drawing]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)  # of tables that the paper does not number
+    theirs: Mapping[str, Theirs] = field(default_factory=dict)  # by table, where they are not the paper's
     beside: Callable[[Sequence[Reproduction], Path], Beside] | None = None  # what all its tables together make
 
 
@@ -114,7 +126,7 @@ def usual(cells: Sequence[Cell]) -> Curves | Dots:
 
 
 def _picture(reproduction: Reproduction, drawing: Drawing) -> str:
-    title = f"{reproduction.title} ({reproduction.dataset or 'no data'})"
+    title = f"{reproduction.title} ({reproduction.dataset})" if reproduction.dataset else reproduction.title
     if isinstance(drawing, Shades):
         return _shades(title, _places(reproduction.cells, {"": drawing.pattern}))
     places = _places(reproduction.cells, drawing.panels)

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 from covey.report import assets
 from covey.report.draw.markup import Html, join, tag
-from covey.report.draw.svg import COVERED, Axis, axis_for, broader, covered, hue, linear, logarithmic
+from covey.report.draw.svg import BROADER, COVERED, Axis, axis_for, broader, covered, hue, linear, logarithmic
 from covey.report.format import percent, plain
 
 WIDTH = 720  # pixels
 LETTER = 6.4  # pixels of a letter, about
 BOLD = 7.2  # of a bold one, or a capital
 MARGIN = 14
+NAMES = 250.0  # pixels of a column of names, at most
 STYLE = """
 text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif; fill: var(--soft); }
 .ground { fill: var(--card); } .name { fill: var(--ink); } .head { fill: var(--ink); font-weight: 600; }
@@ -33,7 +34,7 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-seri
 """
 DIAMOND = "M0-6 6 0 0 6-6 0z"
 ONWARD = "M6-4 11 0 6 4"  # behind a dot: the figure is as large at least
-NARROW, BROAD = frozenset("fijlrt.,:;|()[]'1 "), frozenset("mwMW—…Δ%")
+NARROW, BROAD = frozenset("fijlrt.,:;|()[]'!I/- "), frozenset("mwMW—…Δ%=+−±×<>≥≤~@")
 
 
 @dataclass(frozen=True)
@@ -105,14 +106,15 @@ def curves(title: str, panels: Sequence[Panel], x_label: str, log: bool = False,
     places = [mark.place for panel in panels for line in panel.lines for mark in line.marks]
     x = logarithmic(min(places), max(places)) if log else linear(min(places), max(places), tight=True)
     together = Panel("", [line for panel in panels for line in panel.lines], panels[0].share, panels[0].log).axis()
-    keys, top = _keys(names, panels, PAPER)
+    scales = [together if shared else panel.axis() for panel in panels]
+    above = [_covered(panel, y, height) for panel, y in zip(panels, scales)]
+    keys, top = _keys(names, panels, PAPER, any(map(any, above)))
     parts = [keys]
-    for number, panel in enumerate(panels):
-        y = together if shared else panel.axis()
+    for number, (panel, y) in enumerate(zip(panels, scales)):
         left = MARGIN + step * (number % columns) + 46
-        above = top + (number // columns) * (height + 76) + 26
-        drawn = _curves(panel, names, x, y, step - 62, height, x_label)
-        parts.append(tag("g", drawn, transform=f"translate({left:.0f} {above:.0f})"))
+        down = top + (number // columns) * (height + 76) + 26
+        drawn = _curves(panel, names, x, y, above[number], step - 62, height, x_label)
+        parts.append(tag("g", drawn, transform=f"translate({left:.0f} {down:.0f})"))
     rows = -(-len(panels) // columns)
     return file_of(title, top + rows * (height + 76) + 4, parts)
 
@@ -120,8 +122,7 @@ def curves(title: str, panels: Sequence[Panel], x_label: str, log: bool = False,
 def dots(title: str, names: Sequence[str], panels: Sequence[Panel], words: Words = PAPER) -> str:
     """Figures over named rows, a panel for each quantity; a mark's place is the number of its row."""
     series = _names(panels)
-    name_width = min(250.0, max(map(length, names), default=0) + 16)
-    wrapped = [_wrapped(name, name_width - 16) for name in names]
+    name_width, wrapped = _column(names)
     lanes = max(len(panel.lines) for panel in panels)
     row = max(24, 11 * lanes + 10)
     tall = [max(row, 15 * len(lines) + 8) for lines in wrapped]
@@ -132,9 +133,8 @@ def dots(title: str, names: Sequence[str], panels: Sequence[Panel], words: Words
     heads = [textwrap.wrap(panel.title, int((step - 20) / BOLD)) for panel in panels]
     top += 15 * max(map(len, heads), default=0) + 6
     parts = [keys]
-    for start, size, lines in zip(starts, tall, wrapped):
-        middle = top + start + size / 2 + 4 - 7.5 * (len(lines) - 1)
-        parts += [tag("text", words, x=MARGIN, y=middle + 15 * n, class_="name") for n, words in enumerate(lines)]
+    for name, start, size, lines in zip(names, starts, tall, wrapped):
+        parts += _name(name, lines, top + start + size / 2)
     for number, (panel, head) in enumerate(zip(panels, heads)):
         left = name_width + MARGIN + step * number
         titles = [
@@ -147,7 +147,8 @@ def dots(title: str, names: Sequence[str], panels: Sequence[Panel], words: Words
 
 def shades(title: str, rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float | None]]) -> str:
     """A table of shares, each cell shaded and with its figure."""
-    name_width = min(250.0, max(map(length, rows)) + 16)
+    name_width, wrapped = _column(rows)
+    tall = [15 * len(lines) + 9 for lines in wrapped]
     step = (WIDTH - 2 * MARGIN - name_width) / len(columns)
     heads = [textwrap.wrap(column.replace("_", " "), max(6, int(step / LETTER) - 1)) for column in columns]
     top = MARGIN + 15 * max(map(len, heads)) + 8
@@ -159,18 +160,19 @@ def shades(title: str, rows: Sequence[str], columns: Sequence[str], values: Sequ
             for n, words in enumerate(head)
         ]
     for i, row in enumerate(rows):
-        parts.append(tag("text", row, x=MARGIN, y=top + 24 * i + 16, class_="name"))
+        y = top + sum(tall[:i])
+        parts += _name(row, wrapped[i], y + tall[i] / 2)
         for j, value in enumerate(values[i]):
             if value is None:
                 continue
             level = min(9, int(10 * min(1.0, max(0.0, value))))
-            place = {"x": MARGIN + name_width + step * j + 1, "y": top + 24 * i + 1, "width": step - 2, "height": 22.0}
+            place = {"x": MARGIN + name_width + step * j + 1, "y": y + 1, "width": step - 2, "height": tall[i] - 2.0}
             parts.append(tag("rect", **place, rx=3, class_=f"cell q{level}"))
             kind = "strong mid" if level >= 5 else "name mid"
-            spot = {"x": MARGIN + name_width + step * (j + 0.5), "y": top + 24 * i + 16}
+            spot = {"x": MARGIN + name_width + step * (j + 0.5), "y": y + tall[i] / 2 + 4}
             parts.append(tag("text", f"{100 * value:.0f}", **spot, class_=kind))
-    parts.append(tag("text", "Figures in %.", x=MARGIN, y=top + 24 * len(rows) + 18))
-    return file_of(title, top + 24 * len(rows) + 28, parts)
+    parts.append(tag("text", "Figures in %.", x=MARGIN, y=top + sum(tall) + 18))
+    return file_of(title, top + sum(tall) + 28, parts)
 
 
 def shares(title: str, rows: Sequence[tuple[str, Sequence[int]]], kinds: Sequence[tuple[str, str]]) -> str:
@@ -192,19 +194,32 @@ def shares(title: str, rows: Sequence[tuple[str, Sequence[int]]], kinds: Sequenc
     return file_of(title, top + 34 * len(rows) + 10, parts)
 
 
-def _curves(panel: Panel, names: Sequence[str], x: Axis, y: Axis, width: float, height: float, x_label: str) -> Html:
+def whiskers(svg: str) -> bool:
+    """Whether any mark of a picture has its interval drawn."""
+    return 'class="spread' in svg
+
+
+def _covered(panel: Panel, y: Axis, height: float) -> list[int]:
+    """Of each line of a panel, how many later ones lie on it."""
+    heights = [
+        {m.place: height * (1 - y.at(m.value)) for m in line.marks if m.value is not None} for line in panel.lines
+    ]
+    return covered(heights)
+
+
+def _curves(
+    panel: Panel, names: Sequence[str], x: Axis, y: Axis, over: Sequence[int], width: float, height: float, x_label: str
+) -> Html:
+    """`over`: how many lines lie on each."""
     parts = [tag("text", panel.title, x=0, y=-14, class_="head")] if panel.title else []
     for value, label in y.ticks:
         at = height * (1 - y.at(value))
         parts.append(tag("line", x1=0, x2=width, y1=at, y2=at, class_="grid"))
-        parts.append(tag("text", label, x=-7, y=at + 4, class_="end"))
+        parts.append(tag("text", _minus(label), x=-7, y=at + 4, class_="end"))
     for value, label in x.ticks:
-        parts.append(tag("text", label, x=width * x.at(value), y=height + 17, class_="mid"))
+        parts.append(tag("text", _minus(label), x=width * x.at(value), y=height + 17, class_="mid"))
     parts.append(tag("text", x_label, x=width, y=height + 34, class_="end"))
-    heights = [
-        {m.place: height * (1 - y.at(m.value)) for m in line.marks if m.value is not None} for line in panel.lines
-    ]
-    for line, above in zip(panel.lines, covered(heights)):
+    for line, above in zip(panel.lines, over):
         colour = _colour(names, line.name)
         spots = [(mark, width * x.at(mark.place)) for mark in sorted(line.marks, key=lambda mark: mark.place)]
         for kind, ends in (
@@ -238,7 +253,7 @@ def _dots(
         at = width * axis.at(value)
         parts.append(tag("line", x1=at, x2=at, y1=0, y2=height, class_="grid"))
         if (value, label) in shown:
-            parts.append(tag("text", label, x=at, y=height + 17, class_="mid"))
+            parts.append(tag("text", _minus(label), x=at, y=height + 17, class_="mid"))
     said: set[tuple[int, str]] = set()
     for lane, line in enumerate(panel.lines):
         colour = _colour(names, line.name)
@@ -275,8 +290,12 @@ def _colour(names: Sequence[str], name: str) -> str:
     return hue(names.index(name)) if name else "ink" if names else hue(0)
 
 
-def _keys(names: Sequence[str], panels: Sequence[Panel], words: Words) -> tuple[Html, float]:
-    """The legend, and where the picture below it may begin."""
+def _minus(label: str) -> str:
+    return label.replace("-", "−")
+
+
+def _keys(names: Sequence[str], panels: Sequence[Panel], words: Words, broad: bool = False) -> tuple[Html, float]:
+    """The legend, and where the picture below it may begin. `broad`: a line is drawn broader than others."""
     marks = [mark for panel in panels for line in panel.lines for mark in line.marks]
     whiskers = any(mark.interval for mark in marks)
     printed = any(mark.printed is not None for mark in marks)
@@ -294,24 +313,45 @@ def _keys(names: Sequence[str], panels: Sequence[Panel], words: Words) -> tuple[
         dot = tag("circle", cx=-1, cy=-4, r=4, class_=f"dot {plain_colour}")
         onward = tag("path", d=ONWARD, transform="translate(-1 -4)", class_=f"open {plain_colour}")
         keys.append((join([dot, onward]), words.least))
+    if broad:
+        keys.append((tag("path", d="M-5-4H10", class_=f"line {plain_colour}", **broader(1)), BROADER))
     return key_row(keys)
 
 
 def length(words: str) -> float:
-    """Pixels that words take, about: letters are not alike."""
-    return sum(3.8 if c in NARROW else 10.0 if c in BROAD else 8.0 if c.isupper() else 6.8 for c in words)
+    """Pixels that words take in a wide font, about: letters are not alike, and what a reader has is not known."""
+    return sum(4.4 if c in NARROW else 10.8 if c in BROAD else 8.6 if c.isupper() else 7.4 for c in words)
+
+
+def _column(names: Sequence[str]) -> tuple[float, list[list[str]]]:
+    """How wide the names beside a plot are, and each in lines that fit."""
+    wide = min(NAMES - 16, max(map(length, names), default=0.0))
+    return wide + 16, [_wrapped(name, wide) for name in names]
+
+
+def _name(name: str, lines: Sequence[str], middle: float) -> list[Html]:
+    """Its lines around a height; where a word was cut, all of it for a reader who points there."""
+    whole = tag("title", name) if any(line.endswith("…") for line in lines) else Html("")
+    first = middle + 4 - 7.5 * (len(lines) - 1)
+    return [tag("text", line, whole, x=MARGIN, y=first + 15 * n, class_="name") for n, line in enumerate(lines)]
 
 
 def _wrapped(name: str, width: float) -> list[str]:
-    """In lines of at most so many pixels, where words are that short."""
+    """In lines of at most so many pixels; a word that is longer is cut."""
     lines = [""]
-    for word in name.split():
+    for word in (_cut(word, width) for word in name.split()):
         longer = f"{lines[-1]} {word}".strip()
         if length(longer) <= width or not lines[-1]:
             lines[-1] = longer
         else:
             lines.append(word)
     return lines
+
+
+def _cut(word: str, width: float) -> str:
+    while length(word) > width and len(word) > 1:
+        word = word.removesuffix("…")[:-1] + "…"
+    return word
 
 
 def key_row(keys: Sequence[tuple[Html, str]]) -> tuple[Html, float]:

@@ -17,7 +17,8 @@ from covey.report.format import NBSP, percent, plain
 HUES = 8  # the style sheet's colours c0 … c7 stay distinct for colour-blind readers; there is no honest ninth
 WIDTH = 1000  # units of the stretched viewBox
 NEAR = 2.5  # pixels: lines as close as that in most places cover each other
-COVERED = 4.0  # pixels by which a line is broader than one that covers it
+COVERED = 2.0  # pixels by which a line is broader than one that covers it
+BROADER = "broad: another line lies on it"  # what legends say of it
 
 
 def hue(index: int) -> str:
@@ -115,7 +116,7 @@ def covered(heights: Sequence[Mapping[float, float]]) -> list[int]:
 
 def broader(above: int) -> dict[str, str]:
     """The look of a line that so many others cover."""
-    return {"style": f"stroke-width:{1.8 + COVERED * above:g};opacity:.45"} if above else {}
+    return {"style": f"stroke-width:{1.8 + COVERED * above:g};opacity:.6"} if above else {}
 
 
 def drawable(series: Sequence[Series], points: int = 1) -> list[Series]:
@@ -198,7 +199,7 @@ def line_chart(
     }
     content = join([frame(x, y, height, x_label, y_label), *groups, *labels])
     drawn = chart(content, height, title, desc, "lines ended" if labels else "lines", data)
-    return join([_legend(series, form), drawn]) if legend and len(series) > 1 else drawn
+    return join([_legend(series, form, any(above)), drawn]) if legend and len(series) > 1 else drawn
 
 
 def _say(value: float | None, form: Callable[[float], str]) -> str | None:
@@ -244,7 +245,8 @@ def spread(places: Sequence[float], gap: float, limit: float) -> list[float]:
     return moved
 
 
-def _legend(series: Sequence[Series], form: Callable[[float], str]) -> Html:
+def _legend(series: Sequence[Series], form: Callable[[float], str], broad: bool = False) -> Html:
+    """`broad`: a line is drawn broader than others."""
     keys = []
     for index, one in enumerate(series):
         last = next((value for value in reversed(one.values) if value is not None), None)
@@ -253,6 +255,8 @@ def _legend(series: Sequence[Series], form: Callable[[float], str]) -> Html:
         keys.append(
             tag("button", swatch, one.name, " ", final, type="button", class_="key", data_s=index, aria_pressed="true")
         )
+    if broad:
+        keys.append(tag("span", tag("i", class_="swatch broad"), BROADER, class_="key"))
     return tag("div", *keys, class_="legend")
 
 

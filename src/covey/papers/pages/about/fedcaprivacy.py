@@ -54,10 +54,10 @@ ABOUT = About(
         "seeds), FedAvg reaches 95 % on the global test under Dir(.8) in 17 rounds, as in the paper (17), and "
         "FedCAPrivacy in 16 to 19, where the paper has 9; under Dir(.3) it needs two rounds more than FedAvg and "
         "ends below it. With momentum and three times the paper's rate ([Table 1](table1_fast.md)) it is not ahead "
-        "of FedAvg on the global test either; on the own test it is five rounds ahead under Dir(.3). There FedAvg "
-        "needs as many rounds on Fashion-MNIST as in the paper (30.7 and 41.7 to 85 %; 28 and 40), and FedCAPrivacy "
-        "39.7 and over 60, where the paper has 12 and 18; on the own test 23.7 and 19, and IFCA 18.3 and 17.3, 5.3 "
-        "[−2.7 to 13.3] and 1.7 [−3.5 to 6.8] fewer, undecided.",
+        "of FedAvg on the global test either; on MNIST's own test it is five rounds ahead under Dir(.3).",
+        "On Fashion-MNIST, with momentum and that rate, FedAvg needs as many rounds to 85 % as in the paper (30.7 under "
+        "Dir(.8) and 41.7 under Dir(.3); 28 and 40), and FedCAPrivacy 39.7 and over 60, where the paper has 12 and 18. On the "
+        "own test it needs 23.7 and 19, and IFCA 5.3 [−2.7 to 13.3] and 1.7 [−3.5 to 6.8] fewer, undecided.",
         "On CIFAR-10 and CIFAR-100, with LeNet at the paper's rate of .001, all methods ended below half of the "
         "target on the global test after 60 rounds (CIFAR-10: 25.1 % at best, the target is 65; "
         "`docs/results/fedcaprivacy-table1-cifar10.json` up to commit b98ff1f2), which is no test of the paper, "

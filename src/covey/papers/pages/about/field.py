@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from covey.papers.field.page import beside
 from covey.papers.field.settings import SETTINGS
-from covey.papers.pages.shapes import About, Curves, Dots
+from covey.papers.pages.shapes import About, Curves, Dots, Theirs
 from covey.report.draw.standing import Words
 
 _PANELS = {
@@ -34,6 +34,7 @@ ABOUT = About(
         "newcomers": (Curves("samples", {"": _ARRIVED}, log=True),),
         "flamby": (Dots({"test accuracy": _HOSPITALS}, words=Words(printed="stored in FLamby's repository")),),
     },
+    theirs={"flamby": Theirs("stored", "as FLamby's repository has it")},
     beside=beside,
     labels={name: setting.title for name, setting in SETTINGS.items()}
     | {
