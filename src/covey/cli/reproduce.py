@@ -203,8 +203,7 @@ def _plan(wanted: Sequence[Item], options: Options, docs: bool) -> None:
     from covey.report.text_table import text_table
 
     lines = plan.lines_of(wanted, options, Path("docs") if docs else _documents())
-    counts = [*plan.counted_items(lines), plan.counted(lines)]
-    print("\n".join([*text_table([list(plan.HEAD), *(line.words() for line in lines)]), "", *counts]))
+    print("\n".join([*text_table([list(plan.HEAD), *(line.words() for line in lines)]), "", *plan.closing(lines)]))
     if docs:
         write_atomically(Path("docs/coverage.md"), plan.markdown(lines).encode())
 

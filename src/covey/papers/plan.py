@@ -184,6 +184,12 @@ def counted_items(lines: Sequence[Line]) -> list[str]:
     )
 
 
+def closing(lines: Sequence[Line]) -> list[str]:
+    """What stands below a list: of whole papers also how much there is of what they print, which a part of one does not say."""
+    whole = items(list(dict.fromkeys(line.item.paper for line in lines)))
+    return [*(counted_items(lines) if len(lines) == len(whole) else []), counted(lines)]
+
+
 def _named(known: Mapping[str, Line]) -> list[Named]:
     return [item for item in ITEMS if all(table in known for table in item.tables)]
 
