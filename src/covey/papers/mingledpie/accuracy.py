@@ -13,7 +13,7 @@ from covey.experiment.experiment import Experiment
 from covey.papers.cells import Cell, cell
 from covey.papers.harness import Options, Reproduction
 from covey.papers.mingledpie.claims import FROM, GAP, RANDOM
-from covey.papers.mingledpie.settings import NAMES, base, described, fewer_samples, remarks, with_
+from covey.papers.mingledpie.settings import NAMES, READING, base, described, fewer_samples, remarks, with_
 from covey.papers.outcome import Ended, Outcome, figures, finished, said
 
 METHODS = {
@@ -268,8 +268,9 @@ def table8(options: Options) -> Reproduction:
     }
     notes = [
         *lost,
-        *remarks(dataset),
-        "Newcomers have the IID rate, the first 120 clients have their label set alone; models are tested on their label set. "
+        READING,
+        "220 samples per client, since those of 210 clients are disjoint. Newcomers have the IID rate, the first 120 clients have "
+        "their label set alone; models are tested on their label set. "
         "Training accuracy is the mean over all clients of the last models' accuracy on the samples that they hold.",
     ]
     title = f"Joining clients, on {NAMES[dataset]}"
