@@ -25,7 +25,8 @@ from covey.algorithms.contract import Client, Setting
 from covey.learn.work import Compute, Work
 
 Matrix = NDArray[np.float64]
-_STRETCH = 16_384  # numbers of each sum that are taken together
+_STRETCH = 16_384  # numbers of each sum that are taken together …
+_ALONE = 1 << 18  # … unless that is so many multiplications that OpenBLAS wakes threads, which may take it 10 ms a product
 _RANK = 1e-9  # singular values below this share of the largest are zero; counts up to thousands stay far above it
 
 
@@ -63,7 +64,7 @@ def ideal(sums: Tensor, sizes: NDArray[np.int64], rate: float) -> tuple[Tensor, 
 def _in_stretches(sums: Tensor, made: Callable[[Tensor], Tensor]) -> Tensor:
     """[k, d] in float32, of what is `made` of sums in float64: a few columns at a time, which stay in a core's cache."""
     models = torch.empty(sums.shape, device=sums.device)
-    width = sums.shape[1] if sums.is_cuda else _STRETCH
+    width = sums.shape[1] if sums.is_cuda else max(1, min(_STRETCH, _ALONE // len(sums) ** 2))
     for part, into in zip(torch.split(sums, width, dim=1), torch.split(models, width, dim=1)):
         into.copy_(made(part.double()))
     return models
