@@ -147,6 +147,23 @@ def test_an_archive_that_comes_while_a_pool_runs_is_taken_over(tmp_path: Path) -
     assert (out / packing.PACKED).read_bytes() == content[:100]
 
 
+def test_a_run_that_goes_on_here_is_not_written_into(tmp_path: Path) -> None:
+    content = archive_of(tmp_path, "a", "b")
+    out = tmp_path / "here"
+    leave(out, "a", "metrics.jsonl")
+    (out / "runs" / "a" / "metrics.jsonl").write_text("its first rounds")
+    leave_run(out, "c")
+    (out / packing.PACKED).write_bytes(content)
+    for _ in range(2):
+        packing.pack(out)
+        assert runs_in(out) == ["a", "b", "c"] and not (out / "runs" / "a" / RESULT).exists()
+        assert (out / "runs" / "a" / "metrics.jsonl").read_text() == "its first rounds"
+        assert {f"runs/{run}/result.json" for run in "abc"} <= set(packed(out))  # and nothing of the archive is lost
+    (out / "runs" / "a" / RESULT).write_text(json.dumps(WHOLE[RESULT] | {"made": "here"}))
+    packing.pack(out)
+    assert packed(out).count("runs/a/result.json") == 1
+
+
 def test_emptied_runs_come_back(tmp_path: Path) -> None:
     """`rm -r runs/*` leaves the note of what is known."""
     leave_run(tmp_path, "a")

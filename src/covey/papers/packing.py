@@ -45,9 +45,9 @@ TABLE = re.compile(rf"{NAME}\.json")  # at the top: what was computed without an
 def pack(out: Path) -> Path:
     """The archive, made anew: runs that have ended, and tables that computed without any. Copies are whole.
 
-    An archive that came meanwhile is taken over first.
+    An archive that came meanwhile is taken over first; what it has of a run that goes on here stays in the archive.
     """
-    unpack(out)
+    unpack(out, into_begun=False)
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:xz", preset=1) as archive:
         for folder in sorted((out / "runs").glob("*")):
@@ -56,6 +56,7 @@ def pack(out: Path) -> Path:
                     _add(archive, folder / name, f"runs/{folder.name}/{name}")
         for table in sorted(out.glob("*.json")):
             _add(archive, table, table.name)
+        _keep(out / PACKED, archive, _begun(out))
     files.write_atomically(out / PACKED, content.getvalue())
     if (out / "runs").is_dir():
         _note(out)
@@ -72,18 +73,32 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
         archive.addfile(member, io.BytesIO(content))
 
 
-def unpack(out: Path) -> int:
-    """Takes over what an archive in this folder holds and the folder does not, or only damaged; how many runs these were."""
+def _keep(old: Path, archive: tarfile.TarFile, runs: Collection[str]) -> None:
+    if not (runs and old.is_file()):
+        return
+    with tarfile.open(old, "r:xz") as known:
+        for member in known:
+            run, content = RUN.fullmatch(member.name), known.extractfile(member)
+            if run and run[1] in runs and content is not None:
+                archive.addfile(member, content)
+
+
+def unpack(out: Path, into_begun: bool = True) -> int:
+    """Takes over what an archive in this folder holds and the folder does not, or only damaged; how many runs these were.
+
+    `into_begun`: also runs that were begun here and broken off, which nobody goes on with meanwhile.
+    """
     archive, folders = out / PACKED, [path for path in (out / "runs").glob("*") if path.is_dir()]
     if not archive.is_file():
         return 0
-    whole = {folder.name for folder in folders if _is_whole(folder)}
+    here = {folder.name for folder in folders if _is_whole(folder)}
+    damaged = {folder.name for folder in folders if _has_ended(folder)} - here
     # Of an archive that is known here, what is not there was removed; where nothing at all is left, it was not meant.
-    gone = {folder.name for folder in folders} - whole if folders and _noted(out) else None
-    if gone is not None and not any(_has_ended(out / "runs" / name) for name in gone):
+    known = bool(folders) and _noted(out)
+    if known and not damaged:
         return 0
     _check(archive)
-    fresh = _take_over(archive, out, whole, gone)
+    fresh = _take_over(archive, out, here | (set() if into_begun else _begun(out)), damaged if known else None)
     (out / "runs").mkdir(exist_ok=True)
     _note(out)
     return fresh
@@ -123,8 +138,8 @@ def _is_expected(member: tarfile.TarInfo) -> bool:
 
 
 def _take_over(path: Path, out: Path, here: Collection[str], only: Collection[str] | None) -> int:
-    """All runs but those that are whole here, or `only` these. What says that a run has ended comes last: broken off, all that
-    lacks it is taken over the next time.
+    """All runs but those that stay as they are `here`, or `only` these. What says that a run has ended comes last: broken off, all
+    that lacks it is taken over the next time.
     """
     fresh = set[str]()
     for ends in (False, True):
@@ -139,6 +154,10 @@ def _take_over(path: Path, out: Path, here: Collection[str], only: Collection[st
                     files.write_atomically(place, content.read())
                     fresh |= {run[1]} if run and ends else set()
     return len(fresh)
+
+
+def _begun(out: Path) -> set[str]:
+    return {path.name for path in (out / "runs").glob("*") if path.is_dir() and not _has_ended(path)}
 
 
 def _has_ended(folder: Path) -> bool:
