@@ -81,7 +81,9 @@ def test_stand_ins_and_noisy_labels_are_named() -> None:
 
 
 def test_what_the_paper_leaves_open_is_shown_with_every_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(property_inference, "label_gaps", lambda tasks, beta, clients: [f"gaps at {beta:g}"])
+    monkeypatch.setattr(
+        property_inference, "label_gaps", lambda tasks, beta, clients, partitions: [f"gaps at {beta:g}"]
+    )
     options = Options(out=Path(), dataset="utkface")
     for table, beta in (("mild", 10.0), ("undefended", 10.0), ("table9", 1.0)):
         made = property_inference._made(options, table, "", [])
@@ -108,7 +110,9 @@ def test_a_map_is_drawn_from_what_its_run_kept_or_the_table_says_that_it_is_not(
     monkeypatch.setattr(property_inference, "_cells", lambda grid, runs: scores)
     asked_of = []
     monkeypatch.setattr(
-        property_inference, "label_gaps", lambda tasks, beta, clients: asked_of.append((*tasks, clients)) or []
+        property_inference,
+        "label_gaps",
+        lambda tasks, beta, clients, partitions: asked_of.append((*tasks, clients)) or [],
     )
     made = property_inference.fig3(Options(out=Path(), dataset="yelp-like"))
     assert asked_of == [("D", 13)]
@@ -126,7 +130,7 @@ def test_cosines_stand_beside_the_printed_ones_of_the_papers_task_alone(monkeypa
     details = {"cosine of consecutive updates": 0.5, "its deviation": 0.1}
     monkeypatch.setattr(property_inference, "finding", lambda outcome: {"details": details})
     monkeypatch.setattr(property_inference, "_cells", lambda grid, runs: [])
-    monkeypatch.setattr(property_inference, "label_gaps", lambda tasks, beta, clients: [])
+    monkeypatch.setattr(property_inference, "label_gaps", lambda tasks, beta, clients, partitions: [])
     for dataset, figures in (("lfw", {0.3074, 0.9234, 0.2752, 0.1725}), ("yelp-like", {None})):
         options = Options(out=Path(), dataset=dataset)
         grid = GRIDS["fig4"](options)
@@ -142,8 +146,8 @@ def test_a_gap_is_the_distance_of_the_victims_label_shares(monkeypatch: pytest.M
     x = np.zeros((440, 2), np.float32)
     faces = Dataset("faces", x, y, x, y, classes=("a", "b"), attributes={"black": (y == 1).astype(np.uint8)})
     monkeypatch.setattr(property_notes, "load", lambda name: faces)
-    (said,) = property_notes.label_gaps(TASKS["utkface"], 10.0, 5)
-    assert said.count("1.00") == property_notes.SHOWN
+    (said,) = property_notes.label_gaps(TASKS["utkface"], 10.0, 5, 3)
+    assert said.count("1.00") == 3 and "partitions 0 to 2: " in said
 
 
 def test_defences_do_not_help_only_where_that_is_shown() -> None:

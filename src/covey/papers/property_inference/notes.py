@@ -13,10 +13,8 @@ from covey.papers.harness import Options
 from covey.papers.property_inference import figures as printed
 from covey.papers.property_inference.settings import CLIP, DELTA, TASKS, Task, experiment
 
-SHOWN = 10  # partitions whose label gaps are listed
 
-
-def label_gaps(tasks: Mapping[str, Task], beta: float, clients: int) -> list[str]:
+def label_gaps(tasks: Mapping[str, Task], beta: float, clients: int, partitions: int) -> list[str]:
     """How far apart the main labels of the victim's property rows and of its others are, partition by partition.
 
     A gap is no property: where it is wide, an attack may have told label mixes apart, which noise on gradients hides less well.
@@ -25,16 +23,17 @@ def label_gaps(tasks: Mapping[str, Task], beta: float, clients: int) -> list[str
     for name, task in tasks.items():
         dataset = load(task.dataset)
         gaps = []
-        for seed in range(SHOWN):
+        for seed in range(partitions):
             split = PropertySplit(attribute=task.attribute, value=task.value, beta=beta)
             notes = split.make(dataset, clients, 1, seed).notes
             labels = [dataset.y_train[np.asarray(notes[rows])] for rows in ("victim_property", "victim_other")]
             shares = [np.bincount(of, minlength=len(dataset.classes)) / len(of) for of in labels]
             gaps.append(float(np.abs(shares[0] - shares[1]).sum() / 2))
         listed = ", ".join(f"{gap:.2f}" for gap in gaps)
+        which = f"partitions 0 to {partitions - 1}" if partitions > 1 else "partition 0"
         said.append(
             f"{name}: total variation between the main labels of the victim's property rows and of its others, {clients} "
-            f"clients, partitions 0 to {SHOWN - 1}: {listed}. Where it is large, part of the score may be labels."
+            f"clients, {which}: {listed}. Where it is large, part of the score may be labels."
         )
     return said
 

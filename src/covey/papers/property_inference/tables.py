@@ -297,7 +297,7 @@ def _made(options: Options, table: str, title: str, cells: list[Cell], notes: Se
         cells=cells,
         notes=[
             *(f"{name}: {task.words}; {task.said}." for name, task in about.items()),
-            *(words for k in counted for words in label_gaps(about, beta, k)),
+            *(words for k in counted for words in label_gaps(about, beta, k, partitions(options, table))),
             *notes,
         ],
     )
