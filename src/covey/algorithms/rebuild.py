@@ -25,10 +25,8 @@ from covey.algorithms.contract import Client, Setting
 from covey.learn.work import Compute, Work
 
 Matrix = NDArray[np.float64]
-_STRETCH = 16_384  # numbers of each sum that are taken together …
-_ALONE = (
-    1 << 18
-)  # … unless that is so many multiplications that OpenBLAS wakes threads, which may take it 10 ms a product
+_STRETCH = 16_384  # numbers of each sum that are taken together, unless these are more multiplications than …
+_ALONE = 1 << 18  # … OpenBLAS does without its threads, which may take 10 ms to wake for each product
 _RANK = 1e-9  # singular values below this share of the largest are zero; counts up to thousands stay far above it
 
 

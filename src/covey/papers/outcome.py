@@ -29,14 +29,8 @@ from covey.results.provenance import Sitting, ended, sitting
 from covey.rounds.completion import complete
 
 DIVERGED = "diverged.json"
-RECORDED = {"round", "accuracy", "seconds"}  # by every record
-TOLD = {
-    "accuracy": dict,
-    "attacks": dict,
-    "bytes": dict,
-    "rounds": int,
-    "seconds": dict,
-}  # by every result of any version
+RECORDED = {"round", "accuracy", "seconds"}  # by every record of any version, and by every result:
+TOLD = {"accuracy": dict, "attacks": dict, "bytes": dict, "rounds": int, "seconds": dict}
 
 
 @dataclass(frozen=True)

@@ -214,15 +214,16 @@ def is_complete(experiment: Experiment, folder: RunFolder) -> bool:
     if not folder.finished:
         return False
     try:
-        told = read_result(folder).json()
+        result = read_result(folder)
     except Damaged:  # what is there to go on from may make it anew
         return False
-    whole, training = number(told.get("rounds")) or 0, experiment.training
+    told, training = result.json(), experiment.training
+    whole = number(told.get("rounds")) or 0
     reached = number(dig(told, "accuracy", training.target_metric)) or 0.0
     enough = whole >= training.rounds or (whole > 0 and 0 < training.target <= reached)
     seeds = dig(told, "seeds", "n") or 1
     found = {a.name for a in experiment.attacks} <= fields(told.get("attacks")).keys()
-    return enough and seeds == experiment.seeds and found and len(folder.records()) >= whole
+    return enough and seeds == experiment.seeds and found and len(result.records) >= whole
 
 
 def _write(result: Result, figures_only: bool) -> None:
