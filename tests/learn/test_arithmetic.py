@@ -17,7 +17,7 @@ from covey.learn.kernels.batched import Batch
 from covey.learn.kernels.stacked import Stacked
 from covey.learn.kernels.streams import ChannelsLast, Streams
 from covey.learn.machine import Machine
-from covey.learn.work import Job, Losses, Plan, Train
+from covey.learn.work import Job, Logits, Losses, Plan, Train
 
 CPU = torch.device("cpu")
 
@@ -111,3 +111,22 @@ def test_bf16_on_a_gpu(name: str, kernel: str) -> None:
     assert 1e-5 < float((moves[1] - moves[0]).norm() / moves[0].norm()) < 0.1
     asked = [Job(torch.arange(50), 0, Losses(start[None].cuda()))]
     torch.testing.assert_close(exact.compute(asked)[0], rounded.compute(asked)[0])  # tests are not rounded
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_outputs_with_channels_last_on_a_gpu() -> None:
+    """As near to exact ones as TF32 is, and exact ones are as torch has them."""
+    net = Network("resnet18", (32, 32, 3), 100)
+    x = torch.randint(0, 256, (40, 32, 32, 3), generator=torch.Generator().manual_seed(2)).to(torch.uint8)
+    models = torch.stack([initial(net, seed) for seed in range(2)])
+    job = Job(torch.arange(40), 0, Logits(models))
+    loop, exact, rounded = (
+        Machine(net, x, torch.zeros(40, dtype=torch.int64), device="cuda", kernel=kernel, arithmetic=mode).compute(
+            [job]
+        )[0]
+        for kernel, mode in (("loop", "ieee"), ("streams", "ieee"), ("streams", "torch"))
+    )
+    torch.testing.assert_close(exact, loop, rtol=1e-5, atol=1e-5)
+    assert not torch.equal(rounded, exact)
+    assert float((rounded - exact).norm() / exact.norm()) < 5e-3

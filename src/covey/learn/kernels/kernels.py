@@ -19,7 +19,7 @@ from covey.learn.kernels.loop import Loop, at_once
 from covey.learn.kernels.one_start import OneStart, does
 from covey.learn.kernels.recurrences.recurrences import kernels_of
 from covey.learn.kernels.stacked import Stacked, obstacle
-from covey.learn.kernels.streams import Streams
+from covey.learn.kernels.streams import Outputs, Streams
 from covey.learn.kernels.whole import Whole
 from covey.learn.objective import activations
 from covey.learn.precision import of_convolutions, of_products
@@ -85,7 +85,11 @@ def choose(
         parts = (linear, linear.accumulate, sum(linear.sizes), 2, chunk, Whole(linear), plain.accumulate, linear.only)
         return SideBySide(name, network, samples, *parts)
     stacked = Stacked(network, device)
-    points = Together(network, samples, device, stacked) if name == "stacked" and stacked.joins() else loop
+    points = loop
+    if name == "stacked" and stacked.joins():
+        points = Together(network, samples, device, stacked)
+    elif name == "streams" and stacked.has(nn.GroupNorm):
+        points = Outputs(network, samples, device)
     accumulate = stacked.accumulate if name == "stacked" else Streams(stacked, device).accumulate
     from_one = OneStart(loop).accumulate if name == "streams" else None
     size = activations(network)

@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from covey.learn.kernels.batched import Batch
 from covey.learn.kernels.graph import stream
+from covey.learn.kernels.loop import Loop
 from covey.learn.kernels.products import takes_triton
 from covey.learn.kernels.stacked import Stacked
 from covey.learn.objective import Objective
@@ -43,7 +44,7 @@ class Streams:
     def __init__(self, stacked: Stacked, device: torch.device, channels_last: bool | None = None) -> None:
         self._stacked, self._device = stacked, device
         self._search, self._channels_last = SEARCH, channels_last
-        self._has_norms = OWN_GROUP_NORM and stacked.has(nn.GroupNorm)
+        self._has_norms = stacked.has(nn.GroupNorm)
         # The same streams in every call: the workspaces of libraries are made while the graph's step warms up.
         self._streams: list[torch.cuda.Stream] = []
         if device.type == "cuda":
@@ -56,7 +57,7 @@ class Streams:
             return
         objective = self._stacked.objective(batch.head_classes, batch.head_share)
         parts = batch.inputs
-        norms = _norms(self._device) if self._has_norms and of_convolutions() != "ieee" else None
+        norms = _norms(self._device) if OWN_GROUP_NORM and self._has_norms and of_convolutions() != "ieee" else None
         last = norms is not None if self._channels_last is None else self._channels_last
         own = nullcontext() if norms is None else ChannelsLast(norms)
         with _search(self._search), own, self._forked(len(model)) as streams:
@@ -88,6 +89,17 @@ class Streams:
             current.wait_stream(one)
 
 
+class Outputs(Loop):
+    """The loop kernel's points, whose outputs are computed with channels last where convolutions are rounded to TF32."""
+
+    def logits(self, model: Tensor, x: Tensor) -> Tensor:
+        norms = _norms(self.device) if OWN_GROUP_NORM and of_convolutions() == "tf32" else None
+        if norms is None:
+            return super().logits(model, x)
+        with ChannelsLast(norms):
+            return super().logits(model, x)
+
+
 def _leaves(objective: Objective, model: Tensor, channels_last: bool) -> dict[str, Tensor]:
     """Parameters of one client to differentiate by."""
     cut = objective.parameters_of(model).items()
@@ -102,7 +114,7 @@ def _ordered(tensor: Tensor, channels_last: bool) -> Tensor:
 
 
 class ChannelsLast(TorchFunctionMode):
-    """GroupNorm by covey's own kernels, where they do it."""
+    """GroupNorm by covey's own kernels, where they do it, and convolutions of images in the order that these want."""
 
     def __init__(self, kernels: Any) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -110,9 +122,12 @@ class ChannelsLast(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
         named = named or {}
-        if function is not F.group_norm:
-            return function(*given, **named)
-        return self._norm(*given, **named)
+        if function is F.group_norm:
+            return self._norm(*given, **named)
+        if function is F.conv2d:
+            x, *others = given
+            return function(_ordered(x, True), *others, **named)
+        return function(*given, **named)
 
     def _norm(self, x: Tensor, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
         if self._kernels.does(x, groups, weight, bias):
