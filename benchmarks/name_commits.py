@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from covey import files
-from covey.results.provenance import CHANGED, SHOWN, fingerprint
+from covey.results.provenance import CHANGED, SHOWN, UNKNOWN, fingerprint
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "src/covey/"
@@ -64,7 +64,8 @@ def misnamed(folder: Path) -> dict[Path, dict[str, Any]]:
     """Tables whose commits are not those of their runs' sources."""
     known = {path: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
     made = {path: one for path, one in known.items() if isinstance(one, dict) and one.get("runs")}
-    codes = {c: "" if c.endswith(CHANGED) else code_of(c) for one in made.values() for c in one["runs"]["commit"]}
+    said = {commit for one in made.values() for commit in one["runs"]["commit"]}
+    codes = {c: "" if c == UNKNOWN or c.endswith(CHANGED) else code_of(c) for c in said}
     return {
         path: one for path, one in made.items() if {codes[c] for c in one["runs"]["commit"]} != {*one["runs"]["code"]}
     }

@@ -33,6 +33,11 @@ def test_a_table_with_the_commit_of_other_sources_is_found(tmp_path: Path) -> No
     found = name_commits.commits_of({code, "no such code"})
     first = found.pop(code)  # before it come other sources; after it, commits of nothing but documents and tests
     assert not found and name_commits.code_of(first) == name_commits.code_of(named) == code
-    for name, said in (("right", first), ("parent", f"{first}~1"), ("changed", f"{first} with changes")):
+    for name, said in (
+        ("right", first),
+        ("parent", f"{first}~1"),
+        ("changed", f"{first} with changes"),
+        ("unnamed", "not recorded"),
+    ):
         (tmp_path / f"{name}.json").write_text(json.dumps(one | {"runs": one["runs"] | {"commit": [said]}}))
-    assert [path.stem for path in name_commits.misnamed(tmp_path)] == ["changed", "parent"]
+    assert [path.stem for path in name_commits.misnamed(tmp_path)] == ["changed", "parent", "unnamed"]

@@ -76,6 +76,15 @@ def test_what_differs_is_named() -> None:
     part, whole, other = (here | {"data": line} for line in ("a: 2 samples, x", "a: 5 samples, y", "b: 5 samples, y"))
     assert mixed(kinds([[part], [whole]])) == "data: a: 2 samples, x, a: 5 samples, y"
     assert mixed(kinds([[part], [other], [here]])) == ""  # a table may be on several datasets
+    stacked, streams = (here | {"kernel": kernel} for kernel in ("stacked", "streams"))
+    assert mixed(kinds([[stacked], [streams]])) == "kernel: stacked, streams"
+    small, large = stacked | {"model": "cnn"}, streams | {"model": "resnet18"}
+    assert mixed(kinds([[small], [large]])) == ""  # a table may compare models, each with its kernel
+    assert kinds([[small], [large]])["kernel"] == ["cnn: stacked", "resnet18: streams"]
+    assert kinds([[small], [stacked | {"model": "cnn5"}]])["kernel"] == ["stacked"]
+    assert mixed(kinds([[small], [large], [streams | {"model": "cnn"}]])).startswith(
+        "kernel: cnn: stacked, cnn: streams"
+    )
     assert "a: 2 samples; " in in_words(summary([[part]], 1.0))
     said = in_words(summary([[here], [there]], 7200.0))
     assert "2 runs, 2.0 h in all" in said and "**Mixed**" in said

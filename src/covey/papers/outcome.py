@@ -25,7 +25,7 @@ from covey.errors import CoveyError, Damaged, NotFinite, Unavailable
 from covey.experiment.experiment import Experiment
 from covey.learn.kernels.kernels import taken
 from covey.results.folder import RunFolder
-from covey.results.provenance import Sitting, ended, sitting
+from covey.results.provenance import MODEL, Sitting, ended, sitting
 from covey.rounds.completion import complete
 
 DIVERGED = "diverged.json"
@@ -72,8 +72,9 @@ class Outcome:
 
     @property
     def sittings(self) -> list[Sitting]:
-        """What computed it; none of runs from before this was kept."""
-        return list(self.result.get("provenance") or [])
+        """What computed it, and which model; none of runs from before this was kept."""
+        known = {MODEL: self.result["model"]} if self.result.get("model") else {}
+        return [one | known for one in self.result.get("provenance") or []]
 
     def seconds(self, phase: str) -> float:
         """Per round."""
@@ -90,8 +91,9 @@ def _refuse_damaged(folder: RunFolder, result: Mapping[str, Any], records: Seque
     odd = [name for name, kind in TOLD.items() if not isinstance(result.get(name), kind)]
     if odd:
         raise Damaged(f"{folder.result} is damaged (it does not tell {', '.join(odd)})")
-    if not isinstance(result.get("provenance", []), list | None):
-        raise Damaged(f"{folder.result} is damaged (its provenance is no list)")
+    sittings = result.get("provenance")
+    if not isinstance(sittings, list | None) or not all(isinstance(one, dict) for one in sittings or ()):
+        raise Damaged(f"{folder.result} is damaged (its provenance is no list of sittings)")
     records = list(itertools.takewhile(lambda record: record.keys() >= RECORDED, records))
     if len(records) < result["rounds"]:
         raise Damaged(f"{folder.metrics} is damaged ({len(records)} of {result['rounds']} rounds can be read)")
@@ -145,7 +147,7 @@ def _sitting(experiment: Experiment) -> Sitting:
     _, network, _ = prepare(settled, federation)
     device, engine = device_of(experiment), experiment.engine
     kernel, data = taken(engine.kernel, network, torch.device(device)), data_line(settled, federation)
-    return ended([sitting(device, kernel, engine.computes_in, 1, data)])[0]
+    return ended([sitting(device, kernel, engine.computes_in, 1, data) | {MODEL: network.name}])[0]
 
 
 def finished(runs: Sequence[Ended]) -> list[Outcome]:

@@ -31,6 +31,7 @@ CHANGED = " with changes"  # after a commit that the sources are not those of
 EXACT = "ieee float32"  # the arithmetic of a CPU, and of a GPU unless another is asked for
 UNKNOWN = "not recorded"  # of runs from before this was kept
 DATA = "data"  # of a sitting: `settle.data_line`; a table may be on several datasets, and not on two that have one name
+MODEL = "model"  # of a run: a table may compare several, and each has the kernel that is fastest for it
 
 Sitting = dict[str, Any]
 
@@ -108,21 +109,29 @@ def versions() -> dict[str, str]:
 def kinds(runs: Iterable[Sequence[Sitting]]) -> dict[str, list[str]]:
     """Of each thing that matters, what these runs were computed by; several where they are mixed."""
     seen: dict[str, dict[str, None]] = {name: {} for name in (*MATTERS, DATA)}
+    of_models: dict[str, None] = {}
     for sittings in runs:
         for one in sittings or [{}]:
+            of_models[f"{one.get(MODEL, '')}: {one.get('kernel') or UNKNOWN}"] = None
             for name in MATTERS:
                 value = one.get("versions", {}).get(name) if name == "torch" else one.get(name)
                 seen[name][str(value or UNKNOWN)] = None
             if one.get(DATA):
                 seen[DATA][one[DATA]] = None
+    if len(seen["kernel"]) > 1 and not any(line.startswith(": ") for line in of_models):
+        seen["kernel"] = of_models
     return {name: sorted(values) for name, values in seen.items()}
 
 
 def differing(kinds: Mapping[str, Sequence[str]]) -> list[str]:
     """What runs of one table were not computed alike in."""
-    odd = [name for name in MATTERS if len(kinds.get(name, ())) > 1]
-    names = [line.split(": ")[0] for line in kinds.get(DATA, ())]
-    return odd + [DATA] * (len(set(names)) < len(names))
+    return [name for name in (*MATTERS, DATA) if len(kinds.get(name, ())) > 1 and not _of_several(name, kinds[name])]
+
+
+def _of_several(name: str, lines: Sequence[str]) -> bool:
+    """Each line is of another model, or of other data: `cnn: stacked`, `resnet18: streams`."""
+    owners = {line.split(": ")[0] for line in lines if name in ("kernel", DATA) and ": " in line}
+    return len(owners) == len(lines)
 
 
 def mixed(kinds: Mapping[str, Sequence[str]]) -> str:
@@ -149,7 +158,7 @@ def in_words(summary: Mapping[str, Any]) -> str:
     if not summary:
         return "Where the runs were made was not recorded."
     torch_version = ", ".join(summary["torch"])
-    commits = ", ".join(c[:10] + CHANGED * c.endswith(CHANGED) for c in summary["commit"])
+    commits = ", ".join(c if c == UNKNOWN else c[:10] + CHANGED * c.endswith(CHANGED) for c in summary["commit"])
     arithmetic = ", ".join(IN_WORDS.get(name, name) for name in summary["arithmetic"])
     by = "; ".join([", ".join(summary["device"]), arithmetic, ", ".join(summary["kernel"])])
     hours = f"{summary['seconds'] / 3600:.1f} h" if summary["seconds"] > 3600 else f"{summary['seconds']:.0f} s"
