@@ -39,7 +39,6 @@ from covey.statistics import student_interval
 
 SCORES = dict(zip(claims.SCORES, (auc, kept)))
 READINGS = dict(zip(claims.READINGS, ("global", "client_mean")))
-MAIN_AUC = "main task's AUC"
 TITLE = "Property inference on clustered federated learning (RAID 2023)"
 MAPS_NOTE = (
     "t-SNE of up to 250 updates of the victim's cluster, of the first partition: directions, and distances between groups, mean "
@@ -149,7 +148,7 @@ def _utility(options: Options, table: str, title: str, most: int) -> Reproductio
         m, sigma = w.column.split(" σ=")
         figure = printed.UTILITY.get((w.task, m, float(sigma), w.table["clients"]))
         areas = [o.records[-1]["metrics"]["auc"]["mean"] for o in outcomes]
-        cells.append(cell(f"{w.row.removesuffix(', passive')}, {w.column}", MAIN_AUC, areas, figure, unit="AUC"))
+        cells.append(cell(f"{w.row.removesuffix(', passive')}, {w.column}", claims.MAIN_AUC, areas, figure, unit="AUC"))
     notes = [
         "The paper prints the main task's AUC; ours is the mean of the clients' on their own data.",
         *ledger(options, most),
