@@ -14,7 +14,7 @@ def sentence_case(name: object) -> str:
 
 
 def percent(value: float) -> str:
-    return f"{100 * value:.1f}{NBSP}%"
+    return f"{100 * value:.1f}{NBSP}%".replace("-", "−")
 
 
 def figure_of(value: float, as_share: bool) -> str:
@@ -26,13 +26,13 @@ def plain(value: float) -> str:
     """Three significant digits or so, no exponent where people would not write one."""
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    size = abs(value)
+    size, sign = abs(value), "−" * (value < 0)
     if size >= 1e6 or 0 < size < 1e-3:
-        mantissa, exponent = f"{value:.1e}".split("e")
-        return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
+        mantissa, exponent = f"{size:.1e}".split("e")
+        return f"{sign}{mantissa.removesuffix('.0')}e{int(exponent)}"
     if size >= 100 or value == int(value):
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
+        return f"{sign}{size:,.0f}"
+    return f"{sign}{size:.3g}"
 
 
 def size(count: float) -> str:

@@ -215,9 +215,9 @@ def _curves(
     for value, label in y.ticks:
         at = height * (1 - y.at(value))
         parts.append(tag("line", x1=0, x2=width, y1=at, y2=at, class_="grid"))
-        parts.append(tag("text", _minus(label), x=-7, y=at + 4, class_="end"))
+        parts.append(tag("text", label, x=-7, y=at + 4, class_="end"))
     for value, label in x.ticks:
-        parts.append(tag("text", _minus(label), x=width * x.at(value), y=height + 17, class_="mid"))
+        parts.append(tag("text", label, x=width * x.at(value), y=height + 17, class_="mid"))
     parts.append(tag("text", x_label, x=width, y=height + 34, class_="end"))
     for line, above in zip(panel.lines, over):
         colour = _colour(names, line.name)
@@ -248,12 +248,15 @@ def _dots(
 ) -> Html:
     axis = panel.axis()
     parts = []
-    shown = axis.ticks[:: max(1, math.ceil(44 * (len(axis.ticks) - 1) / width))]
+    room = max(44, 7 * max(len(label) for _, label in axis.ticks) + 8)
+    stride = max(1, math.ceil(room * (len(axis.ticks) - 1) / width))
+    nought = next((i for i, (value, _) in enumerate(axis.ticks) if abs(value) < 1e-12), 0)
+    shown = axis.ticks[nought % stride :: stride]  # nought among them, where it is on the axis
     for value, label in axis.ticks:
         at = width * axis.at(value)
         parts.append(tag("line", x1=at, x2=at, y1=0, y2=height, class_="grid"))
         if (value, label) in shown:
-            parts.append(tag("text", _minus(label), x=at, y=height + 17, class_="mid"))
+            parts.append(tag("text", label, x=at, y=height + 17, class_="mid"))
     said: set[tuple[int, str]] = set()
     for lane, line in enumerate(panel.lines):
         colour = _colour(names, line.name)
@@ -288,10 +291,6 @@ def _names(panels: Sequence[Panel]) -> list[str]:
 def _colour(names: Sequence[str], name: str) -> str:
     """Of a line among those that have names; one without is blue where it is alone, else in the colour of ink."""
     return hue(names.index(name)) if name else "ink" if names else hue(0)
-
-
-def _minus(label: str) -> str:
-    return label.replace("-", "−")
 
 
 def _keys(names: Sequence[str], panels: Sequence[Panel], words: Words, broad: bool = False) -> tuple[Html, float]:

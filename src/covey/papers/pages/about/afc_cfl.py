@@ -45,6 +45,14 @@ ABOUT = About(
         "table1": (Dots(_BOTH),),
         "local_work": (Dots(_BOTH),),
         "table2": (Dots(_BOTH),),
+        "choices": (
+            Dots(
+                {
+                    "F1 of the attack and of two controls": r"(?P<x>.+) \| (?P<series>F1|all present|single samples)",
+                    "F1 less the best control": r"(?P<x>.+) \| leak of the update",
+                }
+            ),
+        ),
         "matched": (Dots(_BOTH),),
         "tune": (
             Curves(
