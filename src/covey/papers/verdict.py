@@ -43,6 +43,7 @@ import numpy as np
 
 from covey.errors import CoveyError
 from covey.papers.cells import Cell, Contrast, Sheet, difference
+from covey.report.labels import as_written
 from covey.statistics import Mean, deviation, student, student_half, wilson
 
 HOLDS, FAILS, UNDECIDED, UNMEASURED = VERDICTS = ("holds", "does not hold", "undecided", "not measured")
@@ -200,7 +201,7 @@ def judge(statement: Statement, sheet: Sheet) -> Claim:
     effects = [effect for effect, _ in sorted(found, key=lambda one: (_ORDER.index(one[0].verdict), one[1]))]
     verdict = conjunction([e.verdict for e in effects])
     why = _words(effects, verdict)
-    return Claim(statement.text, verdict, f"{why} {statement.comment}".strip(), effects, statement.whose)
+    return Claim(as_written(statement.text), verdict, f"{why} {statement.comment}".strip(), effects, statement.whose)
 
 
 def _inside(part: Part, estimate: Estimate | None) -> float:
@@ -312,7 +313,7 @@ def _estimate(part: Part, sheet: Sheet) -> Estimate | None:
 
 
 def _effect(part: Part, estimate: Estimate | None, sheet: Sheet) -> Effect:
-    unit, level = part.unit, False
+    unit, level, said = part.unit, False, as_written(part.name)
     if isinstance(part.effect, Contrast):
         units = [c.unit for _, place in part.effect.terms if (c := sheet.get(place))]
         unit, level = (units[0] if units else "%"), part.effect.level
@@ -324,14 +325,14 @@ def _effect(part: Part, estimate: Estimate | None, sheet: Sheet) -> Effect:
     asked = part.asked.words(scale)
     if estimate is None or not np.isfinite(estimate.value):
         lost = estimate.diverged if estimate is not None else ""
-        return Effect(part.name, None, None, None, 0, shown, asked, UNDECIDED if lost else UNMEASURED, lost=lost)
+        return Effect(said, None, None, None, 0, shown, asked, UNDECIDED if lost else UNMEASURED, lost=lost)
     wide = math.isfinite(estimate.widest)
     low, high = (scale * (estimate.value + side * estimate.widest) if wide else None for side in (-1, 1))
     if low is not None and high is not None and level and unit == "%":
         low, high = low if differs or estimate.value < 0 else max(low, 0.0), min(high, 100.0)
     exact = estimate.widest == estimate.narrowest
     verdict = estimate.verdict(part.asked)
-    name = ", ".join(words for words in (part.name, estimate.diverged, estimate.one_sided) if words)
+    name = ", ".join(words for words in (said, estimate.diverged, estimate.one_sided) if words)
     value = scale * estimate.value if abs(estimate.value) > SAME else 0.0
     return Effect(name, value, low, high, estimate.n, shown, asked, verdict, exact)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
+
 from covey.algorithms import ALGORITHMS
 from covey.attacks import ATTACKS
 from covey.crypto import blinded, openings, sealing
@@ -36,3 +39,21 @@ def protection_label(defence: str, encryption: str) -> str:
     """'LDP and CKKS'; "" where nothing protects."""
     named = {"defence": defence, "encryption": encryption}
     return " and ".join(label(kind, name) for kind, name in named.items() if name != "none")
+
+
+def as_written(row: str) -> str:
+    """'Dir(0.8) fedavg' -> 'Dir(0.8) FedAvg': what a table or a claim says, with algorithms named as their authors do."""
+    names, words = _names()
+    named = names.sub(lambda found: ALGORITHMS.label(found[0]), row)
+    before, _, last = named.rpartition(" ")
+    alone = last in words and (not before or before.endswith(")"))
+    return f"{before} {ALGORITHMS.label(last)}".strip() if alone else named
+
+
+@lru_cache(maxsize=1)
+def _names() -> tuple[re.Pattern[str], frozenset[str]]:
+    """What finds names in a text, and names that are words of their label ('local': 'Local training'), meant at its end alone."""
+    labels = {name: ALGORITHMS.label(name).lower() for name in ALGORITHMS}
+    words = frozenset(name for name, label in labels.items() if label != name and name in label.split())
+    longest_first = sorted(labels.keys() - words, key=len, reverse=True)
+    return re.compile(rf"(?<![\w./`-])({'|'.join(longest_first)})(?![\w./`-])"), words

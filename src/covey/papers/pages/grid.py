@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from covey.papers.cells import Cell
 from covey.papers.harness import Reproduction
+from covey.report.labels import as_written
 
 LEAST_WRITTEN_OUT = 1e-6  # below, zeros would have to be counted
 
@@ -19,10 +20,11 @@ def grid(reproduction: Reproduction, theirs: str = "paper") -> tuple[list[str], 
     by_place = {(c.row, c.column): c for c in reproduction.cells}
     head = [""]
     for column in columns:
-        head += [f"{column} ours", f"{column} {theirs}"] if column in printed else [column]
+        name = as_written(column)
+        head += [f"{name} ours", f"{name} {theirs}"] if column in printed else [name]
     rows = []
     for row in dict.fromkeys(c.row for c in reproduction.cells):
-        texts = [row]
+        texts = [as_written(row)]
         for column in columns:
             cell = by_place.get((row, column))
             bare = (

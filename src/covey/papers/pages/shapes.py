@@ -17,6 +17,7 @@ from covey.papers.cells import Cell
 from covey.papers.harness import Reproduction
 from covey.report.draw import standing
 from covey.report.draw.svg import HUES
+from covey.report.labels import as_written
 from covey.statistics import student_half
 
 NUMBER = r"\d+(?:\.\d+)?"
@@ -154,7 +155,7 @@ def _places(cells: Sequence[Cell], panels: Mapping[str, str]) -> list[_Place]:
         for cell in cells:
             matched = re.fullmatch(pattern, f"{cell.row} | {cell.column}")
             if matched and (cell.ours is not None or cell.paper is not None or cell.diverged):
-                named = matched.groupdict()
+                named = {of: as_written(name or "") for of, name in matched.groupdict().items()}
                 places.append(_Place(named.get("panel") or title, named.get("series") or "", named["x"], cell))
     return places
 
