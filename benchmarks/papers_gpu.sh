@@ -5,8 +5,8 @@
 #   bash benchmarks/papers_gpu.sh OUT PART MINUTES [PROCESSES]       PART: mnist, fashion, lfw, cifar100, cifar10 or faces
 #
 # TABLES='PATTERN PATTERN …' runs these in place of the part's list, in its folder. ARITHMETIC=torch (or tf32, bf16) computes them so,
-# in a folder of its own (docs/simulation_at_scale.md); without it in exact float32. SEEDS=10 runs each with so many seeds: of AFC-CFL's
-# verdicts 40 of 53 are undecided by three, and its runs on MNIST, Fashion-MNIST and EMNIST are the cheapest of all (2 to 5 s each).
+# in a folder of its own (docs/simulation_at_scale.md); without it in exact float32. SEEDS=10 runs each with so many seeds: three leave
+# most verdicts of AFC-CFL undecided, and its runs on MNIST, Fashion-MNIST and EMNIST are the cheapest of all (2 to 5 s each).
 # OUT gets three files: PART.tar.xz (figures of runs that have ended: all but those of the last minute, at any
 # time), PART.txt (what ran when, for how long), PART-tables.tar.xz.
 # MINUTES is when the last run is broken off, and work with it: give enough; packing takes half a minute more. Where data of the part are not there it says which,
@@ -47,11 +47,18 @@
 #   afc_cfl/table1/mnist, SEEDS=10                          50 runs, 52 s; table2/mnist 25 to 29 s a run (18 November)
 #   property_inference/fig2/{lfw,utkface}, fig3/yelp-like,  54 runs, 18 processes, 242 s (19 November): 195 to 235 s a run on LFW, 115 on UTKFace,
 #   mingledpie/table3/location30 in one                     55 on texts; FedEM 115 to 180 s a run, the others of Table III 20 to 40
+#   mingledpie/table6/cifar100, ARITHMETIC=torch            2 runs, 2 processes, 275 s (19 November, 23:21): 2.6 s a round of ResNet-18
+#                                                           alone, 2.4 for four side by side: fig9 has 500 more rounds, 20 minutes
+#   property_inference/table[3789]/utkface                  160 runs, 15 processes, 202 s: 9 to 25 s a run (19 November, 23:28)
+#   afc_cfl/{table2,fig2,tune}/emnist_bymerge47, SEEDS=10   79 runs, 15 processes, 96 s (19 November, 23:26)
 # What is left of property inference on LFW (tables 3 to 9, and 4 to 8 with more clients) is 1,392 runs of 500 rounds, 6e16 operations
 # in trainings and choices and some more in attacks: by the figures above two leases and more, with ARITHMETIC=torch.
 # Where the time of one run goes says benchmarks/profile_table.py, before a table is run. Never mix heavy runs with small ones: beside
 # six of AFC-CFL, FedCAPrivacy's took 28 s in place of 3. A machine that is lent goes back as soon as nobody uses it, with all that is
 # on it: run a part in one call that ends with its files, not in the background.
+# What takes longer than a call may be started in a session of its own (setsid) and outlast it, if the next call is asked for together
+# with this one: half a minute of thought between two calls took the machine, and ten minutes of four runs with it, on 19 November.
+# Documents need not travel: 19 of the 25 MB that the sources are.
 set -u
 out=$1 part=$2 minutes=$3 processes=${4:-15}
 kept=${PAPERS_RUNS:-/tmp/papers-runs}/$part data=${PAPERS_DATA:-/tmp/papers-data}
