@@ -70,9 +70,8 @@ mnist) tables=( # what was asked for beside the papers
     'fedcaprivacy/table2_tuned/mnist' 'fedcaprivacy/fig3/mnist' 'mingledpie/table7/mnist'
 ) ;;
 fashion) tables=( # what Fashion-MNIST alone lacks, the cheapest first
-    'mingledpie/table3/fashion_mnist' 'fedcaprivacy/table1_fast/fashion_mnist'
-    'fedcaprivacy/tuning/fashion_mnist' 'fedcaprivacy/table[12]_tuned/fashion_mnist' 'property_inference/table3/utkface' 'property_inference/table9/utkface'
-    'property_inference/mild/utkface' 'baselines/dirichlet*/fashion_mnist' 'mingledpie/table8/fashion_mnist'
+    'mingledpie/table3/fashion_mnist' 'baselines/dirichlet*/fashion_mnist' 'property_inference/mild/utkface'
+    'fedcaprivacy/tuning/fashion_mnist' 'fedcaprivacy/table[12]_tuned/fashion_mnist' 'mingledpie/table8/fashion_mnist'
 ) ;;
 lfw) tables=(
     'property_inference/undefended/lfw' 'property_inference/table6/lfw' 'property_inference/table4/lfw'
@@ -92,8 +91,7 @@ cifar10) tables=(
     'afc_cfl/matched/cifar10' 'mingledpie/fig[49]/cifar10' 'mingledpie/table3/cifar10' 'afc_cfl/local_work/cifar10'
     'mingledpie/table2/cifar10'
 ) ;;
-faces) tables=( # Tables 7 and 8 of property inference with the main task's AUC; 4 to 8 with 10, 15 and 20 clients
-    'property_inference/table[78]/utkface'
+faces) tables=( # Tables 4 to 8 of property inference with 10, 15 and 20 clients
     'property_inference/table6_more/utkface' 'property_inference/table4_more/utkface' 'property_inference/table5_more/utkface'
     'property_inference/table[78]_more/utkface'
 ) ;;

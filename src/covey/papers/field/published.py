@@ -152,7 +152,7 @@ def rotated(options: Options) -> Reproduction:
             "A client is tested on the test samples of its own turn, 4,000 of 40,000 in all, drawn anew for each seed; the authors "
             "test on all. That leaves 0.3 (IFCA) to 0.6 points (local) open in each run.",
             "Training alone is 1.2 to 1.4 points above what we remember, with both sizes and both seeds: we know no reason. IFCA "
-            "and FedAvg are within a point.",
+            "and FedAvg are within a point in the mean.",
         ],
     )
 

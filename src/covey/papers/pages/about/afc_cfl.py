@@ -29,7 +29,7 @@ ABOUT = About(
         "What the update adds to the attack is shown on MNIST alone, and is small there: .87 points of F1 [.16 to "
         "1.59, ten seeds] over the best of the controls, which never read one, but file auxiliary samples by loss "
         "under the published cluster models. On Fashion-MNIST the best control is 3.7 points ahead [.4 to 6.9, ten "
-        "seeds], on EMNIST 8.4 [4.2 to 12.5, three seeds]; on CIFAR-10 it is undecided "
+        "seeds], on EMNIST 8.4 [4.6 to 12.2, ten seeds]; on CIFAR-10 it is undecided "
         "([category inference](../../attacks/category.md)). "
         "Of thirty [choices](choices.md) of an attacker two show a gain, of three and four points, about as many as "
         "chance gives.",

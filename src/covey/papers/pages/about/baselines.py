@@ -16,7 +16,7 @@ ABOUT = About(
     says="What the authors of each method, and the project's issue, expect of it where nothing is tuned for it.",
     differs=("Learning rates are the same for all: a method that needs another one is at a disadvantage here.",),
     breaks=(
-        "Under strong skew no method with one model for all, or one for each cluster, was seen above training alone on a client's "
+        "Under strong skew no method with one model for all, or one for each cluster, was shown above training alone on a client's "
         "own distribution; Ditto, FedPer, FedRep and APFL are, by about a point ([Dir(0.1)](dirichlet01.md), MNIST).",
     ),
     drawings={name: (Dots(_PANELS),) for name in ("dirichlet01", "dirichlet03", "label_sets")},
