@@ -21,7 +21,8 @@ ABOUT = About(
         "([membership](../../attacks/membership.md)); by the paper's own score it is 24 % over all clients on MNIST, 46 % of "
         "the target's and of its nearest (r up to .1), and 33 % at r = .2, which is chosen, too ([Fig. 6](fig6.md)).",
         "FedAvg with everybody comes within about a point of choosing, strictly or leniently; what that surely saves is "
-        "communication. Choosing incrementally cost more of it than training with everybody in one of three seeds on MNIST ([Table 6](table6.md)).",
+        "communication. Choosing incrementally cost more of it than training with everybody in one of three seeds on MNIST "
+        "([Table 6](table6.md)).",
         "The incremental strategy takes up to eleven times the rounds of the others: whether its gain is more than that of "
         "training longer is undecided ([what came out](../../algorithms/pqfed.md#what-came-out)).",
     ),
