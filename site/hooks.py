@@ -182,11 +182,19 @@ def navigation(docs: Path) -> list[dict[str, Any]]:
 def _section(docs: Path, folder: str, pages: list[str]) -> dict[str, list[Any]]:
     """A folder under the title of its first page, its others in the order of their headings there, or else of links to them."""
     first = (docs / folder / "README.md").read_text(encoding="utf-8")
-    title = _title(first)
+    title = _linked(docs, folder) or _title(first)
     headings = "\n".join(line for line in first.split("\n") if line.startswith("### "))
     ordered = sorted(pages[1:], key=lambda p: [text.find(f"]({posixpath.basename(p)})") for text in (headings, first)])
     short = [{_title((docs / p).read_text(encoding="utf-8")).removeprefix(f"{title}, "): p} for p in ordered]
     return {title: [pages[0], *short]}
+
+
+def _linked(docs: Path, folder: str) -> str:
+    """'Audit: digits, sealed': a stored result under the words that the page on audits has for it; its own title is its settings."""
+    audits = (docs / "audit.md").read_text(encoding="utf-8")
+    known = re.search(rf"\[([^\]]+)\]\({re.escape(folder)}/README\.md\)", audits)
+    kind = posixpath.basename(folder).partition("-")[0].capitalize()
+    return f"{kind}: {known[1]}" if known else ""
 
 
 def _named(docs: Path, page: str) -> Any:
