@@ -190,7 +190,7 @@ def _section(docs: Path, folder: str, pages: list[str]) -> dict[str, list[Any]]:
 
 
 def _linked(docs: Path, folder: str) -> str:
-    """'Audit: digits, sealed': a stored result under the words that the page on audits has for it; its own title is its settings."""
+    """A stored result under the words that the page on audits has for it: its own title is its settings."""
     audits = (docs / "audit.md").read_text(encoding="utf-8")
     known = re.search(rf"\[([^\]]+)\]\({re.escape(folder)}/README\.md\)", audits)
     kind = posixpath.basename(folder).partition("-")[0].capitalize()
