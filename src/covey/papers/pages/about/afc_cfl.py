@@ -34,7 +34,8 @@ ABOUT = About(
         "Of thirty [choices](choices.md) of an attacker two show a gain, of three and four points, about as many as "
         "chance gives.",
         "At equal noise and clipping, shaping the noise by Fisher information gains 1.4 points [.8 to 2.0, ten seeds] on MNIST at "
-        "ε = .3 and nothing at ε = 1; elsewhere no gain could be shown. The paper's comparison sets a clipping bound that fits against a fixed one "
+        "ε = .3 and nothing at ε = 1; elsewhere no gain could be shown. The paper's comparison sets a clipping bound that fits "
+        "against a fixed one "
         "([the defence](../../defences/afc.md)).",
         "The F1 that was tuned is that of an attacker who does not know of the noise; one who does scores higher.",
         "The budget is that of one round and conditional on private quantities: the ledger says so.",
