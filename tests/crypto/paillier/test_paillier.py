@@ -160,8 +160,10 @@ def test_damaged_keys_are_refused(damage) -> None:  # type: ignore[no-untyped-de
 
 def test_a_key_with_a_changed_factor_is_refused() -> None:
     data = bytearray(small_key(0).to_bytes())
-    data[60] ^= 1  # of a factor drawn anew in each run: one in some hundred stays prime, and then its orders are another key's
-    with pytest.raises(CoveyError, match="prime|orders do not belong"):
+    data[60] ^= (
+        1  # of a factor that is new in each run: one in some hundred stays prime, and its orders are another key's
+    )
+    with pytest.raises(CoveyError, match=r"prime|orders do not belong"):
         PrivateKey.from_bytes(bytes(data), insecure_for_tests=True)
 
 
