@@ -14,7 +14,7 @@
 #   covey reproduce --many PATTERN … --minutes 0 --out FOLDER --docs && covey reproduce --plan --docs
 # makes and stores the tables that have all their runs.
 #
-# Data are those of $COVEY_DATA, and of earlier calls on the same machine. One call takes 64 MiB along, of which the sources are 22:
+# Data are those of $COVEY_DATA, and of earlier calls on the same machine. One call takes 64 MiB along, of which the sources are 23:
 #   mnist     mnist.npz location30.npz                     10 MB
 #   fashion   fashion_mnist.npz utkface32.npz              31 MB
 #   lfw       lfw62x47.npz emnist_bymerge47.npz            39 MB
@@ -58,7 +58,7 @@
 # on it: run a part in one call that ends with its files, not in the background.
 # What takes longer than a call may be started in a session of its own (setsid) and outlast it, if the next call is asked for together
 # with this one: half a minute of thought between two calls took the machine, and ten minutes of four runs with it, on 19 November.
-# Documents need not travel: 19 of the 25 MB that the sources are.
+# Documents need not travel: moved out of the checkout before the call, they leave 7 MB of sources.
 set -u
 out=$1 part=$2 minutes=$3 processes=${4:-15}
 kept=${PAPERS_RUNS:-/tmp/papers-runs}/$part data=${PAPERS_DATA:-/tmp/papers-data}

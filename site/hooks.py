@@ -182,7 +182,7 @@ def navigation(docs: Path) -> list[dict[str, Any]]:
 def _section(docs: Path, folder: str, pages: list[str]) -> dict[str, list[Any]]:
     """A folder under the title of its first page, its others in the order of their headings there, or else of links to them."""
     first = (docs / folder / "README.md").read_text(encoding="utf-8")
-    title = _linked(docs, folder) or _title(first)
+    title = (_linked(docs, folder) if folder.startswith("results/") else "") or _title(first)
     headings = "\n".join(line for line in first.split("\n") if line.startswith("### "))
     ordered = sorted(pages[1:], key=lambda p: [text.find(f"]({posixpath.basename(p)})") for text in (headings, first)])
     short = [{_title((docs / p).read_text(encoding="utf-8")).removeprefix(f"{title}, "): p} for p in ordered]

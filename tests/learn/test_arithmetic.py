@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from covey import Experiment
 from covey.errors import CoveyError
@@ -78,6 +79,10 @@ def test_group_norms_go_to_own_kernels_where_they_do_them() -> None:
         torch.testing.assert_close(net(x), expected)
     assert True in Norms.taken
     assert False in Norms.taken
+    weight = torch.rand(4, 3, 3, 3)
+    with ChannelsLast(Norms):  # as a network of one's own may call them
+        torch.testing.assert_close(F.conv2d(input=x, weight=weight), F.conv2d(x, weight))
+        torch.testing.assert_close(F.group_norm(input=x, num_groups=3), F.group_norm(x, 3))
 
 
 def test_bf16_needs_a_gpu() -> None:

@@ -160,9 +160,8 @@ def test_damaged_keys_are_refused(damage) -> None:  # type: ignore[no-untyped-de
 
 def test_a_key_with_a_changed_factor_is_refused() -> None:
     data = bytearray(small_key(0).to_bytes())
-    data[60] ^= (
-        1  # of a factor that is new in each run: one in some hundred stays prime, and its orders are another key's
-    )
+    # Factors are new in each run: of a hundred changed ones some stay prime, and then the orders are another key's.
+    data[60] ^= 1
     with pytest.raises(CoveyError, match=r"prime|orders do not belong"):
         PrivateKey.from_bytes(bytes(data), insecure_for_tests=True)
 

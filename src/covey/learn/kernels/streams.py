@@ -44,7 +44,7 @@ class Streams:
     def __init__(self, stacked: Stacked, device: torch.device, channels_last: bool | None = None) -> None:
         self._stacked, self._device = stacked, device
         self._search, self._channels_last = SEARCH, channels_last
-        self._has_norms = stacked.has(nn.GroupNorm)
+        self._has_norms = OWN_GROUP_NORM and stacked.has(nn.GroupNorm)
         # The same streams in every call: the workspaces of libraries are made while the graph's step warms up.
         self._streams: list[torch.cuda.Stream] = []
         if device.type == "cuda":
@@ -57,7 +57,7 @@ class Streams:
             return
         objective = self._stacked.objective(batch.head_classes, batch.head_share)
         parts = batch.inputs
-        norms = _norms(self._device) if OWN_GROUP_NORM and self._has_norms and of_convolutions() != "ieee" else None
+        norms = _norms(self._device) if self._has_norms and of_convolutions() != "ieee" else None
         last = norms is not None if self._channels_last is None else self._channels_last
         own = nullcontext() if norms is None else ChannelsLast(norms)
         with _search(self._search), own, self._forked(len(model)) as streams:
@@ -124,16 +124,16 @@ class ChannelsLast(TorchFunctionMode):
         named = named or {}
         if function is F.group_norm:
             return self._norm(*given, **named)
-        if function is F.conv2d:
+        if function is F.conv2d and given:  # a network of one's own may name them all
             x, *others = given
             return function(_ordered(x, True), *others, **named)
         return function(*given, **named)
 
-    def _norm(self, x: Tensor, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
-        if self._kernels.does(x, groups, weight, bias):
-            normed: Tensor = self._kernels.GroupNorm.apply(x, weight, bias, groups, eps)
+    def _norm(self, input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
+        if self._kernels.does(input, num_groups, weight, bias):
+            normed: Tensor = self._kernels.GroupNorm.apply(input, weight, bias, num_groups, eps)
             return normed
-        return F.group_norm(x, groups, weight, bias, eps)
+        return F.group_norm(input, num_groups, weight, bias, eps)
 
 
 @functools.cache

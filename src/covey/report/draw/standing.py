@@ -248,7 +248,7 @@ def _dots(
 ) -> Html:
     axis = panel.axis()
     parts = []
-    room = max(44, 7 * max(len(label) for _, label in axis.ticks) + 8)
+    room = max(44, 7 * max((len(label) for _, label in axis.ticks), default=0) + 8)
     stride = max(1, math.ceil(room * (len(axis.ticks) - 1) / width))
     nought = next((i for i, (value, _) in enumerate(axis.ticks) if abs(value) < 1e-12), 0)
     shown = axis.ticks[nought % stride :: stride]  # nought among them, where it is on the axis
